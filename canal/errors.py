@@ -1,0 +1,198 @@
+"""Every error the library raises, as one tree: whose fault it is, where it happened, what to do about it.
+
+Never carries a cell value or a password.
+
+    CanalError
+    ├── ConfigError (ValueError)         bad options, found before anything starts
+    ├── UsageError                       the caller's fault
+    │   ├── StateError                   call not legal in this state
+    │   ├── UnknownDestinationError (LookupError)
+    │   ├── NotSubscribedError
+    │   └── BatchError                   unknown id, or ack out of order
+    ├── SourceError                      the server, its stream or a binlog file
+    │   ├── ConnectionLostError          the only one that is retried for ever
+    │   ├── AuthenticationError
+    │   ├── ServerError                  .errno .sqlstate
+    │   ├── PositionLostError            the log is gone; needs an operator
+    │   ├── SchemaError                  names or types of a table cannot be told for sure
+    │   └── DecodeError
+    │       ├── TruncatedError
+    │       ├── ChecksumError
+    │       ├── UnsupportedError         an event, type or format this version does not decode
+    │       └── MissingTableMapError
+    ├── HookError                        the user's own filter, hook, sink or store raised
+    ├── StoreError
+    │   └── StoreClosedError
+    ├── CursorError                      a stored cursor cannot be read or written
+    └── CoordinationError
+        └── NotActiveError               another process owns the destination
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CanalError",
+    "ConfigError",
+    "UsageError",
+    "StateError",
+    "UnknownDestinationError",
+    "NotSubscribedError",
+    "BatchError",
+    "SourceError",
+    "ConnectionLostError",
+    "AuthenticationError",
+    "ServerError",
+    "PositionLostError",
+    "SchemaError",
+    "DecodeError",
+    "TruncatedError",
+    "ChecksumError",
+    "UnsupportedError",
+    "MissingTableMapError",
+    "HookError",
+    "StoreError",
+    "StoreClosedError",
+    "CursorError",
+    "CoordinationError",
+    "NotActiveError",
+]
+
+
+class CanalError(Exception):
+    """Base of all errors of the library.
+
+    ``destination`` and ``position`` are filled in where they are known; ``remedy`` is one sentence for the operator.
+    """
+
+    remedy: str = ""
+
+    def __init__(self, message: str, *, destination: str = "", position: Any = None, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.destination = destination
+        self.position = position
+        if remedy:
+            self.remedy = remedy
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.destination:
+            text = f"[{self.destination}] {text}"
+        if self.position is not None:
+            text = f"{text} (at {self.position})"
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, dict(self.__dict__)))
+
+
+def _rebuild(cls: type[CanalError], message: str, state: dict[str, Any]) -> CanalError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(CanalError, ValueError):
+    """Bad options, found before anything starts."""
+
+
+class UsageError(CanalError):
+    """The caller asked for something that cannot be."""
+
+
+class StateError(UsageError):
+    """The call is not legal in the present state."""
+
+
+class UnknownDestinationError(UsageError, LookupError):
+    """No instance of that name, and no generator that makes one."""
+
+
+class NotSubscribedError(UsageError):
+    """The client must call ``subscribe`` first."""
+
+
+class BatchError(UsageError):
+    """The batch id is unknown, or it is not the oldest one that is outstanding."""
+
+
+class SourceError(CanalError):
+    """The server, its replication stream or a binlog file is at fault."""
+
+
+class ConnectionLostError(SourceError):
+    """The connection broke; the parser reconnects and continues after the last whole transaction."""
+
+
+class AuthenticationError(SourceError):
+    """The server refused the user."""
+
+
+class ServerError(SourceError):
+    """The server answered with an error packet."""
+
+    def __init__(self, message: str, *, errno: int = 0, sqlstate: str = "", **place: Any) -> None:
+        super().__init__(message, **place)
+        self.errno = errno
+        self.sqlstate = sqlstate
+
+
+class PositionLostError(ServerError):
+    """The source no longer has the log that the position names."""
+
+
+class SchemaError(SourceError):
+    """The names or types of a table's columns cannot be told for sure."""
+
+
+class DecodeError(SourceError):
+    """Bytes that do not follow the binlog format; the stream stops here."""
+
+    def __init__(self, message: str, *, event_type: int = -1, table: str = "", column: str = "", **place: Any) -> None:
+        super().__init__(message, **place)
+        self.event_type = event_type
+        self.table = table
+        self.column = column
+
+
+class TruncatedError(DecodeError):
+    """The input ends before the value does."""
+
+
+class ChecksumError(DecodeError):
+    """The CRC32 of an event does not match its bytes."""
+
+
+class UnsupportedError(DecodeError):
+    """An event, a column type or a file format that this version does not decode."""
+
+
+class MissingTableMapError(DecodeError):
+    """A rows event names a table id that no table map has announced."""
+
+
+class HookError(CanalError):
+    """A filter, hook, sink or store given by the user raised; ``__cause__`` is its exception."""
+
+
+class StoreError(CanalError):
+    """The store refused entries."""
+
+
+class StoreClosedError(StoreError):
+    """The store was closed while a call waited on it."""
+
+
+class CursorError(CanalError):
+    """A stored cursor cannot be read or written; nothing was acknowledged."""
+
+
+class CoordinationError(CanalError):
+    """ZooKeeper or another coordinator failed."""
+
+
+class NotActiveError(CoordinationError):
+    """Another process owns the destination."""
