@@ -1,0 +1,207 @@
+"""The place in a source at which to resume.
+
+Never knows how to find a place or how to store one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import attrs
+
+from canal.errors import ConfigError, CursorError
+from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+
+FORMAT_VERSION: Final = 1
+"""Of ``to_text``; a reader refuses what it does not know instead of losing part of a position."""
+
+_REMEDY: Final = "Restore the stored position from a backup, or subscribe again from a start that you choose"
+
+
+@lru_cache(maxsize=64)
+def _canonical_text(text: str) -> str:
+    return str(parse_gtid_set(text))
+
+
+def _canonical_gtid(value: str | GtidSet) -> str:
+    return _canonical_text(value) if isinstance(value, str) else str(value)
+
+
+def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{attribute.name} of a position must be a whole number >= 0, not {value!r}")
+
+
+@attrs.frozen
+class Position:
+    """Where to resume: everything before it is done.
+
+    It names its place in up to three ways, the best known one counts: by GTID set, by journal (binlog file) and
+    offset, or only by time (which a connection's ``resolve`` turns into a concrete one).
+    """
+
+    journal: str = ""
+    """File name of the journal."""
+
+    offset: int = attrs.field(default=0, validator=_not_negative)
+    """End of the last transaction that is done, in 64 bits. Made from canal's cursor: start of the last event done."""
+
+    gtid: str = attrs.field(default="", converter=_canonical_gtid)
+    """Canonical text of the GTID set that is done; a GTID set object may be given."""
+
+    row: int = attrs.field(default=0, validator=_not_negative)
+    """Row changes of the *next* transaction that are done too, counted before any filter."""
+
+    timestamp: int = attrs.field(default=0, validator=_not_negative)
+    """Time of the last event done, in milliseconds since 1970."""
+
+    server_id: int = attrs.field(default=0, validator=_not_negative)
+    """Id of the server that wrote the last event done (its origin, not always the source)."""
+
+    source: str = ""
+    """Identity (server UUID) of the source; journal and offset mean something only there. "" = not known."""
+
+    @property
+    def is_concrete(self) -> bool:
+        """Whether a dump can start here without searching by time."""
+        return bool(self.journal or self.gtid)
+
+    @property
+    def gtid_set(self) -> GtidSet:
+        """The GTID set as a value."""
+        return parse_gtid_set(self.gtid)
+
+    def precedes(self, other: Position) -> bool | None:
+        """Whether this position is before the other one; None if the two cannot be compared.
+
+        Within one source by journal, offset and row; else (another source, or no common journals) by inclusion of the
+        GTID sets. Times are never compared: clocks of two servers prove nothing.
+        """
+        if self._shares_journals(other):
+            return self._journal_place() < other._journal_place()
+        ours, theirs = self.gtid_set, other.gtid_set
+        if self == other:
+            return False
+        if not (ours or theirs) or (ours and theirs and type(ours) is not type(theirs)):
+            return None
+        if ours == theirs:
+            return self.row < other.row
+        if not ours or not theirs:
+            return None  # a place without a GTID set is unknown, not "nothing done yet"
+        return True if _includes(theirs, ours) else False if _includes(ours, theirs) else None
+
+    def _shares_journals(self, other: Position) -> bool:
+        one_source = not (self.source and other.source) or self.source == other.source
+        if not (one_source and self.journal and other.journal):
+            return False
+        return journal_key(self.journal)[0] == journal_key(other.journal)[0]
+
+    def _journal_place(self) -> tuple[int, int, int]:
+        return journal_key(self.journal)[1], self.offset, self.row
+
+    def __str__(self) -> str:
+        parts = [f"{self.journal}:{self.offset}"] if self.journal else []
+        if self.row:
+            parts.append(f"+{self.row} rows")
+        if self.gtid:
+            parts.append(f"gtid {self.gtid if len(self.gtid) <= 80 else self.gtid[:77] + '…'}")
+        if not parts:
+            parts.append(f"time {self.timestamp}" if self.timestamp else "nowhere")
+        return " ".join(parts)
+
+    def to_text(self) -> str:
+        """Canonical text: one line of JSON, equal for equal positions; fields at their default are left out."""
+        fields = attrs.asdict(self, filter=lambda attribute, value: bool(value))
+        return json.dumps({"v": FORMAT_VERSION, **fields}, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Position:
+        """Read what ``to_text`` wrote; anything else is a ``CursorError``."""
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CursorError("the text of a position is not JSON", remedy=_REMEDY) from error
+        if not isinstance(fields, dict):
+            raise CursorError("the text of a position is not a JSON object", remedy=_REMEDY)
+        version = fields.pop("v", None)
+        if type(version) is not int or version != FORMAT_VERSION:
+            raise CursorError(
+                f"the text of a position has format {version!r}, not {FORMAT_VERSION}",
+                remedy="Read it with the version of this library that wrote it, or a later one",
+            )
+        unknown = fields.keys() - _FIELD_TYPES.keys()
+        if unknown:
+            raise CursorError(f"the text of a position has unknown fields {sorted(unknown)}", remedy=_REMEDY)
+        return _built({name: _typed(fields, name, kind) for name, kind in _FIELD_TYPES.items() if name in fields})
+
+    def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
+        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row and source."""
+        return {
+            "identity": {"slaveId": -1, "sourceAddress": {"address": address, "port": port}},
+            "postion": {
+                "gtid": self.gtid,
+                "included": False,
+                "journalName": self.journal,
+                "position": self.offset,
+                "serverId": self.server_id,
+                "timestamp": self.timestamp,
+            },
+        }
+
+    @classmethod
+    def from_canal(cls, value: Mapping[str, Any]) -> Position:
+        """Read canal's LogPosition; "@type", unknown fields and nulls do no harm.
+
+        canal's offset is the *start* of the last event done: a BEGIN (its transaction comes whole again), or an END or
+        a DDL (which alone comes again). So a parser that resumes here without GTIDs may meet an END or DDL first.
+        """
+        place = value.get("postion")
+        if not isinstance(place, Mapping):
+            raise CursorError('a canal cursor has no "postion"', remedy=_REMEDY)
+        fields = {name: _typed(place, key, _FIELD_TYPES[name]) for name, key in _CANAL_KEYS.items()}
+        fields["server_id"] = max(fields["server_id"], 0)  # canal writes -1 for an unknown one
+        return _built(fields)
+
+
+_FIELD_TYPES: Final[dict[str, type]] = {
+    "journal": str, "offset": int, "gtid": str, "row": int, "timestamp": int, "server_id": int, "source": str,
+}  # fmt: skip
+
+_CANAL_KEYS: Final = {
+    "journal": "journalName", "offset": "position", "gtid": "gtid", "timestamp": "timestamp", "server_id": "serverId",
+}  # fmt: skip
+
+
+def journal_key(name: str) -> tuple[str, int]:
+    """Base name and number of a journal: sorts ``mysql-bin.1000000`` after ``mysql-bin.999999``.
+
+    A name without a number is all base name, number -1.
+    """
+    base, dot, suffix = name.rpartition(".")
+    numbered = dot and suffix.isascii() and suffix.isdecimal() and len(suffix) <= 18
+    return (base, int(suffix)) if numbered else (name, -1)
+
+
+def _includes(outer: GtidSet, inner: GtidSet) -> bool:
+    if isinstance(outer, MysqlGtidSet) and isinstance(inner, MysqlGtidSet):
+        return inner <= outer
+    return isinstance(outer, MariadbGtidSet) and isinstance(inner, MariadbGtidSet) and inner <= outer
+
+
+def _typed(fields: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = fields.get(key)
+    if value is None:
+        return kind()
+    if type(value) is not kind:
+        raise CursorError(f"{key} of a stored position is not {'text' if kind is str else 'a number'}", remedy=_REMEDY)
+    return value
+
+
+def _built(fields: dict[str, Any]) -> Position:
+    try:
+        return Position(**fields)
+    except ConfigError as error:
+        raise CursorError(f"a stored position is not valid: {error.message}", remedy=_REMEDY) from error

@@ -1,0 +1,237 @@
+"""Positions: order, text forms, canal's form."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canal.errors import ConfigError, CursorError
+from canal.gtid import MariadbGtidSet, MysqlGtidSet
+from canal.position import Position, journal_key
+
+U1 = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+U2 = "fd50e54f-e561-11f1-856b-02fc00000001"
+
+gtid_texts = st.sampled_from(["", f"{U1}:1-5", f"{U1}:1-9:tag:1,{U2}:3", "0-1-5", "0-1-5,3-2-1"])
+positions = st.builds(
+    Position,
+    journal=st.sampled_from(["", "mysql-bin.000001", "a.b.1000000"]) | st.text(st.characters(codec="utf-8")),
+    offset=st.integers(0, 2**64 - 1),
+    gtid=gtid_texts,
+    row=st.integers(0, 2**40),
+    timestamp=st.integers(0, 2**45),
+    server_id=st.integers(0, 2**32 - 1),
+    source=st.sampled_from(["", U1]),
+)
+
+CANAL = """{"@type":"com.alibaba.otter.canal.protocol.position.LogPosition",
+ "identity":{"slaveId":-1,"sourceAddress":{"address":"db.example","port":3306}},
+ "postion":{"gtid":"","included":false,"journalName":"mysql-bin.000002","position":1234,"serverId":7,
+ "timestamp":1600000000000,"later":[1]}}"""
+
+
+# Order.
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("mysql-bin.000009", ("mysql-bin", 9)),
+        ("a.b.000001", ("a.b", 1)),
+        ("mysql-bin.1000000", ("mysql-bin", 1000000)),
+        ("binlog", ("binlog", -1)),
+        ("binlog.x1", ("binlog.x1", -1)),
+        ("binlog.", ("binlog.", -1)),
+        ("binlog.\u0661", ("binlog.\u0661", -1)),
+        ("binlog." + "1" * 5000, ("binlog." + "1" * 5000, -1)),
+        ("", ("", -1)),
+    ],
+)
+def test_journal_key(name: str, key: tuple[str, int]) -> None:
+    assert journal_key(name) == key
+
+
+ORDERED = [
+    (Position("bin.000001", 900), Position("bin.000002", 4)),
+    (Position("bin.999999", 900), Position("bin.1000000", 4)),
+    (Position("bin.000001", 4), Position("bin.000001", 2**33)),
+    (Position("bin.000001", 2**33), Position("bin.000001", 2**33 + 1)),
+    (Position("bin.000001", 4, row=3), Position("bin.000001", 4, row=4)),
+    (Position("bin.000001", 4, row=9), Position("bin.000001", 5)),
+    (Position("bin.000001", 9, source=U1), Position("bin.000001", 10)),
+    (Position(gtid=f"{U1}:1-5"), Position(gtid=f"{U1}:1-6")),
+    (Position(gtid=f"{U1}:1-5"), Position(gtid=f"{U1}:1-5,{U2}:1")),
+    (Position(gtid=f"{U1}:1-5"), Position(gtid=f"{U1}:1-5", row=1)),
+    (Position(gtid="0-1-5"), Position(gtid="0-2-6,1-1-1")),
+    # another source, or another base name: only the GTID sets count
+    (Position("bin.000009", 4, f"{U1}:1-5", source=U1), Position("bin.000001", 4, f"{U1}:1-6", source=U2)),
+    (Position("old.000009", 4, f"{U1}:1-5"), Position("new.000001", 4, f"{U1}:1-6")),
+    # one source: the journals count
+    (Position("bin.000001", 4, f"{U1}:1-5"), Position("bin.000001", 5, f"{U1}:1-5")),
+]
+
+
+@pytest.mark.parametrize(("early", "late"), ORDERED)
+def test_earlier_positions_precede(early: Position, late: Position) -> None:
+    assert early.precedes(late) is True
+    assert late.precedes(early) is False
+    assert early.precedes(early) is False
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Position("bin.000001", 4, source=U1), Position("bin.000002", 4, source=U2)),
+        (Position("old.000001", 4), Position("new.000002", 4)),
+        (Position(gtid=f"{U1}:1-5"), Position(gtid=f"{U2}:1-5")),
+        (Position(gtid=f"{U1}:1-5"), Position(gtid=f"{U1}:2-6")),
+        (Position(gtid=f"{U1}:1-5"), Position(gtid="0-1-5")),
+        (Position(gtid=f"{U1}:1-5"), Position("bin.000001", 4)),
+        (Position(timestamp=1), Position(timestamp=2)),
+        (Position(server_id=1, timestamp=1), Position(server_id=1, timestamp=2)),
+    ],
+)
+def test_positions_that_cannot_be_compared(one: Position, other: Position) -> None:
+    assert one.precedes(other) is None
+    assert other.precedes(one) is None
+
+
+@given(positions, positions)
+def test_order_is_antisymmetric(one: Position, other: Position) -> None:
+    forward, back = one.precedes(other), other.precedes(one)
+    assert (forward is None) == (back is None)
+    assert not (forward and back)
+    assert one.precedes(one) is False
+
+
+@pytest.mark.parametrize(
+    ("position", "concrete"),
+    [
+        (Position(), False),
+        (Position(timestamp=5), False),
+        (Position("bin.000001"), True),
+        (Position(gtid=f"{U1}:1"), True),
+    ],
+)
+def test_is_concrete(position: Position, concrete: bool) -> None:
+    assert position.is_concrete is concrete
+
+
+# Values.
+
+
+def test_gtid_becomes_canonical() -> None:
+    assert Position(gtid=f"{U1.upper()}:2,\n{U1}:1").gtid == f"{U1}:1-2"
+    assert Position(gtid=MysqlGtidSet.parse(f"{U1}:1")).gtid == f"{U1}:1"
+    assert Position(gtid=MariadbGtidSet.parse("0-1-2")).gtid_set == MariadbGtidSet.parse("0-1-2")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"offset": -1}, {"row": -1}, {"timestamp": 1.5}, {"server_id": "1"}, {"offset": True}, {"gtid": "x"}]
+)
+def test_impossible_fields_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Position(**fields)
+
+
+def test_positions_are_immutable_values() -> None:
+    position = Position("bin.000001", 4)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        position.offset = 5  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(position)) == position
+    assert len({position, Position("bin.000001", 4)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "text"),
+    [
+        (Position("bin.000001", 4), "bin.000001:4"),
+        (Position("bin.000001", 4, row=7), "bin.000001:4 +7 rows"),
+        (Position("bin.000001", 4, gtid="0-1-5"), "bin.000001:4 gtid 0-1-5"),
+        (Position(timestamp=12), "time 12"),
+        (Position(), "nowhere"),
+    ],
+)
+def test_str_is_for_people(position: Position, text: str) -> None:
+    assert str(position) == text
+
+
+def test_str_stays_short() -> None:
+    gtids = ",".join(f"{n:08x}{U1[8:]}:1-5" for n in range(50))
+    assert len(str(Position("bin.000001", 4, gtid=gtids))) < 120
+
+
+# Text.
+
+
+@given(positions)
+def test_text_round_trips(position: Position) -> None:
+    text = position.to_text()
+    assert Position.from_text(text) == position
+    assert "\n" not in text
+    assert text.isascii()
+
+
+def test_text_is_canonical() -> None:
+    position = Position("bin.000001", 2**40, gtid=f"{U1}:1-5", source=U2)
+    expected = f'{{"v":1,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
+    assert position.to_text() == expected
+    assert Position().to_text() == '{"v":1}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "null", "[]", "{}", '{"v":2}', '{"v":true}', '{"v":"1"}', '{"v":1,"xa":[]}', '{"v":1,"offset":"4"}',
+        '{"v":1,"offset":-4}', '{"v":1,"offset":4.0}', '{"v":1,"journal":5}', '{"v":1,"gtid":"x"}', "\0\0", "[" * 99999,
+    ],
+)  # fmt: skip
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(CursorError) as caught:
+        Position.from_text(text)
+    assert caught.value.remedy
+
+
+# canal's form.
+
+
+def test_canals_cursor_is_read() -> None:
+    assert Position.from_canal(json.loads(CANAL)) == Position(
+        "mysql-bin.000002", 1234, timestamp=1600000000000, server_id=7
+    )
+
+
+@given(positions)
+def test_canals_form_round_trips_but_for_row_and_source(position: Position) -> None:
+    form = json.loads(json.dumps(position.to_canal("127.0.0.1", 3306)))
+    assert Position.from_canal(form) == attrs.evolve(position, row=0, source="")
+    assert form["identity"] == {"slaveId": -1, "sourceAddress": {"address": "127.0.0.1", "port": 3306}}
+    assert form["postion"]["position"] == position.offset
+
+
+def test_canals_nulls_and_unknown_server() -> None:
+    place = {"journalName": None, "position": None, "gtid": None, "timestamp": 5, "serverId": -1}
+    assert Position.from_canal({"postion": place}) == Position(timestamp=5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"postion": None},
+        {"postion": [1]},
+        {"postion": {"position": "4"}},
+        {"postion": {"position": -4}},
+        {"postion": {"gtid": "x"}},
+        {"postion": {"journalName": 4}},
+    ],
+)
+def test_damaged_canal_cursors_are_refused(value: dict[str, Any]) -> None:
+    with pytest.raises(CursorError):
+        Position.from_canal(value)
