@@ -1,0 +1,12 @@
+"""Meta: which clients subscribe to a destination and how far each has acknowledged.
+
+Never keeps outstanding batches: after a restart they are delivered again.
+"""
+
+from __future__ import annotations
+
+from canal.meta.file import FileMeta
+from canal.meta.memory import MemoryMeta
+from canal.meta.protocol import MetaManager
+
+__all__ = ["FileMeta", "MemoryMeta", "MetaManager"]

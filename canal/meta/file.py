@@ -1,0 +1,289 @@
+"""Subscriptions and cursors in one file for each destination: ``<directory>/<destination>/meta.dat``.
+
+Never changes a file in place, and never goes on from a file that it cannot trust.
+
+At every moment a whole file stands under the name meta.dat: the next one is written and synced under another name, the
+present one gets meta.dat.bak as a second name, then one rename puts the next in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import threading
+import weakref
+from pathlib import Path
+from typing import Final
+
+from canal.errors import ConfigError, CursorError
+from canal.meta import document
+from canal.meta.memory import Clients, MemoryMeta
+
+log = logging.getLogger("canal.meta")
+
+_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,128}")
+_WRITE_REMEDY: Final = "Make room on the disk or correct the rights of the folder; the file is as it was"
+
+
+class FileMeta(MemoryMeta):
+    """Keeps subscriptions and cursors in ``<directory>/<destination>/meta.dat``. See ``MetaManager``.
+
+    A canal user's meta.dat is read as it is, and canal can read ours. A lock file keeps a second process out.
+
+    Args:
+        directory: parent folder of the destinations' folders; made if absent.
+        flush_interval: 0 writes and syncs each cursor before ``update_cursor`` returns. Else a thread writes every so
+            many seconds: a crash then repeats up to that much, and loses nothing. After a failed write cursors are
+            written at once again, so that the failure reaches the caller of ``update_cursor``.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], flush_interval: float = 0.0) -> None:
+        if not 0.0 <= flush_interval < threading.TIMEOUT_MAX:
+            raise ConfigError(f"flush_interval is a number of seconds >= 0, not {flush_interval!r}")
+        super().__init__()
+        self._directory = Path(directory)
+        self._interval = flush_interval
+        self._folder = self._directory
+        self._claim: int | None = None  # descriptor of the lock file
+        self._current = b""  # what meta.dat holds, b"" if nothing that may become the .bak
+        self._written: Clients | None = None  # the state in meta.dat, None if a failure left that unknown
+        self._failed = False  # the last write did
+        self._flusher: threading.Thread | None = None
+        self._stopping = threading.Event()
+        _managers.add(self)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        try:
+            super().stop()
+        finally:
+            flusher = self._flusher
+            if flusher is not None and flusher is not threading.current_thread():
+                flusher.join()  # without the lock: its last round may want it
+
+    def flush(self) -> None:
+        with self._lock:
+            self._write(self._started())
+
+    def _open(self, destination: str) -> Clients:
+        if not _NAME.fullmatch(destination):
+            raise ConfigError(
+                f"destination {destination!r} cannot be the name of a folder",
+                remedy="Use letters, digits, '_', '-' and '.' only, 128 at most",
+            )
+        self._destination = destination
+        self._folder = self._directory / destination
+        self._make_folder()
+        self._claim = self._lock_folder()
+        try:
+            clients = self._load()
+        except BaseException:
+            self._release()
+            raise
+        self._written = clients
+        self._failed = False
+        if self._interval > 0:
+            self._start_flusher()
+        return clients
+
+    def _close(self, clients: Clients) -> None:
+        try:
+            self._write(clients)
+        finally:
+            self._release()
+
+    def _commit(self, clients: Clients, urgent: bool) -> None:
+        if urgent or self._failed or not self._interval:
+            self._write(clients)
+
+    # Reading.
+
+    def _load(self) -> Clients:
+        """The state in meta.dat, or in meta.dat.bak if that one can be proved whole."""
+        path, spare = self._folder / "meta.dat", self._folder / "meta.dat.bak"
+        self._current = b""
+        data = self._read(path)
+        if data is None and self._read(spare) is None:
+            return {}
+        try:
+            if data is None:
+                raise CursorError("it is missing although there is a .bak", remedy="Delete both to start anew")
+            clients = document.load(data, self._destination)
+            self._current = data
+            return clients
+        except CursorError as error:
+            reason = error
+        try:
+            clients = document.load(self._read(spare) or b"", self._destination, must_verify=True)
+        except CursorError as error:
+            raise CursorError(
+                f"{path} cannot be used ({reason.message}), nor {spare.name} ({error.message})",
+                destination=self._destination,
+                remedy=reason.remedy,
+            ) from reason
+        self._set_aside(path)
+        log.error(
+            "[%s] %s cannot be used (%s): going on from %s, which is the state before the last write; "
+            "changes may be delivered again",
+            self._destination, path, reason.message, spare,
+        )  # fmt: skip
+        return clients
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CursorError(
+                f"cannot read {path}: {error.strerror}",
+                destination=self._destination,
+                remedy="Correct the rights of the folder",
+            ) from error
+
+    def _set_aside(self, path: Path) -> None:
+        """Keep a damaged file for whoever looks into it; the .bak stays until a good meta.dat stands again."""
+        with contextlib.suppress(OSError):
+            os.replace(path, path.with_name("meta.dat.corrupt"))
+
+    # Writing. All of it under the lock.
+
+    def _write(self, clients: Clients) -> None:
+        if clients == self._written:
+            return
+        data = document.dump(self._destination, clients)
+        path, fresh = self._folder / "meta.dat", self._folder / "meta.dat.tmp"
+        try:
+            _write_synced(fresh, data)
+            if self._current:
+                self._keep_previous(path)
+            self._written = None
+            os.replace(fresh, path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            self._failed = True
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise CursorError(
+                f"cannot write {path}: {error.strerror}", destination=self._destination, remedy=_WRITE_REMEDY
+            ) from error
+        self._current = data
+        self._written = clients
+        self._failed = False
+
+    def _keep_previous(self, path: Path) -> None:
+        spare, second = self._folder / "meta.dat.bak", self._folder / "meta.dat.bak.tmp"
+        with contextlib.suppress(FileNotFoundError):
+            second.unlink()
+        try:
+            os.link(path, second)
+        except OSError:  # a file system without hard links
+            _write_synced(second, self._current)
+        os.replace(second, spare)
+
+    # The flusher.
+
+    def _start_flusher(self) -> None:
+        stopping = self._stopping = threading.Event()
+        self._flusher = threading.Thread(
+            target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta", daemon=True
+        )
+        self._flusher.start()
+
+    def _flush_regularly(self, stopping: threading.Event) -> None:
+        while not stopping.wait(self._interval):
+            with self._lock:
+                if self._clients is None or stopping.is_set():
+                    return
+                try:
+                    self._write(self._clients)
+                except CursorError as error:
+                    log.error("%s", error)
+
+    # The folder and its lock.
+
+    def _make_folder(self) -> None:
+        try:
+            if not self._folder.is_dir():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                _sync_folder(self._directory)
+        except OSError as error:
+            raise CursorError(
+                f"cannot make the folder {self._folder}: {error.strerror}",
+                destination=self._destination,
+                remedy="Correct the rights of its parent, or choose another directory",
+            ) from error
+
+    def _lock_folder(self) -> int:
+        """Claim the folder. flock and not lockf: it also keeps out a second manager of this very process."""
+        path = self._folder / "lock"
+        try:
+            claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise CursorError(
+                f"cannot open {path}: {error.strerror}",
+                destination=self._destination,
+                remedy="Correct the rights of the folder",
+            ) from error
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(claim, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(claim)
+            raise CursorError(
+                f"{self._folder} is in use by another meta manager, in the process with pid {owner}",
+                destination=self._destination,
+                remedy="Stop that process, or give this one a directory of its own",
+            ) from error
+        except OSError as error:
+            os.close(claim)
+            raise CursorError(
+                f"cannot lock {path}: {error.strerror}",
+                destination=self._destination,
+                remedy="Choose a directory on a file system that has locks",
+            ) from error
+        with contextlib.suppress(OSError):  # a full disk must not keep us from reading the cursors
+            os.ftruncate(claim, 0)
+            os.pwrite(claim, f"{os.getpid()}\n".encode("ascii"), 0)
+        return claim
+
+    def _release(self) -> None:
+        if self._claim is not None:
+            os.close(self._claim)  # the file stays: removing it would let two processes lock two files of one name
+            self._claim = None
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: not started. A claim that it kept would outlive the parent."""
+        self._lock = threading.RLock()  # another thread of the parent may have held the old one
+        self._clients = None
+        self._flusher = None
+        self._release()
+
+
+_managers: weakref.WeakSet[FileMeta] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for manager in list(_managers):
+        manager._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
