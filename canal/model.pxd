@@ -1,0 +1,83 @@
+cimport cython
+
+cdef object _DDL_TYPES
+
+@cython.freelist(256)
+cdef class Transaction:
+    cdef readonly str source
+    cdef readonly str journal
+    cdef readonly long long offset
+    cdef public long long end
+    cdef readonly long long server_id
+    cdef readonly long long timestamp
+    cdef public object gtid_source
+    cdef public unsigned long long gtid_number
+    cdef public unsigned long long gtid_first
+    cdef public unsigned long long gtid_previous
+    cdef public object gtid_base
+    cdef public long long thread_id
+    cdef public unsigned long long xid
+    cdef public long long row_count
+    cdef public bint has_rows
+
+@cython.freelist(256)
+cdef class Entry:
+    cdef readonly object entry_type
+    cdef public object event_type
+    cdef readonly Transaction transaction
+    cdef public TableMap table
+    cdef readonly bytes data
+    cdef public Py_ssize_t body
+    cdef public Py_ssize_t body_end
+    cdef public int kind
+    cdef readonly long long offset
+    cdef public long long ordinal
+    cdef readonly long long timestamp
+    cdef readonly long long server_id
+    cdef public long long row_count
+    cdef public long long first_row
+    cdef public long long skip_rows
+    cdef public tuple selected
+    cdef public object sql
+    cdef public object statement
+    cdef public object query
+    cdef public long long part
+    cdef public bint last
+    cdef public bint is_end
+    cdef readonly long long size
+    cdef object _props
+
+cdef class Header:
+    cdef Entry _entry
+
+@cython.freelist(256)
+cdef class Row:
+    cdef tuple _values
+    cdef ColumnNames _names
+
+cdef class ColumnNames:
+    cdef readonly tuple names
+    cdef dict _index
+    cpdef Py_ssize_t find(self, str name)
+    cpdef Py_ssize_t index(self, str name) except -1
+
+@cython.freelist(256)
+cdef class ChangedRow:
+    cdef readonly Row before
+    cdef readonly Row after
+
+@cython.locals(table=TableMap, names=ColumnNames, rows=list)
+cpdef list decode_rows(Entry entry)
+
+@cython.locals(table=TableMap, pairs=list)
+cpdef list decode_tuples(Entry entry)
+
+cdef class RowChange:
+    cdef Entry _entry
+
+cdef class TableMap:
+    cdef readonly object schema
+    cdef readonly tuple columns
+    cdef readonly ColumnNames names
+    cdef readonly object decoder
+    cdef public bint accepted

@@ -1,0 +1,540 @@
+"""What the library delivers: entries, the transactions they belong to, rows and messages.
+
+Never reads a socket, a file or a clock. Entries are small and undecoded: an entry keeps its own copy of the binlog event,
+and rows are decoded each time ``entry.rows`` is asked for. Compiled where a C compiler was there at install time.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Iterator
+
+from canal.errors import DecodeError
+from canal.position import Position
+
+if TYPE_CHECKING:
+    from canal.formats.columns import Column
+    from canal.schema import TableSchema
+
+
+class EntryType(IntEnum):
+    """What an entry is; names and numbers are canal's."""
+
+    TRANSACTIONBEGIN = 1
+    ROWDATA = 2
+    TRANSACTIONEND = 3
+    HEARTBEAT = 4
+    GTIDLOG = 5
+
+
+class EventType(IntEnum):
+    """What happened; names and numbers are canal's."""
+
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+    CREATE = 4
+    ALTER = 5
+    ERASE = 6
+    QUERY = 7
+    TRUNCATE = 8
+    RENAME = 9
+    CINDEX = 10
+    DINDEX = 11
+    GTID = 12
+    XACOMMIT = 13
+    XAROLLBACK = 14
+    MHEARTBEAT = 15
+
+
+_DDL_TYPES = frozenset(
+    (
+        EventType.CREATE,
+        EventType.ALTER,
+        EventType.ERASE,
+        EventType.TRUNCATE,
+        EventType.RENAME,
+        EventType.CINDEX,
+        EventType.DINDEX,
+    )
+)
+
+
+class Transaction:
+    """One transaction (or one statement outside of any) of the source; shared by all its entries.
+
+    ``journal`` and ``offset`` say where it starts, ``end`` is the offset after its last event (0 until that has come).
+    The set of transactions executed before it is kept as ``gtid_base`` (immutable, shared by many transactions) plus the
+    run ``gtid_first`` … ``gtid_previous`` of ``gtid_source``, so that following it costs nothing per transaction.
+    """
+
+    __slots__ = (
+        "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
+        "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows",
+    )  # fmt: skip
+
+    def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
+        self.source = source
+        self.journal = journal
+        self.offset = offset
+        self.end = 0
+        self.server_id = server_id
+        self.timestamp = timestamp
+        self.gtid_source = None
+        self.gtid_number = 0
+        self.gtid_first = 0
+        self.gtid_previous = 0
+        self.gtid_base = None
+        self.thread_id = 0
+        self.xid = 0
+        self.row_count = 0
+        self.has_rows = False
+
+    @property
+    def gtid(self) -> str:
+        """This transaction's own GTID, or "" when the source writes none."""
+        source = self.gtid_source
+        if source is None:
+            return ""
+        if isinstance(source, tuple):
+            return f"{source[0]}-{source[1]}-{self.gtid_number}"
+        return f"{source}:{self.gtid_number}"
+
+    def executed(self, number: int) -> str:
+        """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
+        base = self.gtid_base
+        if base is None:
+            return ""
+        source = self.gtid_source
+        if source is not None and number:
+            if isinstance(source, tuple):
+                base = base.add(source[0], source[1], number)
+            else:
+                base = base.add(source, self.gtid_first, number)
+        return str(base)
+
+    def position_before(self, row: int) -> Position:
+        """Where to resume when the first ``row`` row changes of this transaction are done."""
+        gtid = self.executed(self.gtid_previous)
+        return Position(
+            journal=self.journal, offset=self.offset, gtid=gtid, row=row, timestamp=self.timestamp * 1000,
+            server_id=self.server_id, source=self.source,
+        )  # fmt: skip
+
+    def position_after(self) -> Position:
+        """Where to resume when all of this transaction is done."""
+        gtid = self.executed(self.gtid_number)
+        return Position(
+            journal=self.journal, offset=self.end, gtid=gtid, row=0, timestamp=self.timestamp * 1000,
+            server_id=self.server_id, source=self.source,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.gtid or '-'} at {self.journal}:{self.offset}>"
+
+
+class Entry:
+    """One binlog happening as a user sees it.
+
+    ``entry_type`` and ``event_type`` are enums with canal's names; ``header`` tells where it comes from; ``rows`` decodes.
+    ``size`` is what the store accounts for it: its event and the objects around that, measured and rounded up.
+    ``part`` counts the pieces of a transaction that was too large to wait for its end, ``last`` is True in the last one.
+    ``props`` is a dict for the user's own marks (made on first use).
+    """
+
+    __slots__ = (
+        "entry_type", "event_type", "transaction", "table", "data", "body", "body_end", "kind", "offset", "ordinal",
+        "timestamp", "server_id", "row_count", "first_row", "skip_rows", "selected", "sql", "statement", "query", "part",
+        "last", "is_end", "size", "_props",
+    )  # fmt: skip
+
+    def __init__(
+        self, entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int,
+        timestamp: int, server_id: int,
+    ) -> None:  # fmt: skip
+        self.entry_type = entry_type
+        self.event_type = event_type
+        self.transaction = transaction
+        self.table = None
+        self.data = data
+        self.body = 0
+        self.body_end = 0
+        self.kind = 0
+        self.offset = offset
+        self.ordinal = 0
+        self.timestamp = timestamp
+        self.server_id = server_id
+        self.row_count = 0
+        self.first_row = 0
+        self.skip_rows = 0
+        self.selected = None
+        self.sql = None
+        self.statement = None
+        self.query = None
+        self.part = 0
+        self.last = True
+        self.is_end = False
+        self.size = len(data) + 256
+        self._props = None
+
+    @property
+    def props(self) -> dict[str, Any]:
+        if self._props is None:
+            self._props = {}
+        return self._props
+
+    @property
+    def header(self) -> Header:
+        return Header(self)
+
+    @property
+    def is_ddl(self) -> bool:
+        """True for a statement that changes a schema."""
+        return self.event_type in _DDL_TYPES and self.statement is not None
+
+    @property
+    def row_change(self) -> RowChange:
+        return RowChange(self)
+
+    @property
+    def rows(self) -> list[ChangedRow]:
+        """The changed rows, decoded now; [] for BEGIN, END and statements."""
+        return decode_rows(self)
+
+    @property
+    def position(self) -> Position:
+        """Where to resume when everything up to and including this entry is done."""
+        if self.is_end:
+            return self.transaction.position_after()
+        return self.transaction.position_before(self.first_row + self.skip_rows + self.row_count)
+
+    def select(self, indexes: tuple[int, ...]) -> None:
+        """Keep only these of the entry's rows (numbers into ``rows``)."""
+        kept = self.selected
+        self.selected = indexes if kept is None else tuple(kept[i] for i in indexes)
+
+    def __repr__(self) -> str:
+        header = self.header
+        what = self.event_type.name if self.entry_type == EntryType.ROWDATA else self.entry_type.name
+        name = f" {header.schema}.{header.table}" if header.table else ""
+        return f"<Entry {what}{name} at {header.journal}:{header.offset}>"
+
+
+class Header:
+    """Where an entry comes from: a view, made when asked for."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+
+    @property
+    def journal(self) -> str:
+        """Name of the binlog file."""
+        return self._entry.transaction.journal
+
+    @property
+    def offset(self) -> int:
+        """Offset at which the event starts in the journal (64 bits)."""
+        return self._entry.offset
+
+    @property
+    def ordinal(self) -> int:
+        """Number of the entry within its transaction, from 0, before any filter."""
+        return self._entry.ordinal
+
+    @property
+    def server_id(self) -> int:
+        """The server on which the change was first made."""
+        return self._entry.server_id
+
+    @property
+    def execute_time(self) -> int:
+        """Time of the event in milliseconds since 1970 (the source writes whole seconds)."""
+        return self._entry.timestamp * 1000
+
+    @property
+    def schema(self) -> str:
+        entry = self._entry
+        if entry.table is not None:
+            return entry.table.schema.schema
+        statement = entry.statement
+        if statement is None:
+            return ""
+        return statement.tables[0][0] if statement.tables else statement.default_schema
+
+    @property
+    def table(self) -> str:
+        entry = self._entry
+        if entry.table is not None:
+            return entry.table.schema.table
+        statement = entry.statement
+        return "" if statement is None or not statement.tables else statement.tables[0][1]
+
+    @property
+    def tables(self) -> tuple[tuple[str, str], ...]:
+        """Every (schema, table) that the entry touches; a statement may touch several."""
+        entry = self._entry
+        if entry.table is not None:
+            return ((entry.table.schema.schema, entry.table.schema.table),)
+        return () if entry.statement is None else entry.statement.tables
+
+    @property
+    def event_type(self) -> EventType:
+        return self._entry.event_type
+
+    @property
+    def gtid(self) -> str:
+        """GTID of the entry's own transaction, or ""."""
+        return self._entry.transaction.gtid
+
+    @property
+    def event_length(self) -> int:
+        return len(self._entry.data)
+
+    @property
+    def row_count(self) -> int:
+        entry = self._entry
+        return entry.row_count if entry.selected is None else len(entry.selected)
+
+    def __repr__(self) -> str:
+        return f"<Header {self.journal}:{self.offset} {self.schema}.{self.table} {self.event_type.name}>"
+
+
+class Row:
+    """The values of one row, by name or by index: it behaves like ``sqlite3.Row``.
+
+    Names are compared without regard to case, as the server does. A column that the row image does not hold
+    (``binlog_row_image`` MINIMAL or NOBLOB) has the value ``ABSENT``.
+    """
+
+    __slots__ = ("_values", "_names")
+
+    def __init__(self, values: tuple[Any, ...], names: ColumnNames) -> None:
+        self._values = values
+        self._names = names
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._values[self._names.index(key)]
+        return self._values[key]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a column, or ``default`` when the table has no such column."""
+        index = self._names.find(name)
+        return default if index < 0 else self._values[index]
+
+    def keys(self) -> list[str]:
+        return list(self._names.names)
+
+    def values(self) -> tuple[Any, ...]:
+        return self._values
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(zip(self._names.names, self._values))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            return self._values == other._values and self._names.names == other._names.names
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        return "Row(" + ", ".join(f"{n}={v!r}" for n, v in zip(self._names.names, self._values)) + ")"
+
+
+class ColumnNames:
+    """The names of a table's columns in order, with a look-up that ignores case. Shared by all rows of a table."""
+
+    __slots__ = ("names", "_index")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._index = {}
+        for number, name in enumerate(names):
+            self._index[name] = number
+            self._index.setdefault(name.lower(), number)
+
+    def find(self, name: str) -> int:
+        number = self._index.get(name)
+        if number is None:
+            number = self._index.get(name.lower(), -1)
+        return number
+
+    def index(self, name: str) -> int:
+        number = self.find(name)
+        if number < 0:
+            raise KeyError(f"no column {name!r}; the table has {', '.join(self.names)}")
+        return number
+
+
+class ChangedRow:
+    """One changed row: ``before`` is None for an insert, ``after`` is None for a delete."""
+
+    __slots__ = ("before", "after")
+
+    def __init__(self, before: Row | None, after: Row | None) -> None:
+        self.before = before
+        self.after = after
+
+    def __iter__(self) -> Iterator[Row | None]:
+        return iter((self.before, self.after))
+
+    def __repr__(self) -> str:
+        return f"ChangedRow(before={self.before!r}, after={self.after!r})"
+
+
+def decode_rows(entry: Entry) -> list[ChangedRow]:
+    table = entry.table
+    if table is None:
+        return []
+    names = table.names
+    rows = []
+    for before, after in decode_tuples(entry):
+        rows.append(
+            ChangedRow(
+                None if before is None else Row(before, names),
+                None if after is None else Row(after, names),
+            )
+        )
+    return rows
+
+
+def decode_tuples(entry: Entry) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
+    """The quickest way to the values: (before, after) tuples in the order of ``entry.table.names.names``."""
+    table = entry.table
+    if table is None:
+        return []
+    try:
+        pairs = table.decoder.decode(entry.data, entry.body, entry.body_end, entry.kind)
+    except DecodeError as error:
+        error.position = error.position or f"{entry.transaction.journal}:{entry.offset}"
+        error.table = error.table or f"{table.schema.schema}.{table.schema.table}"
+        raise
+    if entry.skip_rows:
+        pairs = pairs[entry.skip_rows :]
+    if entry.selected is not None:
+        pairs = [pairs[i] for i in entry.selected]
+    return pairs
+
+
+class RowChange:
+    """An entry's change in canal's terms: SQL text of statements, or rows with canal's ``Column`` objects."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+
+    @property
+    def event_type(self) -> EventType:
+        return self._entry.event_type
+
+    @property
+    def is_ddl(self) -> bool:
+        return self._entry.is_ddl
+
+    @property
+    def sql(self) -> str:
+        """Text of the statement, or "" for row data."""
+        return self._entry.sql or ""
+
+    @property
+    def query(self) -> str:
+        """The statement that caused these rows, where the source logs it (ROWS_QUERY, ANNOTATE_ROWS), or ""."""
+        return self._entry.query or ""
+
+    @property
+    def ddl_schema(self) -> str:
+        """The default schema in which a statement ran."""
+        statement = self._entry.statement
+        return "" if statement is None else statement.default_schema
+
+    @property
+    def schema(self) -> TableSchema | None:
+        """The table's columns as of this entry."""
+        return None if self._entry.table is None else self._entry.table.schema
+
+    @property
+    def rows(self) -> list[ChangedRow]:
+        return decode_rows(self._entry)
+
+    @property
+    def row_datas(self) -> list[RowData]:
+        """The rows as canal gives them: text values with JDBC type codes."""
+        entry = self._entry
+        if entry.table is None:
+            return []
+        from canal.formats.columns import canal_columns
+
+        columns = entry.table.columns
+        return [RowData(*canal_columns(columns, before, after)) for before, after in decode_tuples(entry)]
+
+
+class RowData:
+    """canal's form of one changed row: lists of ``Column``."""
+
+    __slots__ = ("before_columns", "after_columns")
+
+    def __init__(self, before_columns: list[Column], after_columns: list[Column]) -> None:
+        self.before_columns = before_columns
+        self.after_columns = after_columns
+
+    def __repr__(self) -> str:
+        return f"RowData(before_columns={self.before_columns!r}, after_columns={self.after_columns!r})"
+
+
+class TableMap:
+    """A table as one TABLE_MAP announced it: its schema at that position and the decoder of its rows.
+
+    ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision.
+    """
+
+    __slots__ = ("schema", "columns", "names", "decoder", "accepted")
+
+    def __init__(self, schema: TableSchema, columns: tuple[Any, ...], decoder: Any, accepted: bool) -> None:
+        self.schema = schema
+        self.columns = columns
+        self.names = ColumnNames(tuple(column.name for column in columns))
+        self.decoder = decoder
+        self.accepted = accepted
+
+    def __repr__(self) -> str:
+        return f"<TableMap {self.schema.schema}.{self.schema.table}>"
+
+
+class Message:
+    """What one ``get`` hands out: ``id`` to acknowledge it with (-1 when empty) and its entries."""
+
+    __slots__ = ("id", "entries", "position")
+
+    def __init__(self, id: int, entries: list[Entry], position: Position | None = None) -> None:
+        self.id = id
+        self.entries = entries
+        self.position = position
+
+    def __bool__(self) -> bool:
+        return self.id != -1
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def to_arrow(self) -> list[Any]:
+        """One ``pyarrow.RecordBatch`` per table and schema version; see :func:`canal.formats.arrow.to_arrow`."""
+        from canal.formats.arrow import to_arrow
+
+        return to_arrow(self.entries)
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id}: {len(self.entries)} entries>"
