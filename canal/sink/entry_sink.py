@@ -1,0 +1,105 @@
+"""The default sink: hooks, row predicate, condensing of empty transactions, then the store.
+
+Never reorders, and never decodes unless a row predicate asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Sequence
+
+from canal.errors import CanalError, HookError, StateError
+from canal.model import Entry, EntryType, Header, Row
+from canal.sink.condense import Condenser
+from canal.sink.protocol import Hook
+from canal.store.protocol import EntryStore
+
+#: ``(header, before, after) -> bool``: whether a row change is delivered.
+RowPredicate = Callable[[Header, "Row | None", "Row | None"], bool]
+
+
+class EntrySink:
+    """A :class:`~canal.sink.protocol.Sink` that ends in a store.
+
+    Args:
+        hooks: called in this order before the store, and after it.
+        row_filter: keeps the row changes for which it is true; it makes the parser's thread decode every row.
+        transaction_entries: deliver BEGIN and END (False: as canal's ``filter.transaction.entry``).
+        empty_interval, empty_count: let an empty transaction pass this often.
+    """
+
+    def __init__(
+        self,
+        *,
+        hooks: Sequence[Hook] = (),
+        row_filter: RowPredicate | None = None,
+        empty_interval: float = 5.0,
+        empty_count: int = 8192,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hooks = tuple(hooks)
+        self._row_filter = row_filter
+        self._condenser = Condenser(empty_interval, empty_count)
+        self._clock = clock
+        self._store: EntryStore | None = None
+
+    def start(self, destination: str, store: EntryStore) -> None:
+        self._store = store
+        self._condenser.reset()
+
+    def stop(self) -> None:
+        self._store = None
+
+    def restart(self) -> None:
+        self._condenser.reset()
+
+    def sink(self, entries: list[Entry]) -> None:
+        store = self._store
+        if store is None:
+            raise StateError("the sink is not started")
+        for hook in self._hooks:
+            entries = _kept_by(hook, entries)
+        if self._row_filter is not None:
+            entries = [entry for entry in entries if self._keeps(entry, self._row_filter)]
+        entries = self._condenser.feed(entries, self._clock())
+        if not entries:
+            return
+        store.put(entries)
+        for hook in self._hooks:
+            try:
+                hook.after(entries)
+            except CanalError:
+                raise
+            except Exception as error:
+                raise HookError(f"hook {hook!r} raised {error!r} after {entries[-1]!r} was stored") from error
+
+    @staticmethod
+    def _keeps(entry: Entry, predicate: RowPredicate) -> bool:
+        if entry.entry_type is not EntryType.ROWDATA or entry.table is None:
+            return True
+        header = entry.header
+        try:
+            kept = tuple(i for i, row in enumerate(entry.rows) if predicate(header, row.before, row.after))
+        except CanalError:
+            raise
+        except Exception as error:
+            raise HookError(f"the row filter raised {error!r} at {entry!r}") from error
+        if len(kept) < entry.row_count:
+            entry.select(kept)
+        return bool(kept)
+
+
+def _kept_by(hook: Hook, entries: list[Entry]) -> list[Entry]:
+    """What a hook keeps, checked to be some of the entries in their order."""
+    try:
+        kept = list(hook.before(list(entries)))
+    except CanalError:
+        raise
+    except Exception as error:
+        place = repr(entries[0]) if entries else "an empty list"
+        raise HookError(f"hook {hook!r} raised {error!r} on entries from {place}") from error
+    remaining = iter(entries)
+    for entry in kept:
+        if not any(entry is other for other in remaining):
+            raise HookError(f"hook {hook!r} reordered entries or added {entry!r}: it may only drop and annotate them")
+    return kept

@@ -1,0 +1,80 @@
+"""The ring of entries: arithmetic on a few sequences over reused slots.
+
+Never waits and never locks: :class:`canal.store.memory.MemoryStore` does both around it. ``head`` is the oldest entry kept,
+``tail`` the next to be put; readers keep sequences of their own between them.
+"""
+
+from __future__ import annotations
+
+from canal.model import Entry, EntryType
+
+_ROWDATA = EntryType.ROWDATA
+
+
+class Ring:
+    """Entries bounded in number and in bytes. An entry larger than the budget is accepted when the ring is empty."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        size = 1
+        while size < max_entries:
+            size *= 2
+        self._slots = [None] * size
+        self._mask = size - 1
+        self.max_entries = max_entries
+        self.max_bytes = max_bytes
+        self.head = 0
+        self.tail = 0
+        self.byte_count = 0
+        self.row_total = 0
+
+    def put(self, entries: list[Entry], start: int) -> int:
+        """Append entries from index ``start`` on while there is room; gives the number that went in."""
+        slots = self._slots
+        index = start
+        while index < len(entries):
+            entry = entries[index]
+            size = entry.size
+            if self.tail > self.head:
+                if self.tail - self.head >= self.max_entries or self.byte_count + size > self.max_bytes:
+                    break
+            slots[self.tail & self._mask] = entry
+            self.tail += 1
+            self.byte_count += size
+            self.row_total += entry.row_count
+            index += 1
+        return index - start
+
+    def take(self, sequence: int, batch_size: int, isolate_ddl: bool) -> list[Entry]:
+        """Entries from ``sequence`` on that make at most ``batch_size`` row changes, but at least one entry.
+
+        A statement counts as one row change, BEGIN and END count nothing. With ``isolate_ddl`` a statement that changes
+        a schema comes alone.
+        """
+        slots = self._slots
+        taken = []
+        weight = 0
+        limit = 3 * batch_size + 1
+        while sequence < self.tail and len(taken) < limit:
+            entry = slots[sequence & self._mask]
+            if entry.statement is not None:
+                weight += 1
+                if isolate_ddl and entry.is_ddl:
+                    if not taken:
+                        taken.append(entry)
+                    break
+            else:
+                weight += entry.row_count
+            if weight > batch_size and taken:
+                break
+            taken.append(entry)
+            sequence += 1
+        return taken
+
+    def release(self, head: int) -> None:
+        """Forget everything before ``head``."""
+        slots = self._slots
+        while self.head < head:
+            entry = slots[self.head & self._mask]
+            self.byte_count -= entry.size
+            slots[self.head & self._mask] = None
+            self.head += 1

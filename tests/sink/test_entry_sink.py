@@ -1,0 +1,126 @@
+"""The default sink: hooks, row predicate, condensing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canal.errors import HookError, StateError
+from canal.model import Entry, EntryType
+from canal.sink import EntrySink, Hook, Sink
+from canal.sink.condense import Condenser
+from canal.store import MemoryStore
+from tests.strategies import begin, end, row, transaction, transactions, whole
+
+
+def stored(sink: EntrySink, *lists: list[Entry]) -> list[Entry]:
+    store = MemoryStore()
+    store.start()
+    store.open(1)
+    sink.start("test", store)
+    for entries in lists:
+        sink.sink(entries)
+    return store.get(1, 1 << 40, 0, 0).entries
+
+
+def test_it_meets_the_protocol() -> None:
+    assert isinstance(EntrySink(), Sink)
+
+
+def test_a_sink_that_is_not_started_refuses_entries() -> None:
+    with pytest.raises(StateError):
+        EntrySink().sink(whole(1, 1))
+
+
+def test_empty_transactions_are_left_out_except_one_each_interval() -> None:
+    now = [0.0]
+    sink = EntrySink(clock=lambda: now[0], empty_interval=5.0)
+
+    passed = stored(sink, whole(1), whole(2), whole(3, 1), whole(4))
+    now[0] = 6.0
+    later = stored(sink, whole(5))
+
+    assert [entry.transaction.offset for entry in passed] == [100, 100, 300, 300, 300]
+    assert len(later) == 2
+
+
+def test_one_empty_transaction_passes_after_so_many() -> None:
+    sink = EntrySink(clock=lambda: 0.0, empty_count=3)
+
+    passed = stored(sink, *[whole(n) for n in range(1, 10)])
+
+    assert [entry.transaction.offset for entry in passed[::2]] == [100, 500, 900]
+
+
+@given(transactions, st.data())
+def test_no_end_or_begin_of_a_transaction_with_rows_is_lost_however_it_is_cut(
+    counts: list[list[int]], data: st.DataObject
+) -> None:
+    entries = [entry for n, rows in enumerate(counts, 1) for entry in whole(n, *rows)]
+    condenser = Condenser(1e9, 1 << 30)
+    condenser.feed(whole(99), 0.0)  # the one empty transaction that passes at the start
+    kept: list[Entry] = []
+    at = 0
+    while at < len(entries):
+        step = data.draw(st.integers(1, 6))
+        kept += condenser.feed(entries[at : at + step], 1.0)
+        at += step
+
+    assert kept == [entry for n, rows in enumerate(counts) if rows for entry in _of(entries, n, counts)]
+
+
+def _of(entries: list[Entry], number: int, counts: list[list[int]]) -> list[Entry]:
+    start = sum(len(rows) + 2 for rows in counts[:number])
+    return entries[start : start + len(counts[number]) + 2]
+
+
+class Dropping(Hook):
+    def before(self, entries: list[Entry]) -> list[Entry]:
+        for entry in entries:
+            entry.props["seen"] = True
+        return [entry for entry in entries if entry.row_count != 2]
+
+
+def test_a_hook_may_drop_and_annotate() -> None:
+    passed = stored(EntrySink(hooks=[Dropping()]), whole(1, 1, 2), whole(2, 2))
+
+    assert [entry.row_count for entry in passed] == [0, 1, 0, 0, 0]  # the emptied transaction is the first empty one
+    assert all(entry.props["seen"] for entry in passed)
+
+
+class Reordering(Hook):
+    def before(self, entries: list[Entry]) -> list[Entry]:
+        return entries[::-1]
+
+
+class Failing(Hook):
+    def before(self, entries: list[Entry]) -> list[Entry]:
+        raise ValueError("no")
+
+
+class FailingAfter(Hook):
+    def after(self, entries: object) -> None:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("hook", [Reordering(), Failing(), FailingAfter()], ids=lambda hook: type(hook).__name__)
+def test_a_hook_that_misbehaves_stops_the_line_and_says_where(hook: Hook) -> None:
+    with pytest.raises(HookError, match="binlog.000001:1"):
+        stored(EntrySink(hooks=[hook]), whole(1, 1))
+
+
+def test_a_held_begin_is_forgotten_when_the_parser_starts_again() -> None:
+    txn = transaction()
+    sink = EntrySink(clock=lambda: 0.0)
+    store = MemoryStore()
+    store.start()
+    store.open(1)
+    sink.start("test", store)
+
+    sink.sink([begin(txn)])
+    sink.restart()
+    sink.sink([begin(txn), row(txn), end(txn)])
+
+    kinds = [entry.entry_type for entry in store.get(1, 10, 0, 0).entries]
+    assert kinds == [EntryType.TRANSACTIONBEGIN, EntryType.ROWDATA, EntryType.TRANSACTIONEND]

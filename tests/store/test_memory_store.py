@@ -1,0 +1,239 @@
+"""The store in memory: order, limits, places of clients, waiting."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
+from canal.model import Entry
+from canal.store import EntryStore, MemoryStore
+from tests.strategies import row, transaction, whole
+
+ENTRY_OVERHEAD = row(transaction()).size - 50
+
+
+def opened(store: MemoryStore, *clients: int) -> MemoryStore:
+    store.start()
+    for client in clients:
+        store.open(client)
+    return store
+
+
+def test_it_meets_the_protocol() -> None:
+    assert isinstance(MemoryStore(), EntryStore)
+
+
+def test_a_batch_is_cut_at_its_row_count_and_takes_the_end_with_it() -> None:
+    store = opened(MemoryStore(), 1)
+    store.put(whole(1, 2, 3) + whole(2, 4))
+
+    first = store.get(1, 5, 0, 0)
+    second = store.get(1, 5, 0, 0)
+
+    assert [entry.row_count for entry in first.entries] == [0, 2, 3, 0, 0]
+    assert [entry.row_count for entry in second.entries] == [4, 0]
+    assert (first.start, first.end, second.start, second.end) == (0, 5, 5, 7)
+
+
+def test_an_entry_larger_than_the_batch_comes_alone_and_whole() -> None:
+    store = opened(MemoryStore(), 1)
+    store.put([row(transaction(), 50), row(transaction(), 1)])
+
+    assert [entry.row_count for entry in store.get(1, 10, 0, 0).entries] == [50]
+
+
+def test_an_entry_larger_than_the_store_is_taken_when_it_is_empty() -> None:
+    store = opened(MemoryStore(16, 100), 1)
+    store.put([row(transaction(), 1, size=5000)])
+
+    assert store.byte_count == 5000 + ENTRY_OVERHEAD
+    assert len(store.get(1, 10, 0, 0).entries) == 1
+
+
+@pytest.mark.parametrize("limits", [(4, 1 << 20), (1000, 4 * (50 + ENTRY_OVERHEAD))], ids=["entries", "bytes"])
+def test_put_waits_at_either_limit_until_the_slowest_client_acks(limits: tuple[int, int]) -> None:
+    store = opened(MemoryStore(*limits), 1, 2)
+    entries = [row(transaction(n)) for n in range(6)]
+    done = threading.Event()
+    writer = threading.Thread(target=lambda: (store.put(entries), done.set()), daemon=True)
+
+    writer.start()
+    first = store.get(1, 100, 5, 0)
+    while first.end < 4:
+        first = store.get(1, 100, 5, 0)
+    store.ack(1, 4)
+    assert not done.wait(0.05), "client 2 still holds everything"
+    assert store.get(2, 4, 5, 0).end == 4
+    store.ack(2, 4)
+
+    assert done.wait(5)
+    writer.join(5)
+    assert store.entry_count == 2
+
+
+def test_stop_wakes_a_writer_and_a_reader() -> None:
+    store = opened(MemoryStore(1, 1 << 20), 1)
+    store.put([row(transaction())])
+    store.get(1, 1, 0, 0)
+    caught: list[BaseException] = []
+
+    def run(call: object, *arguments: object) -> None:
+        try:
+            call(*arguments)  # type: ignore[operator]
+        except StoreClosedError as error:
+            caught.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(store.put, [row(transaction())])),
+        threading.Thread(target=run, args=(store.get, 1, 1, None, 0.0)),
+    ]
+    for thread in threads:
+        thread.start()
+    store.stop()
+    for thread in threads:
+        thread.join(5)
+
+    assert len(caught) == 2
+
+
+def test_end_lets_a_waiting_reader_go_with_nothing() -> None:
+    store = opened(MemoryStore(), 1)
+    result: list[list[Entry]] = []
+    reader = threading.Thread(target=lambda: result.append(store.get(1, 1, None, 0).entries))
+
+    reader.start()
+    store.end()
+    reader.join(5)
+
+    assert result == [[]]
+
+
+def test_linger_fills_a_batch_that_arrives_in_parts() -> None:
+    store = opened(MemoryStore(), 1)
+    store.put([row(transaction())])
+    writer = threading.Timer(0.05, lambda: store.put([row(transaction())]))
+
+    writer.start()
+    got = store.get(1, 2, 0, 10)
+
+    assert len(got.entries) == 2
+
+
+def test_a_statement_that_changes_a_schema_can_come_alone() -> None:
+    from canal.model import EntryType, EventType
+
+    txn = transaction()
+    ddl = Entry(EntryType.ROWDATA, EventType.ALTER, txn, b"Q" * 60, 5, 5, 1)
+    ddl.statement = object()
+    store = opened(MemoryStore(isolate_ddl=True), 1)
+    store.put([*whole(1, 1), ddl, *whole(2, 1)])
+
+    assert [len(store.get(1, 100, 0, 0).entries) for _ in range(4)] == [3, 1, 3, 0]
+
+
+def test_unknown_clients_and_senseless_limits_are_refused() -> None:
+    store = opened(MemoryStore(), 1)
+
+    with pytest.raises(NotSubscribedError):
+        store.get(2, 1, 0, 0)
+    with pytest.raises(ConfigError):
+        MemoryStore(0)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store against a list of everything ever put and two numbers per client."""
+
+    @initialize(entries=st.integers(1, 20), size=st.integers(1, 3000))
+    def build(self, entries: int, size: int) -> None:
+        self.limits = (entries, size)
+        self.store = opened(MemoryStore(entries, size))
+        self.put: list[Entry] = []
+        self.places: dict[int, list[int]] = {}
+
+    def head(self) -> int:
+        return min((acked for acked, _ in self.places.values()), default=self.kept)
+
+    kept = 0
+
+    @rule(sizes=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 400)), min_size=1, max_size=6))
+    def put_what_fits(self, sizes: list[tuple[int, int]]) -> None:
+        for count, size in sizes:
+            used = self.store.byte_count
+            full = self.store.entry_count >= self.limits[0] or used + size + ENTRY_OVERHEAD > self.limits[1]
+            if full and self.store.entry_count:
+                return
+            entry = row(transaction(), count, size)
+            self.store.put([entry])
+            self.put.append(entry)
+
+    @rule(client=st.integers(1, 3))
+    def open(self, client: int) -> None:
+        if client not in self.places:
+            self.kept = self.head()
+            self.store.open(client)
+            self.places[client] = [self.kept, self.kept]
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data(), batch=st.integers(1, 12))
+    def get(self, data: st.DataObject, batch: int) -> None:
+        client = data.draw(st.sampled_from(sorted(self.places)))
+        got = self.places[client][1]
+        slice = self.store.get(client, batch, 0, 0)
+        expected: list[Entry] = []
+        for entry in self.put[got:]:
+            if expected and sum(e.row_count for e in expected) + entry.row_count > batch:
+                break
+            if len(expected) > 3 * batch:
+                break
+            expected.append(entry)
+        assert [id(e) for e in slice.entries] == [id(e) for e in expected]
+        assert (slice.start, slice.end) == (got, got + len(expected))
+        self.places[client][1] = slice.end
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(sorted(self.places)))
+        acked, got = self.places[client]
+        to = data.draw(st.integers(acked, got))
+        self.store.ack(client, to)
+        self.places[client][0] = to
+        self.kept = self.head()
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def rollback(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(sorted(self.places)))
+        acked, got = self.places[client]
+        to = data.draw(st.integers(acked, got))
+        self.store.rollback(client, to)
+        self.places[client][1] = to
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        client = data.draw(st.sampled_from(sorted(self.places)))
+        self.kept = self.head()
+        self.store.close(client)
+        del self.places[client]
+        if self.places:
+            self.kept = self.head()
+
+    @invariant()
+    def bounded(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        kept = self.put[self.head() :]
+        assert self.store.entry_count == len(kept)
+        assert self.store.byte_count == sum(entry.size for entry in kept)
+        assert len(kept) <= self.limits[0]
+        assert self.store.byte_count <= self.limits[1] or len(kept) == 1
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
