@@ -1,0 +1,1 @@
+"""Parsing: from a source of binlog bytes to entries."""
