@@ -1,0 +1,257 @@
+"""A column's value as canal gives it: text, with a JDBC type code.
+
+Never guesses: a label that the column does not have is an error, not a number.
+
+Other than canal: the type code belongs to the column and does not change with the value (canal widens an unsigned
+column only for large values, and gives some NULLs another code); TIMESTAMP is text in the zone of the value, not of the
+process.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import attrs
+
+from canal.errors import DecodeError
+from canal.parse.values import ABSENT
+from canal.schema import ColumnSchema
+
+BIT = -7
+TINYINT = -6
+BIGINT = -5
+CHAR = 1
+DECIMAL = 3
+INTEGER = 4
+SMALLINT = 5
+REAL = 7
+DOUBLE = 8
+VARCHAR = 12
+DATE = 91
+TIME = 92
+TIMESTAMP = 93
+OTHER = 1111
+BLOB = 2004
+CLOB = 2005
+
+# Type codes of a table map.
+_FLOAT, _YEAR, _STRING, _ENUM, _SET, _JSON = 4, 13, 254, 247, 248, 245
+#: Integer types: JDBC code signed, unsigned (the next that holds all its values).
+_INTEGERS = {
+    1: (TINYINT, SMALLINT), 2: (SMALLINT, INTEGER), 9: (INTEGER, INTEGER), 3: (INTEGER, BIGINT), 8: (BIGINT, DECIMAL),
+}  # fmt: skip
+_PLAIN = {
+    4: REAL, 5: DOUBLE, 0: DECIMAL, 246: DECIMAL, 16: BIT, 13: VARCHAR, 10: DATE, 14: DATE, 11: TIME, 19: TIME,
+    12: TIMESTAMP, 18: TIMESTAMP, 7: TIMESTAMP, 17: TIMESTAMP, 245: VARCHAR, 247: INTEGER, 248: BIT, 255: BLOB,
+    242: BLOB,
+}  # fmt: skip
+#: Types that hold text or bytes: JDBC code of the text.
+_STRINGS = {254: CHAR, 15: VARCHAR, 253: VARCHAR, 141: VARCHAR, 249: CLOB, 250: CLOB, 251: CLOB, 252: CLOB, 140: CLOB}
+#: MariaDB's types that look like BINARY in the log and have a text of their own.
+_TEXT_FORM = frozenset(("uuid", "inet6", "inet4"))
+_TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
+_BYTE_TYPES = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"))
+#: Temporal types whose meta is the number of digits of the fraction.
+_FRACTIONAL = frozenset((17, 18, 19))
+
+
+@attrs.frozen
+class Column:
+    """One column of one row as canal gives it; ``index`` counts from 0."""
+
+    index: int
+    sql_type: int
+    name: str
+    is_key: bool
+    updated: bool
+    is_null: bool
+    value: str | None
+    mysql_type: str
+
+
+def canal_columns(
+    columns: Sequence[ColumnSchema], before: Sequence[Any] | None, after: Sequence[Any] | None
+) -> tuple[list[Column], list[Column]]:
+    """The columns of a row before and after its change; columns that an image does not hold are left out.
+
+    ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before.
+    """
+    old = {} if before is None else _texts(columns, before)
+    new = {} if after is None else _texts(columns, after)
+    return (
+        [_column(columns[i], i, text, False) for i, text in old.items()],
+        [_column(columns[i], i, text, i not in old or old[i] != text) for i, text in new.items()],
+    )
+
+
+def _texts(columns: Sequence[ColumnSchema], values: Sequence[Any]) -> dict[int, str | None]:
+    return {i: column_text(value, columns[i]) for i, value in enumerate(values) if value is not ABSENT}
+
+
+def _column(column: ColumnSchema, index: int, text: str | None, updated: bool) -> Column:
+    return Column(index, sql_type(column), column.name, column.key, updated, text is None, text, column.column_type)
+
+
+def _type_code(column: ColumnSchema) -> int:
+    """The type code, with that of ENUM and SET instead of the STRING that stands for them in the log."""
+    code = column.type_code
+    if code == _STRING or code < 0:
+        base = column.base_type
+        if base in ("enum", "set"):
+            return _ENUM if base == "enum" else _SET
+        if code == _STRING and column.meta >> 8 in (_ENUM, _SET):
+            return column.meta >> 8
+    return code
+
+
+def sql_type(column: ColumnSchema) -> int:
+    """The column's ``java.sql.Types`` code: the same for all its values, NULL or not."""
+    code = _type_code(column)
+    if code in _INTEGERS:
+        return _INTEGERS[code][column.unsigned]
+    if code in _STRINGS:
+        return _STRINGS[code] if _is_text(column) else BLOB
+    return _PLAIN.get(code, OTHER)
+
+
+def _is_text(column: ColumnSchema) -> bool:
+    base = column.base_type
+    if base in _TEXT_TYPES or base in _TEXT_FORM:
+        return True
+    if base in _BYTE_TYPES:
+        return False
+    return column.charset not in (None, "binary")
+
+
+def column_text(value: Any, column: ColumnSchema) -> str | None:
+    """The value's text in canal's form, None for NULL.
+
+    Raises:
+        DecodeError: an ENUM or SET holds a label that the column does not have.
+    """
+    if value is None:
+        return None
+    code = _type_code(column)
+    if code in (_ENUM, _SET):
+        return _label_number(value, column, code)
+    if code == _JSON and not isinstance(value, (str, bytes)):  # decoded objects were asked for
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):  # dates that Python cannot hold too
+        return str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode("latin-1")
+    if isinstance(value, int):
+        return f"{value:04d}" if code == _YEAR else str(int(value))
+    if isinstance(value, float):
+        return float32_text(value) if code == _FLOAT else float_text(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return f"{_date_text(value)} {_time_text(value)}{_fraction(value.microsecond, _digits(column))}"
+    if isinstance(value, date):
+        return _date_text(value)
+    if isinstance(value, timedelta):
+        return _duration_text(value, _digits(column))
+    return str(value)
+
+
+def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
+    """The number of an ENUM's label from 1 (0: the invalid value), or a SET's bits."""
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, bytes):  # no charset is known, so labels cannot be compared
+        return value.decode("latin-1")
+    labels = column.labels or ()
+    try:
+        if code == _ENUM:
+            # A member '' and the invalid value 0 have the same text; the member is meant where there is one.
+            return "0" if value == "" and "" not in labels else str(labels.index(value) + 1)
+        bits = 0
+        for label in value.split(",") if value else ():
+            bits |= 1 << labels.index(label)
+        return str(bits)
+    except ValueError:
+        raise DecodeError(
+            "a value is not among the labels of its column", column=column.name,
+            remedy=f"{column.name} is {column.column_type or 'of unknown type'}; give the table's present schema.",
+        ) from None  # fmt: skip
+
+
+def _digits(column: ColumnSchema) -> int:
+    """Digits of the fraction of seconds: from ``datetime(3)``, or from the table map where the text is not known."""
+    text = column.column_type.partition("(")[2]
+    if text[:1].isdigit():
+        return min(int(text[0]), 6)
+    if not column.column_type and column.type_code in _FRACTIONAL:
+        return min(column.meta, 6)
+    return 0
+
+
+def _fraction(microsecond: int, digits: int) -> str:
+    return f".{microsecond:06d}"[: digits + 1] if digits else ""
+
+
+def _date_text(value: date) -> str:
+    return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
+
+
+def _time_text(value: datetime) -> str:
+    return f"{value.hour:02d}:{value.minute:02d}:{value.second:02d}"
+
+
+def _duration_text(value: timedelta, digits: int) -> str:
+    sign = "-" if value < timedelta(0) else ""
+    value = abs(value)
+    minutes, seconds = divmod(value.days * 86400 + value.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}{hours:02d}:{minutes:02d}:{seconds:02d}{_fraction(value.microseconds, digits)}"
+
+
+# -- floating point as Java writes it ----------------------------------------------------------------------------------
+
+
+def float_text(value: float) -> str:
+    """``Double.toString``: the shortest digits that read back as the same double."""
+    return _java_text(value, repr(value))
+
+
+def float32_text(value: float) -> str:
+    """``Float.toString``: the shortest digits that read back as the same single-precision number."""
+    if value - value != 0 or value == 0:
+        return _java_text(value, repr(value))
+    exact = struct.pack("<f", value)
+    single = struct.unpack("<f", exact)[0]
+    for digits in range(9):
+        text = f"{single:.{digits}e}"
+        try:
+            if struct.pack("<f", float(text)) == exact:
+                return _java_text(single, text)
+        except OverflowError:  # the largest numbers, rounded up
+            continue
+    return _java_text(single, repr(single))
+
+
+def _java_text(value: float, shortest: str) -> str:
+    """Java's layout of digits given as ``[-]d.ddd[e±n]`` or ``[-]ddd.ddd``."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    sign, digits, point = Decimal(shortest).as_tuple()
+    text = "".join(map(str, digits)).rstrip("0")
+    minus = "-" if sign else ""
+    if not text:
+        return f"{minus}0.0"
+    if len(text) == 1:  # Java writes two digits at least, so it takes the best two
+        text = f"{abs(value):.1e}".replace(".", "")[:2].rstrip("0") or text
+    exponent = len(digits) + int(point) - 1
+    if not -3 <= exponent < 7:
+        return f"{minus}{text[0]}.{text[1:] or '0'}E{exponent}"
+    if exponent < 0:
+        return f"{minus}0.{'0' * (-exponent - 1)}{text}"
+    return f"{minus}{text[: exponent + 1].ljust(exponent + 1, '0')}.{text[exponent + 1 :] or '0'}"

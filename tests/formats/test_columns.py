@@ -1,0 +1,243 @@
+"""Column values as canal writes them."""
+
+from __future__ import annotations
+
+import struct
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canal.errors import DecodeError
+from canal.formats.columns import canal_columns, column_text, float32_text, float_text, sql_type
+from canal.parse.values import ABSENT, InvalidText, ZeroDate
+from canal.schema import ColumnSchema
+
+FLAGS = tuple(f"f{i}" for i in range(64))
+
+
+def column(column_type: str, code: int, **more: Any) -> ColumnSchema:
+    text = {"char", "varchar", "text", "tinytext", "mediumtext", "longtext"}
+    more.setdefault("charset", "utf8mb4" if column_type.partition("(")[0] in text else None)
+    return ColumnSchema(name="c", type_code=code, column_type=column_type, unsigned="unsigned" in column_type, **more)
+
+
+ENUM = column("enum('a','b')", 254, labels=("a", "b"))
+SET = column("set('x','y','z')", 254, labels=("x", "y", "z"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        (column("tinyint(4)", 1), -6),
+        (column("tinyint(3) unsigned", 1), 5),
+        (column("smallint", 2), 5),
+        (column("smallint unsigned", 2), 4),
+        (column("mediumint", 9), 4),
+        (column("mediumint unsigned", 9), 4),
+        (column("int", 3), 4),
+        (column("int unsigned", 3), -5),
+        (column("bigint", 8), -5),
+        (column("bigint unsigned", 8), 3),
+        (column("float", 4), 7),
+        (column("double", 5), 8),
+        (column("decimal(9,2)", 246), 3),
+        (column("bit(1)", 16), -7),
+        (column("year", 13), 12),
+        (column("date", 10), 91),
+        (column("time(3)", 19), 92),
+        (column("time", 11), 92),
+        (column("datetime", 12), 93),
+        (column("datetime(6)", 18), 93),
+        (column("timestamp", 17), 93),
+        (column("char(3)", 254), 1),
+        (column("varchar(3)", 15), 12),
+        (column("varchar(3)", 253), 12),
+        (column("binary(3)", 254), 2004),
+        (column("varbinary(3)", 15), 2004),
+        (column("tinytext", 252), 2005),
+        (column("longtext", 252), 2005),
+        (column("blob", 252), 2004),
+        (column("", 252, charset="latin1"), 2005),
+        (column("", 252, charset="binary"), 2004),
+        (column("", 15), 2004),
+        (column("", 254, charset="gbk"), 1),
+        (column("text /*M!100301 COMPRESSED*/", 140, charset="utf8mb3"), 2005),
+        (column("geometry", 255), 2004),
+        (column("vector(3)", 242), 2004),
+        (column("json", 245), 12),
+        (column("uuid", 254), 1),
+        (ENUM, 4),
+        (SET, -7),
+        (ColumnSchema("c", 247, labels=("a",)), 4),
+        (ColumnSchema("c", 248, labels=("a",)), -7),
+        (ColumnSchema("c", 254, meta=0xF701), 4),
+        (ColumnSchema("c", -1), 1111),
+        (ColumnSchema("c", 20), 1111),
+    ],
+)
+def test_sql_type(spec: ColumnSchema, code: int) -> None:
+    assert sql_type(spec) == code
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "text"),
+    [
+        (column("int", 3), None, None),
+        (column("int", 3), -5, "-5"),
+        (column("bigint unsigned", 8), 2**64 - 1, "18446744073709551615"),
+        (column("bit(9)", 16), 257, "257"),
+        (column("year", 13), 0, "0000"),
+        (column("year", 13), 2155, "2155"),
+        (column("decimal(5,2)", 246), Decimal("5.00"), "5.00"),
+        (column("decimal(5,2)", 246), Decimal("-0.50"), "-0.50"),
+        (column("decimal(40,20)", 246), Decimal("1E-20"), "0.00000000000000000001"),
+        (column("decimal(65,0)", 246), Decimal("9" * 65), "9" * 65),
+        (column("float", 4), 0.1, "0.1"),
+        (column("float", 4), struct.unpack("<f", struct.pack("<f", 0.1))[0], "0.1"),
+        (column("double", 5), 0.1, "0.1"),
+        (column("char(3)", 254), "é ", "é "),
+        (column("varchar(3)", 15), "", ""),
+        (column("varbinary(3)", 15), b"\x00\xff", "\x00\xff"),
+        (column("varchar(3)", 15), InvalidText(b"\xff", "utf8mb4"), "\xff"),
+        (column("date", 10), date(33, 1, 2), "0033-01-02"),
+        (column("date", 10), ZeroDate("2026-00-15"), "2026-00-15"),
+        (column("datetime", 18), datetime(999, 1, 2, 3, 4, 5), "0999-01-02 03:04:05"),
+        (column("datetime(2)", 18), datetime(2026, 1, 2, 3, 4, 5, 670000), "2026-01-02 03:04:05.67"),
+        (column("datetime(6)", 18), datetime(2026, 1, 2, 3, 4, 5), "2026-01-02 03:04:05.000000"),
+        (column("", 18, meta=3), datetime(2026, 1, 2, 3, 4, 5, 67000), "2026-01-02 03:04:05.067"),
+        (column("timestamp(1)", 17), ZeroDate("0000-00-00 00:00:00.0"), "0000-00-00 00:00:00.0"),
+        (
+            column("timestamp", 17),
+            datetime(2026, 1, 2, 23, 4, 5, tzinfo=timezone(timedelta(hours=8))),
+            "2026-01-02 23:04:05",
+        ),
+        (column("time", 19), timedelta(hours=838, minutes=59, seconds=59), "838:59:59"),
+        (column("time", 19), timedelta(0), "00:00:00"),
+        (column("time(2)", 19), -timedelta(milliseconds=500), "-00:00:00.50"),
+        (column("time(3)", 19), -timedelta(microseconds=1000), "-00:00:00.001"),
+        (
+            column("time(6)", 19),
+            -timedelta(hours=838, minutes=59, seconds=58, microseconds=999999),
+            "-838:59:58.999999",
+        ),
+        (ENUM, "a", "1"),
+        (ENUM, "b", "2"),
+        (ENUM, "", "0"),
+        (ENUM, 2, "2"),
+        (column("enum('','x')", 254, labels=("", "x")), "", "1"),
+        (SET, "", "0"),
+        (SET, "x,z", "5"),
+        (column("set", 248, labels=FLAGS), ",".join(FLAGS), str(2**64 - 1)),
+        (column("json", 245), '{"a": [1, 2]}', '{"a": [1, 2]}'),
+        (column("json", 245), {"a": [1, None], "é": True}, '{"a": [1, null], "é": true}'),
+        (column("geometry", 255), b"\x01\x80", "\x01\x80"),
+    ],
+)
+def test_column_text(spec: ColumnSchema, value: Any, text: str | None) -> None:
+    found = column_text(value, spec)
+    assert found == text
+    assert found is None or type(found) is str
+
+
+@pytest.mark.parametrize(("spec", "value"), [(ENUM, "secret"), (SET, "x,secret"), (ColumnSchema("c", 247), "secret")])
+def test_a_label_that_is_not_there_is_an_error_without_the_value(spec: ColumnSchema, value: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        column_text(value, spec)
+    assert "secret" not in str(caught.value)
+    assert caught.value.column == "c"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (-2.5, "-2.5"),
+        (100.0, "100.0"),
+        (123.456, "123.456"),
+        (0.001, "0.001"),
+        (0.00015, "1.5E-4"),
+        (0.0009999, "9.999E-4"),
+        (9999999.0, "9999999.0"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (12345678.9, "1.23456789E7"),
+        (1e22, "1.0E22"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (5e-324, "4.9E-324"),
+        (2e-323, "2.0E-323"),
+        (float("inf"), "Infinity"),
+        (float("-inf"), "-Infinity"),
+        (float("nan"), "NaN"),
+    ],
+)
+def test_double_as_java(value: float, text: str) -> None:
+    assert float_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (0.1, "0.1"),
+        (0.3, "0.3"),
+        (16777216.0, "1.6777216E7"),
+        (3.4028234663852886e38, "3.4028235E38"),
+        (1.401298464324817e-45, "1.4E-45"),
+        (1.17549435e-38, "1.1754944E-38"),
+        (-1234.5, "-1234.5"),
+        (1e10, "1.0E10"),
+        (float("inf"), "Infinity"),
+    ],
+)
+def test_float_as_java(value: float, text: str) -> None:
+    assert float32_text(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_double_text_reads_back(value: float) -> None:
+    assert float(float_text(value)) == value
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_float_text_reads_back_and_is_short(value: float) -> None:
+    text = float32_text(value)
+    assert struct.pack("<f", float(text)) == struct.pack("<f", value)
+    assert sum(c.isdigit() for c in text.partition("E")[0].lstrip("-0.")) <= 9
+    assert ("E" not in text) == (1e-3 <= abs(value) < 1e7 or value == 0)
+
+
+def test_canal_columns() -> None:
+    columns = (
+        ColumnSchema("id", 3, key=True, column_type="int"),
+        ColumnSchema("a", 3, column_type="int"),
+        ColumnSchema("b", 3, column_type="int"),
+        ColumnSchema("c", 3, column_type="int"),
+    )
+    before, after = canal_columns(columns, (1, 2, None, 4), (1, 3, None, None))
+    assert [c.updated for c in before] == [False] * 4
+    assert [c.updated for c in after] == [False, True, False, True]
+    assert [c.is_key for c in after] == [True, False, False, False]
+    assert [c.is_null for c in after] == [False, False, True, True]
+    assert [c.value for c in after] == ["1", "3", None, None]
+
+    before, after = canal_columns(columns, None, (1, None, 3, 4))
+    assert before == []
+    assert [c.updated for c in after] == [True] * 4
+
+    before, after = canal_columns(columns, (1, 2, 3, 4), None)
+    assert after == []
+    assert not any(c.updated for c in before)
+
+
+def test_columns_missing_from_an_image_are_left_out() -> None:
+    columns = tuple(ColumnSchema(name, 3, column_type="int") for name in "abc")
+    before, after = canal_columns(columns, (1, ABSENT, ABSENT), (ABSENT, ABSENT, 1))
+    assert [(c.index, c.name) for c in before] == [(0, "a")]
+    assert [(c.index, c.name, c.updated) for c in after] == [(2, "c", True)]
