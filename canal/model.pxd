@@ -1,6 +1,5 @@
 cimport cython
 
-cdef object _DDL_TYPES
 
 @cython.freelist(256)
 cdef class Transaction:

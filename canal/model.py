@@ -47,19 +47,6 @@ class EventType(IntEnum):
     MHEARTBEAT = 15
 
 
-_DDL_TYPES = frozenset(
-    (
-        EventType.CREATE,
-        EventType.ALTER,
-        EventType.ERASE,
-        EventType.TRUNCATE,
-        EventType.RENAME,
-        EventType.CINDEX,
-        EventType.DINDEX,
-    )
-)
-
-
 class Transaction:
     """One transaction (or one statement outside of any) of the source; shared by all its entries.
 
@@ -190,7 +177,7 @@ class Entry:
     @property
     def is_ddl(self) -> bool:
         """True for a statement that changes a schema."""
-        return self.event_type in _DDL_TYPES and self.statement is not None
+        return self.statement is not None and self.statement.kind == "ddl"
 
     @property
     def row_change(self) -> RowChange:
@@ -261,7 +248,11 @@ class Header:
         statement = entry.statement
         if statement is None:
             return ""
-        return statement.tables[0][0] if statement.tables else statement.default_schema
+        if statement.renames:
+            return statement.renames[0][1][0]
+        if statement.tables:
+            return statement.tables[0][0]
+        return statement.database or statement.default_schema
 
     @property
     def table(self) -> str:
@@ -269,7 +260,11 @@ class Header:
         if entry.table is not None:
             return entry.table.schema.table
         statement = entry.statement
-        return "" if statement is None or not statement.tables else statement.tables[0][1]
+        if statement is None:
+            return ""
+        if statement.renames:  # canal names the target
+            return statement.renames[0][1][1]
+        return statement.tables[0][1] if statement.tables else ""
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from canal.model import Entry, EntryType
 
-_ROWDATA = EntryType.ROWDATA
+_BEGIN = EntryType.TRANSACTIONBEGIN
 
 
 class Ring:
@@ -47,7 +47,7 @@ class Ring:
     def take(self, sequence: int, batch_size: int, isolate_ddl: bool) -> list[Entry]:
         """Entries from ``sequence`` on that make at most ``batch_size`` row changes, but at least one entry.
 
-        A statement counts as one row change, BEGIN and END count nothing. With ``isolate_ddl`` a statement that changes
+        A statement counts as one row change, BEGIN and END count nothing; a BEGIN comes with what follows it. With ``isolate_ddl`` a statement that changes
         a schema comes alone.
         """
         slots = self._slots
@@ -56,6 +56,8 @@ class Ring:
         limit = 3 * batch_size + 1
         while sequence < self.tail and len(taken) < limit:
             entry = slots[sequence & self._mask]
+            if entry.entry_type is _BEGIN and weight >= batch_size:
+                break
             if entry.statement is not None:
                 weight += 1
                 if isolate_ddl and entry.is_ddl:
@@ -65,6 +67,8 @@ class Ring:
             else:
                 weight += entry.row_count
             if weight > batch_size and taken:
+                if len(taken) > 1 and taken[-1].entry_type is _BEGIN:
+                    taken.pop()  # it comes with its rows
                 break
             taken.append(entry)
             sequence += 1

@@ -1,0 +1,93 @@
+"""The options of an Instance, checked when they are given.
+
+Never connects to anything.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timezone, tzinfo
+from typing import Sequence
+
+import attrs
+
+from canal.errors import ConfigError
+from canal.filter import FieldFilter, TableFilter
+from canal.meta import MemoryMeta, MetaManager
+from canal.parse.parser import Alarm, log_alarm
+from canal.parse.source import Source
+from canal.position import Position
+from canal.sink import Hook, RowPredicate
+
+
+def _check_destination(instance: object, attribute: object, value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", value):
+        raise ConfigError(f"destination {value!r}: letters, digits, '_', '-' and '.' only, 128 at most")
+
+
+def _check_start(instance: object, attribute: object, value: object) -> None:
+    if not isinstance(value, Position) and value not in ("latest", "earliest"):
+        raise ConfigError(f'start is "latest", "earliest" or a canal.Position, not {value!r}')
+
+
+def _positive(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if value <= 0:
+        raise ConfigError(f"{attribute.name} must be more than 0, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class InstanceConfig:
+    """Everything that makes an :class:`~canal.Instance`.
+
+    Args:
+        destination: name of the instance; the key of its cursors and part of every log line.
+        source: :class:`canal.MySQLSource`, :class:`canal.LocalBinlogSource` or :class:`canal.testing.FakeBinlog`.
+        filter: tables to deliver, in canal's syntax: comma-separated regular expressions, each matched against the whole
+            of ``schema.table`` without regard to case. Empty: all.
+        black_filter: tables not to deliver, in the same syntax.
+        field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
+        row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.
+        start: where to begin when no cursor is stored: "latest", "earliest" or a position.
+        meta: keeps subscriptions and cursors.
+        hooks: see :class:`canal.Hook`.
+        time_zone: zone of TIMESTAMP values.
+        store_entries, store_bytes: what the store keeps at most.
+        isolate_ddl: a statement that changes a schema comes in a batch of its own.
+        empty_transaction_interval, empty_transaction_count: of the transactions that the filters emptied, one is
+            delivered after so many seconds or transactions, so that cursors move on.
+        reconnect_backoff: seconds before the first attempt to reconnect, and before any later one at most.
+        start_timeout: how long ``subscribe`` waits for the start position.
+        alarm: called with (destination, message) about everything that an operator should know.
+    """
+
+    destination: str = attrs.field(validator=_check_destination)
+    source: Source
+    filter: str = ""
+    black_filter: str = ""
+    field_filter: str = ""
+    black_field_filter: str = ""
+    row_filter: RowPredicate | None = None
+    start: str | Position = attrs.field(default="latest", validator=_check_start)
+    meta: MetaManager = attrs.field(factory=MemoryMeta)
+    hooks: Sequence[Hook] = ()
+    time_zone: tzinfo = timezone.utc
+    store_entries: int = attrs.field(default=1 << 16, validator=_positive)
+    store_bytes: int = attrs.field(default=64 << 20, validator=_positive)
+    isolate_ddl: bool = False
+    empty_transaction_interval: float = 5.0
+    empty_transaction_count: int = 8192
+    reconnect_backoff: tuple[float, float] = (0.1, 10.0)
+    start_timeout: float = attrs.field(default=30.0, validator=_positive)
+    alarm: Alarm = log_alarm
+
+    def __attrs_post_init__(self) -> None:
+        self.table_filter()
+        self.column_filter()
+
+    def table_filter(self) -> TableFilter:
+        return TableFilter(self.filter, self.black_filter)
+
+    def column_filter(self) -> FieldFilter:
+        return FieldFilter(self.field_filter, self.black_field_filter)
+
+

@@ -1,0 +1,606 @@
+"""The Instance: parser, sink, store and meta of one destination, composed; and delivery by get, ack and rollback.
+
+Never decodes and never reads a socket. This is the only place that wires the parts together.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from types import TracebackType
+from typing import Any, Callable, Iterator, Self
+
+import attrs
+
+from canal.config import InstanceConfig
+from canal.errors import BatchError, CanalError, ConfigError, CursorError, NotSubscribedError, StateError
+from canal.filter import TableFilter
+from canal.meta import MemoryMeta, MetaManager
+from canal.model import Entry, EntryType, Message, Transaction
+from canal.parse.parser import BinlogParser, EventParser
+from canal.position import Position
+from canal.sink import EntrySink, Sink
+from canal.store import EntryStore, MemoryStore, Slice
+
+log = logging.getLogger("canal")
+
+#: The client id that canal uses where nobody says another.
+CLIENT_ID = 1001
+
+
+@attrs.define
+class _Batch:
+    """Entries that were handed out and not acked: sequences ``start`` … ``end - 1`` of the store."""
+
+    id: int
+    start: int
+    end: int
+    position: Position
+    open: Transaction | None  # the client's open transaction before this batch
+
+
+@attrs.define(eq=False)
+class _Client:
+    """One subscription. ``lock`` guards the fields; ``turn`` is held by the one thread that gets."""
+
+    id: int
+    filter: str
+    cursor: Position
+    skip: Position | None = None  # entries up to here were acked in an earlier life
+    accepted: dict[tuple[str, str], bool] = attrs.field(factory=dict)
+    narrow: TableFilter | None = None
+    batches: OrderedDict[int, _Batch] = attrs.field(factory=OrderedDict)
+    next_id: int = 1
+    last_acked: int = 0
+    start: int = 0  # store sequence from which the next batch begins
+    unclaimed: tuple[Position, int] | None = None  # position and sequence behind entries that its filter dropped
+    open: Transaction | None = None  # the transaction that was delivered in part
+    begin: Entry | None = None  # its BEGIN, when nothing of it has passed the filter yet
+    rollbacks: int = 0
+    auto: int = 0  # the batch that get() will ack at its next call
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    turn: threading.Lock = attrs.field(factory=threading.Lock)
+
+
+class Instance:
+    """One destination in this process: ``subscribe``, ``get_without_ack``, ``ack``, ``rollback``.
+
+    Delivery is in the order of the source and at least once: the cursor moves only on ``ack``, and a restart begins at the
+    cursor. Several clients may subscribe; each has its own place, batches and cursor, and the store keeps what the slowest
+    has not acked. Methods may be called from any thread. Usable as a context manager.
+    """
+
+    def __init__(self, config: InstanceConfig) -> None:
+        parser = BinlogParser(
+            config.source,
+            start=config.start,
+            tables=config.table_filter(),
+            fields=config.column_filter(),
+            time_zone=config.time_zone,
+            backoff=config.reconnect_backoff,
+            piece_bytes=min(4 << 20, max(config.store_bytes // 4, 1)),
+            piece_entries=min(4096, max(config.store_entries // 4, 1)),
+            alarm=config.alarm,
+        )
+        sink = EntrySink(
+            hooks=config.hooks,
+            row_filter=config.row_filter,
+            empty_interval=config.empty_transaction_interval,
+            empty_count=config.empty_transaction_count,
+        )
+        store = MemoryStore(config.store_entries, config.store_bytes, isolate_ddl=config.isolate_ddl)
+        self._compose(config.destination, parser, sink, store, config.meta, config.start_timeout)
+
+    @classmethod
+    def compose(
+        cls,
+        destination: str,
+        *,
+        parser: EventParser,
+        sink: Sink | None = None,
+        store: EntryStore | None = None,
+        meta: MetaManager | None = None,
+        start_timeout: float = 30.0,
+    ) -> Self:
+        """An instance from parts; any of them may be the user's own class that meets the Protocol of the part."""
+        self = cls.__new__(cls)
+        for part, protocol in ((parser, EventParser), (sink, Sink), (store, EntryStore), (meta, MetaManager)):
+            if part is not None and not isinstance(part, protocol):
+                missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
+                raise ConfigError(f"{part!r} is no {protocol.__name__}: it lacks {', '.join(missing)}")
+        self._compose(
+            destination, parser, sink or EntrySink(), store or MemoryStore(), meta or MemoryMeta(), start_timeout
+        )
+        return self
+
+    def _compose(
+        self,
+        destination: str,
+        parser: EventParser,
+        sink: Sink,
+        store: EntryStore,
+        meta: MetaManager,
+        start_timeout: float,
+    ) -> None:
+        self.destination = destination
+        self.parser = parser
+        self.sink = sink
+        self.store = store
+        self.meta = meta
+        self._start_timeout = start_timeout
+        self._clients: dict[int, _Client] = {}
+        self._lock = threading.Lock()
+        self._running = False
+        self._tail: Position | None = None  # where the store begins when no client is left to say
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start meta, store, sink and parser. Does not wait for the source to answer."""
+        with self._lock:
+            if self._running:
+                raise StateError("the instance is started already", destination=self.destination)
+            self.meta.start(self.destination)
+            self._clients = {}
+            self._tail = None
+            try:
+                self.store.start()
+                self.sink.start(self.destination, self.store)
+                resume = self._restore_clients()
+                self.parser.start(self.destination, self.sink, resume, self.store.end)
+            except BaseException:
+                self.sink.stop()
+                self.store.stop()
+                self.meta.stop()
+                raise
+            self._running = True
+        log.info("[%s] started", self.destination)
+        return self
+
+    def stop(self) -> None:
+        """End the parser, wake every waiting call with ``StateError``, write cursors. A second call does nothing."""
+        with self._lock:
+            if not self._running:
+                return
+            self._running = False
+        self.store.stop()
+        self.parser.stop()
+        self.sink.stop()
+        self.meta.stop()
+        log.info("[%s] stopped", self.destination)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True when nothing will ever come again: the log has ended, or the parser has failed (see ``error``)."""
+        return self.parser.is_finished
+
+    @property
+    def error(self) -> CanalError | None:
+        """What stopped the parser, or None. The next ``get`` that finds the store empty raises it."""
+        return self.parser.error
+
+    def _restore_clients(self) -> Position | None:
+        """Clients with stored cursors go on from there; the parser resumes at the earliest of them."""
+        cursors = {}
+        for client_id in self.meta.subscriptions():
+            cursor = self.meta.cursor(client_id)
+            if cursor is not None:
+                cursors[client_id] = cursor
+        if not cursors:
+            return None
+        resume = _earliest(list(cursors.values()))
+        for client_id, cursor in cursors.items():
+            client = self._add_client(client_id, self.meta.subscriptions()[client_id], cursor, None)
+            client.skip = None if cursor == resume else cursor
+        return resume
+
+    # -- subscriptions --------------------------------------------------------------------------------------------
+
+    def subscribe(self, client_id: int = CLIENT_ID, filter: str = "", *, timeout: float | None = None) -> None:
+        """Bind a client to the destination; calling it again only changes the filter.
+
+        ``filter`` narrows what this client gets, in the syntax of the instance's filter. When this returns the client's
+        first cursor is stored, so that "latest" followed by a crash loses nothing. Waits for the start position up to
+        ``timeout`` seconds (None: the config's ``start_timeout``).
+
+        Raises:
+            ConnectionLostError: the source could not be reached in time (the parser goes on trying).
+            CanalError: what stopped the parser.
+        """
+        self._check_running()
+        TableFilter(filter)
+        with self._lock:
+            client = self._clients.get(client_id)
+        if client is None:
+            started = self.parser.wait_started(self._start_timeout if timeout is None else timeout)
+        with self._lock:
+            client = self._clients.get(client_id)
+            self.meta.subscribe(client_id, filter)
+            if client is not None:
+                with client.lock:
+                    client.filter, client.narrow, client.accepted = filter, _narrowing(filter), {}
+                return
+            slowest = self._slowest()
+            cursor = slowest.cursor if slowest else self._tail or started
+            self.meta.update_cursor(client_id, cursor)
+            client = self._add_client(client_id, filter, cursor, slowest.id if slowest else None)
+            if slowest is not None:
+                with slowest.lock:
+                    client.skip = slowest.skip
+        log.info("[%s] client %d subscribed at %s", self.destination, client_id, cursor)
+
+    def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
+        """Forget a client, its filter and its cursor, durably."""
+        self._check_running()
+        with self._lock:
+            client = self._clients.pop(client_id, None)
+            if client is None:
+                return
+            if not self._clients:
+                self._tail = client.cursor
+            self.meta.unsubscribe(client_id)
+            self.store.close(client_id)
+
+    def subscriptions(self) -> dict[int, str]:
+        """Client ids and their filters."""
+        with self._lock:
+            return {client.id: client.filter for client in self._clients.values()}
+
+    def _add_client(self, client_id: int, filter: str, cursor: Position, like: int | None) -> _Client:
+        self.store.open(client_id, like)
+        client = _Client(id=client_id, filter=filter, cursor=cursor, narrow=_narrowing(filter))
+        self._clients[client_id] = client
+        return client
+
+    def _slowest(self) -> _Client | None:
+        if not self._clients:
+            return None
+        earliest = _earliest([client.cursor for client in self._clients.values()])
+        return next(client for client in self._clients.values() if client.cursor == earliest)
+
+    # -- delivery -------------------------------------------------------------------------------------------------
+
+    def get_without_ack(
+        self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
+    ) -> Message:
+        """The next batch: at most ``batch_size`` row changes, but at least one entry; ``id`` -1 when there is nothing.
+
+        Waits up to ``timeout`` seconds for the first entry (0: not at all, None: for ever), and up to ``linger`` seconds
+        longer to fill the batch. Several batches may be outstanding.
+
+        Raises:
+            CanalError: what stopped the parser, once everything before it has been handed out.
+            StateError: the instance is not running, or was stopped meanwhile.
+        """
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        client = self._client(client_id)
+        with client.turn:
+            while True:
+                seen = client.rollbacks
+                slice = self._slice(client, batch_size, timeout, linger)
+                if not slice.entries:
+                    self._settle(client, seen)
+                    if self.parser.error is not None and self.parser.is_finished:
+                        raise self.parser.error
+                    return Message(-1, [])
+                message = self._record(client, slice, seen)
+                if message is not None:
+                    return message
+
+    def get(
+        self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
+    ) -> Message:
+        """As ``get_without_ack``, and acks by itself: each call acks the batch of the call before.
+
+        A crash in between therefore repeats a batch and loses none.
+        """
+        client = self._client(client_id)
+        with client.lock:
+            auto, others = client.auto, [id for id in client.batches if id != client.auto]
+        if others:
+            raise BatchError(
+                f"client {client_id} has batches that are not acked: {others}",
+                destination=self.destination, remedy="Ack or roll them back, or use get_without_ack.",
+            )  # fmt: skip
+        if auto:
+            self.ack(auto, client_id=client_id)
+        message = self.get_without_ack(batch_size, timeout, linger, client_id=client_id)
+        with client.lock:
+            client.auto = max(message.id, 0)
+        return message
+
+    def ack(self, batch_id: int, *, client_id: int = CLIENT_ID) -> None:
+        """Confirm the oldest outstanding batch. When it returns the cursor is durable (as the meta manager defines it).
+
+        Acking the last acked id again, or -1, does nothing.
+
+        Raises:
+            BatchError: the id is unknown, or an older batch is outstanding. Nothing has changed.
+            CursorError: the cursor could not be written. Nothing has changed; ack again.
+        """
+        client = self._client(client_id)
+        with client.lock:
+            if batch_id == -1 or (batch_id == client.last_acked and batch_id not in client.batches):
+                return
+            batch = self._oldest(client, batch_id)
+            self.meta.update_cursor(client_id, batch.position)
+            self.store.ack(client_id, batch.end)
+            client.cursor = batch.position
+            client.last_acked = batch_id
+            del client.batches[batch_id]
+            if client.auto == batch_id:
+                client.auto = 0
+
+    def _oldest(self, client: _Client, batch_id: int) -> _Batch:
+        if batch_id not in client.batches:
+            raise BatchError(
+                f"batch {batch_id} is not outstanding for client {client.id}; outstanding are {list(client.batches)}",
+                destination=self.destination,
+                remedy="It was acked or rolled back before, or belongs to another client.",
+            )
+        oldest = next(iter(client.batches.values()))
+        if oldest.id != batch_id:
+            raise BatchError(
+                f"batch {batch_id} cannot be acked before batch {oldest.id}",
+                destination=self.destination,
+                remedy="Ack in the order of delivery.",
+            )
+        return oldest
+
+    def rollback(self, batch_id: int | None = None, *, client_id: int = CLIENT_ID) -> None:
+        """Hand out again: everything since the last ack, or batch ``batch_id`` and all after it (with new ids).
+
+        Raises:
+            BatchError: the id is not outstanding. Nothing has changed.
+        """
+        client = self._client(client_id)
+        with client.lock:
+            if batch_id is None:
+                if not client.batches and client.unclaimed is None:
+                    return
+                first = next(iter(client.batches.values()), None)
+            else:
+                first = client.batches.get(batch_id)
+                if first is None:
+                    raise BatchError(
+                        f"batch {batch_id} is not outstanding for client {client_id}", destination=self.destination
+                    )
+            if first is None:
+                return
+            self.store.rollback(client_id, first.start)
+            for id in [id for id in client.batches if id >= first.id]:
+                del client.batches[id]
+            client.start = first.start
+            client.open = first.open
+            client.unclaimed = client.begin = None
+            client.auto = 0
+            client.rollbacks += 1
+
+    def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:
+        """Ids of the outstanding batches, oldest first."""
+        client = self._client(client_id)
+        with client.lock:
+            return list(client.batches)
+
+    def position(self, client_id: int = CLIENT_ID) -> Position:
+        """The client's cursor: everything before it is acked."""
+        return self._client(client_id).cursor
+
+    def _slice(self, client: _Client, batch_size: int, timeout: float | None, linger: float) -> Slice:
+        try:
+            return self.store.get(client.id, batch_size, timeout, linger)
+        except CanalError as error:
+            if not self._running:
+                raise StateError("the instance was stopped", destination=self.destination) from error
+            raise
+
+    def _record(self, client: _Client, slice: Slice, seen: int) -> Message | None:
+        """Make a batch of a slice; None when nothing of it is for this client, or a rollback came in between."""
+        with client.lock:
+            if client.rollbacks != seen:
+                self.store.rollback(client.id, client.start)
+                return None
+            position = slice.entries[-1].position
+            entries = self._wanted(client, slice.entries)
+            if not entries:
+                client.unclaimed = (position, slice.end)
+                return None
+            batch = _Batch(client.next_id, client.start, slice.end, position, client.open)
+            client.open = None if entries[-1].is_end else entries[-1].transaction
+            client.next_id += 1
+            client.batches[batch.id] = batch
+            client.start = slice.end
+            client.unclaimed = client.begin = None
+            return Message(batch.id, entries, position)
+
+    def _settle(self, client: _Client, seen: int) -> None:
+        """Nothing to hand out: what the client's filter dropped since the last batch needs no ack by the user."""
+        with client.lock:
+            if client.unclaimed is None or client.begin is not None or client.batches or client.rollbacks != seen:
+                return
+            position, end = client.unclaimed
+            self.meta.update_cursor(client.id, position)
+            self.store.ack(client.id, end)
+            client.cursor, client.start, client.unclaimed = position, end, None
+
+    def _wanted(self, client: _Client, entries: list[Entry]) -> list[Entry]:
+        if client.skip is not None:
+            entries = self._unskipped(client, entries)
+        if client.narrow is None or not entries:
+            return entries
+        return self._narrowed(client, entries)
+
+    def _narrowed(self, client: _Client, entries: list[Entry]) -> list[Entry]:
+        """What passes the client's filter, with BEGIN and END of just those transactions of which something passes."""
+        if client.begin is not None and entries[0].transaction is client.begin.transaction:
+            entries = [client.begin, *entries]
+        wanted = [entry.entry_type is EntryType.ROWDATA and self._accepts(client, entry) for entry in entries]
+        last = entries[-1].transaction
+        if not any(wanted) and last is not client.open:
+            begins = (e for e in entries if e.entry_type is EntryType.TRANSACTIONBEGIN and e.transaction is last)
+            client.begin = None if entries[-1].is_end else next(begins, None)
+            return []
+        alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}
+        alive.add(id(client.open))
+        if not entries[-1].is_end:
+            alive.add(id(last))  # the rest of it is still to come
+        return [
+            entry
+            for entry, want in zip(entries, wanted)
+            if want or (entry.entry_type is not EntryType.ROWDATA and id(entry.transaction) in alive)
+        ]
+
+    @staticmethod
+    def _accepts(client: _Client, entry: Entry) -> bool:
+        assert client.narrow is not None
+        for name in entry.header.tables or ((entry.header.schema, ""),):
+            decision = client.accepted.get(name)
+            if decision is None:
+                decision = client.accepted[name] = client.narrow.accepts(*name)
+            if decision:
+                return True
+        return False
+
+    @staticmethod
+    def _unskipped(client: _Client, entries: list[Entry]) -> list[Entry]:
+        """Leave out what the client acked before a restart, when the parser had to begin earlier for another client."""
+        skip = client.skip
+        assert skip is not None
+        for number, entry in enumerate(entries):
+            if skip.precedes(entry.position):
+                client.skip = None
+                return entries[number:]
+        return []
+
+    # -- convenience ----------------------------------------------------------------------------------------------
+
+    def stream(
+        self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID, poll: float = 1.0
+    ) -> Iterator[Message]:
+        """Messages one after the other: each is acked when the loop comes round for the next.
+
+        When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again.
+        Ends when the source has ended (a file that is not followed); raises what stopped the parser.
+        """
+        self.rollback(client_id=client_id)
+        return _Stream(self, batch_size, linger, client_id, poll)
+
+    def consume(
+        self,
+        handler: Callable[[Message], Any],
+        batch_size: int = 1000,
+        linger: float = 0.0,
+        *,
+        retries: int = 0,
+        client_id: int = CLIENT_ID,
+    ) -> None:
+        """Call ``handler`` with each message and ack it; on an exception roll back, try ``retries`` times, then re-raise.
+
+        A retried message comes with the same changes and a new id. Returns when the source has ended.
+        """
+        failures = 0
+        while True:
+            stream = self.stream(batch_size, linger, client_id=client_id)
+            try:
+                for message in stream:
+                    handler(message)
+                    failures = 0
+                return
+            except CanalError:
+                raise
+            except Exception:
+                failures += 1
+                if failures > retries:
+                    raise
+                log.warning("[%s] the handler failed, attempt %d of %d", self.destination, failures, retries + 1,
+                            exc_info=True)  # fmt: skip
+            finally:
+                stream.close()  # type: ignore[attr-defined]
+
+    # -- checks ---------------------------------------------------------------------------------------------------
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
+
+    def _client(self, client_id: int) -> _Client:
+        self._check_running()
+        client = self._clients.get(client_id)
+        if client is None:
+            raise NotSubscribedError(
+                f"client {client_id} is not subscribed", destination=self.destination, remedy="Call subscribe() first."
+            )
+        return client
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.destination} {'running' if self._running else 'stopped'}>"
+
+
+class _Stream(Iterator[Message]):
+    """The iterator of :meth:`Instance.stream`; leaving it rolls back what is in hand."""
+
+    def __init__(self, instance: Instance, batch_size: int, linger: float, client_id: int, poll: float) -> None:
+        self._instance = instance
+        self._options = (batch_size, poll, linger)
+        self._client_id = client_id
+        self._in_hand = -1
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        instance = self._instance
+        instance.ack(self._in_hand, client_id=self._client_id)
+        self._in_hand = -1
+        while True:
+            finished = instance.is_exhausted
+            message = instance.get_without_ack(*self._options, client_id=self._client_id)
+            if message:
+                self._in_hand = message.id
+                return message
+            if finished:
+                raise StopIteration
+
+    def close(self) -> None:
+        """Roll back what is in hand; the next get hands it out again."""
+        if self._in_hand != -1 and self._instance.is_running:
+            in_hand, self._in_hand = self._in_hand, -1
+            try:
+                self._instance.rollback(in_hand, client_id=self._client_id)
+            except (BatchError, NotSubscribedError):
+                pass  # the user acked or rolled back by hand, or unsubscribed
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _narrowing(filter: str) -> TableFilter | None:
+    return TableFilter(filter) if filter else None
+
+
+def _earliest(positions: list[Position]) -> Position:
+    earliest = positions[0]
+    for position in positions[1:]:
+        before = position.precedes(earliest)
+        if before is None:
+            raise CursorError(
+                f"the cursors {earliest} and {position} cannot be compared",
+                remedy="They come from different sources: unsubscribe one of the clients.",
+            )
+        if before:
+            earliest = position
+    return earliest

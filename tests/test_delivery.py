@@ -1,0 +1,503 @@
+"""get, ack and rollback: what an Instance promises, over parts composed from the user's side of the API."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+import canal
+from canal.model import Entry, EventType, TableMap
+from tests.strategies import begin, end, row, transaction, whole
+
+
+class ListParser:
+    """An EventParser that gives lists of entries and then waits, ends or fails."""
+
+    def __init__(self, *lists: list[Entry], then: str | Exception = "wait") -> None:
+        self.lists = lists
+        self.then = then
+        self.error: canal.CanalError | None = None
+        self.is_finished = False
+        self.resume: canal.Position | None = None
+        self.more: list[list[Entry]] = []
+        self._wake = threading.Condition()
+        self._stopping = False
+
+    def start(
+        self, destination: str, sink: canal.Sink, resume: canal.Position | None, finished: Callable[[], None]
+    ) -> None:
+        self.resume = resume
+        self.is_finished = self._stopping = False
+        self.sink, self.finished = sink, finished
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for entries in self.lists:
+                self.sink.sink(entries)
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self.then != "wait")
+        except canal.StoreClosedError:
+            return
+        if isinstance(self.then, canal.CanalError):
+            self.error = self.then
+        self.is_finished = True
+        self.finished()
+
+    def stop(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        self._thread.join(5)
+
+    def wait_started(self, timeout: float) -> canal.Position:
+        return canal.Position(journal="binlog.000001", offset=4)
+
+
+def composed(*lists: list[Entry], then: str | Exception = "wait", **parts: Any) -> canal.Instance:
+    sink = canal.EntrySink(empty_interval=-1)  # every empty transaction passes
+    return canal.Instance.compose("test", parser=ListParser(*lists, then=then), sink=sink, **parts)
+
+
+def named(entries: list[Entry], table: str) -> list[Entry]:
+    """The same entries as changes of a table."""
+    for entry in entries:
+        if entry.row_count:
+            entry.table = TableMap(canal.TableSchema("shop", table, ()), (), None, True)
+    return entries
+
+
+def ids(message: canal.Message) -> list[int]:
+    return [id(entry) for entry in message.entries]
+
+
+# -- ids, order, acks --------------------------------------------------------------------------------------------------
+
+
+def test_batches_come_in_order_with_ids_that_grow() -> None:
+    entries = whole(1, 1) + whole(2, 1) + whole(3, 1)
+    with composed(entries) as instance:
+        instance.subscribe()
+        first = instance.get_without_ack(1, timeout=5)
+        second = instance.get_without_ack(2, timeout=5)
+
+        assert (first.id, second.id) == (1, 2)
+        assert ids(first) + ids(second) == [id(entry) for entry in entries]
+        assert instance.list_batches() == [1, 2]
+
+
+def test_nothing_to_hand_out_is_a_message_with_id_minus_one() -> None:
+    with composed() as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(10, timeout=0.01)
+
+        assert (message.id, message.entries, bool(message)) == (-1, [], False)
+        instance.ack(message.id)
+
+
+def test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored() -> None:
+    meta = canal.MemoryMeta()
+    with composed(whole(1, 1) + whole(2, 1), meta=meta) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=5)
+        instance.ack(message.id)
+
+        assert instance.position().offset == 199
+        assert meta.cursor(1001) == instance.position()
+
+
+def test_ack_inside_a_transaction_moves_the_cursor_by_rows() -> None:
+    with composed(whole(1, 2, 3)) as instance:
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(2, timeout=5).id)
+
+        assert (instance.position().offset, instance.position().row) == (100, 2)
+
+
+def test_ack_out_of_order_is_refused_and_moves_nothing() -> None:
+    with composed(whole(1, 1) + whole(2, 1)) as instance:
+        instance.subscribe()
+        before = instance.position()
+        instance.get_without_ack(1, timeout=5)
+        second = instance.get_without_ack(1, timeout=5)
+
+        with pytest.raises(canal.BatchError, match="before batch 1"):
+            instance.ack(second.id)
+        assert instance.position() == before
+        assert instance.list_batches() == [1, 2]
+
+
+def test_acking_the_last_acked_id_again_does_nothing_and_an_unknown_one_is_an_error() -> None:
+    with composed(whole(1, 1)) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=5)
+        instance.ack(message.id)
+        instance.ack(message.id)
+
+        with pytest.raises(canal.BatchError, match="not outstanding"):
+            instance.ack(77)
+
+
+class FailingMeta(canal.MemoryMeta):
+    failing = False
+
+    def update_cursor(self, client_id: int, position: canal.Position) -> None:
+        if self.failing:
+            raise canal.CursorError("disk full")
+        super().update_cursor(client_id, position)
+
+
+def test_an_ack_whose_cursor_cannot_be_written_changes_nothing_and_can_be_repeated() -> None:
+    meta = FailingMeta()
+    with composed(whole(1, 1) + whole(2, 1), meta=meta) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=5)
+        before = instance.position()
+        meta.failing = True
+        with pytest.raises(canal.CursorError):
+            instance.ack(message.id)
+        assert instance.position() == before
+        assert instance.list_batches() == [message.id]
+
+        meta.failing = False
+        instance.ack(message.id)
+        assert instance.position() != before
+
+
+# -- rollback ----------------------------------------------------------------------------------------------------------
+
+
+def test_rollback_hands_out_the_same_entries_with_new_ids() -> None:
+    with composed(whole(1, 1) + whole(2, 1)) as instance:
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(1, timeout=5).id)
+        second = instance.get_without_ack(1, timeout=5)
+        instance.rollback()
+        again = instance.get_without_ack(1, timeout=5)
+
+        assert ids(again) == ids(second)
+        assert again.id > second.id
+        with pytest.raises(canal.BatchError):
+            instance.ack(second.id)
+
+
+def test_rollback_of_a_batch_drops_it_and_the_later_ones_only() -> None:
+    with composed(whole(1, 1) + whole(2, 1) + whole(3, 1)) as instance:
+        instance.subscribe()
+        first, second, third = (instance.get_without_ack(1, timeout=5) for _ in range(3))
+        instance.rollback(second.id)
+
+        assert instance.list_batches() == [first.id]
+        assert ids(instance.get_without_ack(1, timeout=5)) == ids(second)
+        assert ids(instance.get_without_ack(1, timeout=5)) == ids(third)
+
+
+def test_rollback_of_an_unknown_batch_is_an_error() -> None:
+    with composed(whole(1, 1)) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.BatchError):
+            instance.rollback(5)
+
+
+# -- get, stream, consume ------------------------------------------------------------------------------------------------
+
+
+def test_get_acks_the_batch_before_and_not_the_one_in_hand() -> None:
+    with composed(whole(1, 1) + whole(2, 1)) as instance:
+        instance.subscribe()
+        start = instance.position()
+        instance.get(1, timeout=5)
+        assert instance.position() == start
+
+        instance.get(1, timeout=5)
+        assert instance.position().offset == 199
+        instance.get(1)
+        assert instance.position().offset == 299
+
+
+def test_get_refuses_to_mix_with_batches_that_wait_for_their_ack() -> None:
+    with composed(whole(1, 1) + whole(2, 1)) as instance:
+        instance.subscribe()
+        instance.get_without_ack(1, timeout=5)
+        with pytest.raises(canal.BatchError, match="not acked"):
+            instance.get(1)
+
+
+def test_stream_acks_when_the_loop_comes_round_and_ends_with_the_source() -> None:
+    with composed(whole(1, 1) + whole(2, 1), then="end") as instance:
+        instance.subscribe()
+        seen = [message.id for message in instance.stream(1)]
+
+        assert seen == [1, 2]
+        assert instance.position().offset == 299
+
+
+def test_leaving_a_stream_rolls_back_what_is_in_hand() -> None:
+    with composed(whole(1, 1) + whole(2, 1)) as instance:
+        instance.subscribe()
+        with pytest.raises(ZeroDivisionError):
+            for message in instance.stream(1):
+                if message.id == 2:
+                    raise ZeroDivisionError
+        again = next(iter(instance.stream(1)))
+
+        assert instance.position().offset == 199
+        assert again.entries[0].transaction.offset == 200
+
+
+def test_consume_tries_again_with_the_same_changes_and_then_gives_up() -> None:
+    with composed(whole(1, 1), then="end") as instance:
+        instance.subscribe()
+        seen: list[list[int]] = []
+
+        def handler(message: canal.Message) -> None:
+            seen.append(ids(message))
+            if len(seen) < 3:
+                raise ValueError("not yet")
+
+        with pytest.raises(ValueError, match="not yet"):
+            instance.consume(handler, retries=1)
+        instance.consume(handler, retries=1)
+
+        assert seen == [seen[0]] * 3
+        assert instance.position().offset == 199
+
+
+# -- clients -------------------------------------------------------------------------------------------------------------
+
+
+def test_calls_before_start_or_subscribe_are_refused() -> None:
+    instance = composed()
+    with pytest.raises(canal.StateError):
+        instance.subscribe()
+    with instance:
+        for call in (lambda: instance.get_without_ack(), lambda: instance.ack(1), lambda: instance.rollback()):
+            with pytest.raises(canal.NotSubscribedError):
+                call()
+        with pytest.raises(canal.StateError):
+            instance.start()
+
+
+def test_the_first_cursor_is_stored_when_subscribe_returns() -> None:
+    meta = canal.MemoryMeta()
+    with composed(meta=meta) as instance:
+        instance.subscribe()
+
+        assert meta.cursor(1001) == canal.Position(journal="binlog.000001", offset=4)
+
+
+def test_two_clients_each_get_everything_at_their_own_pace() -> None:
+    entries = whole(1, 1) + whole(2, 1)
+    with composed(entries) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        for client in (1, 2):
+            got: list[int] = []
+            while len(got) < len(entries):
+                message = instance.get_without_ack(1, timeout=5, client_id=client)
+                got += ids(message)
+                instance.ack(message.id, client_id=client)
+            assert got == [id(entry) for entry in entries]
+
+
+def test_a_client_that_comes_later_begins_at_the_oldest_change_that_is_kept() -> None:
+    with composed(whole(1, 1) + whole(2, 1)) as instance:
+        instance.subscribe(1)
+        instance.ack(instance.get_without_ack(1, timeout=5, client_id=1).id, client_id=1)
+        instance.subscribe(2)
+
+        assert instance.position(2) == instance.position(1)
+        assert instance.get_without_ack(9, timeout=5, client_id=2).entries[0].transaction.offset == 200
+
+
+def test_a_clients_filter_narrows_and_keeps_begin_and_end_of_what_is_left() -> None:
+    mixed = transaction(2)
+    entries = [*named(whole(1, 1), "a"), begin(mixed), *named([row(mixed)], "a"), *named([row(mixed)], "b"), end(mixed)]
+    with composed(entries) as instance:
+        instance.subscribe(filter=r"shop\.b")
+        got: list[Entry] = []
+        while not got or not got[-1].is_end:
+            got += instance.get_without_ack(1, timeout=5).entries
+
+        assert [id(entry) for entry in got] == [id(entries[3]), id(entries[5]), id(entries[6])]
+
+
+def test_what_a_clients_filter_drops_moves_its_cursor_without_an_ack() -> None:
+    with composed(named(whole(1, 1), "a")) as instance:
+        instance.subscribe(filter=r"shop\.b")
+        assert not instance.get_without_ack(1, timeout=0.05)
+        assert not instance.get_without_ack(1, timeout=0.05)
+
+        assert instance.position().offset == 199
+
+
+def test_unsubscribe_forgets_filter_and_cursor() -> None:
+    meta = canal.MemoryMeta()
+    with composed(whole(1, 1), meta=meta) as instance:
+        instance.subscribe()
+        instance.unsubscribe()
+
+        assert (instance.subscriptions(), meta.subscriptions(), meta.cursor(1001)) == ({}, {}, None)
+        instance.subscribe()
+        assert instance.get_without_ack(1, timeout=5).entries
+
+
+# -- failures and stops --------------------------------------------------------------------------------------------------
+
+
+def test_a_parser_failure_comes_after_everything_before_it() -> None:
+    with composed(whole(1, 1), then=canal.DecodeError("damaged")) as instance:
+        instance.subscribe()
+        assert instance.get_without_ack(1, timeout=5).entries
+        for _ in range(2):
+            with pytest.raises(canal.DecodeError, match="damaged"):
+                instance.get_without_ack(1, timeout=5)
+        assert isinstance(instance.error, canal.DecodeError)
+
+
+def test_stop_wakes_a_get_that_waits_for_ever() -> None:
+    instance = composed().start()
+    instance.subscribe()
+    caught: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            instance.get_without_ack(1, timeout=None)
+        except canal.StateError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    instance.stop()
+    thread.join(5)
+
+    assert not thread.is_alive()
+    assert len(caught) == 1
+
+
+def test_ack_does_not_wait_for_a_get_that_does() -> None:
+    with composed(whole(1, 1)) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=5)
+        waiting = threading.Thread(target=lambda: instance.get_without_ack(1, timeout=2))
+        waiting.start()
+        acked = threading.Event()
+        threading.Thread(target=lambda: (instance.ack(message.id), acked.set())).start()
+
+        assert acked.wait(1)
+        assert waiting.is_alive()
+        waiting.join()
+
+
+def test_a_restart_resumes_at_the_cursor() -> None:
+    meta = canal.MemoryMeta()
+    instance = composed(whole(1, 1) + whole(2, 1), meta=meta)
+    with instance:
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(1, timeout=5).id)
+        cursor = instance.position()
+    with instance:
+        instance.subscribe()
+
+        assert instance.parser.resume == cursor  # type: ignore[attr-defined]
+        assert instance.position() == cursor
+
+
+def test_after_a_restart_each_client_gets_only_what_it_has_not_acked() -> None:
+    entries = whole(1, 1) + whole(2, 1) + whole(3, 1)
+    meta = canal.MemoryMeta()
+    instance = composed(entries, meta=meta)
+    with instance:
+        for client, batches in ((1, 0), (2, 2)):
+            instance.subscribe(client)
+            for _ in range(batches):
+                instance.ack(instance.get_without_ack(1, timeout=5, client_id=client).id, client_id=client)
+    with instance:
+        first = instance.get_without_ack(99, timeout=5, client_id=1)
+        second = instance.get_without_ack(99, timeout=5, client_id=2)
+
+        assert ids(first) == [id(entry) for entry in entries]
+        assert ids(second) == [id(entry) for entry in entries[6:]]
+
+
+def test_parts_that_do_not_meet_their_protocol_are_refused_by_name() -> None:
+    with pytest.raises(canal.ConfigError, match="lacks.*rollback"):
+        canal.Instance.compose("test", parser=ListParser(), store=canal.EntrySink())  # type: ignore[arg-type]
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    """One client against a list of entries and the ranges that are outstanding."""
+
+    @initialize(counts=st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=12))
+    def build(self, counts: list[list[int]]) -> None:
+        self.entries = [entry for n, rows in enumerate(counts, 1) for entry in whole(n, *rows)]
+        self.instance = composed(self.entries).start()
+        self.instance.subscribe()
+        self.acked = 0
+        self.out: list[tuple[int, int, int]] = []
+        self.last_id = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "instance"):
+            self.instance.stop()
+
+    def got(self) -> int:
+        return self.out[-1][2] if self.out else self.acked
+
+    @rule(batch=st.integers(1, 8))
+    def get(self, batch: int) -> None:
+        start = self.got()
+        message = self.instance.get_without_ack(batch, timeout=5 if start < len(self.entries) else 0)
+        expected = self.entries[start : start + len(message.entries)]
+        assert ids(message) == [id(entry) for entry in expected]
+        if start < len(self.entries):
+            assert message.id > self.last_id
+            self.last_id = message.id
+            self.out.append((message.id, start, start + len(message.entries)))
+        else:
+            assert message.id == -1
+
+    @precondition(lambda self: self.out)
+    @rule()
+    def ack(self) -> None:
+        id, _, stop = self.out.pop(0)
+        self.instance.ack(id)
+        self.acked = stop
+        assert self.instance.position() == self.entries[stop - 1].position
+
+    @precondition(lambda self: len(self.out) > 1)
+    @rule(data=st.data())
+    def ack_out_of_order(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(self.out[1:]))[0]
+        with pytest.raises(canal.BatchError):
+            self.instance.ack(id)
+
+    @rule()
+    def roll_all_back(self) -> None:
+        self.instance.rollback()
+        self.out = []
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def roll_one_back(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(0, len(self.out) - 1))
+        self.instance.rollback(self.out[number][0])
+        del self.out[number:]
+
+    @rule()
+    def the_marks_agree(self) -> None:
+        assert self.instance.list_batches() == [id for id, _, _ in self.out]
+
+
+TestDelivery = DeliveryMachine.TestCase
+TestDelivery.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_event_types_have_canals_numbers() -> None:
+    assert [EventType.INSERT, EventType.UPDATE, EventType.DELETE, EventType.XAROLLBACK] == [1, 2, 3, 14]
