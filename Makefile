@@ -1,0 +1,79 @@
+# Every target does all of its own set-up in .venv; a second run finds it done.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.ok-
+COMPILED := $(shell grep -o '^ *"canal[.][a-z_.]*"' canal/_build.py | tr -d ' "' | tr . /)
+SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED)) canal/parse/wire.pxd)
+IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: help demo test lint bench soak build servers clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help:
+	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
+	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   the speed bars"
+	@echo "make soak    the long fault runs at full size"
+	@echo "make clean   remove what the others made"
+
+demo: $(SETUP)cli $(SETUP)build
+	@$(BIN)/python examples/demo.py
+
+# The suite runs once in the compiled build with the servers, once interpreted without them.
+test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+	@if CANAL_PURE= $(IS_COMPILED); then \
+		echo "== compiled" && CANAL_PURE=0 $(BIN)/python -m pytest && \
+		echo "== interpreted" && CANAL_PURE=1 $(BIN)/python -m pytest -m 'not mysql and not mariadb'; \
+	else \
+		echo "== interpreted only" && CANAL_PURE=1 $(BIN)/python -m pytest; \
+	fi
+
+lint: $(SETUP)lint
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+	$(BIN)/python benchmarks/run.py
+
+soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
+
+build: $(SETUP)build
+
+servers:
+	@if [ "$$CANAL_TEST_SERVERS" = skip ]; then echo "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"; \
+	else tests/servers/setup.sh; fi
+
+clean:
+	rm -rf $(VENV) .servers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find canal \( -name '*.so' -o -name '*.c' \) -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(SETUP)venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	@rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	@$(PIP) install 'setuptools>=77' 'wheel' 'Cython>=3.1'
+	@touch $@
+
+$(SETUP)compiler: $(SETUP)venv tests/servers/compiler.sh
+	@tests/servers/compiler.sh $(BIN)/python
+	@rm -f $(SETUP)build
+	@touch $@
+
+# One install per set of extras; the extensions are built apart, so that a changed source does not install again.
+$(SETUP)cli $(SETUP)test $(SETUP)lint: $(SETUP)%: $(SETUP)venv pyproject.toml
+	@echo "installing canal-cdc[$*]"
+	@CANAL_PURE=1 $(PIP) install --no-build-isolation -e '.[$*]'
+	@touch $@
+
+# Where there is a compiler, a module that does not compile is an error.
+$(SETUP)build: $(SETUP)venv $(SOURCES) setup.py canal/_build.py
+	@pure=; if tests/servers/compiler.sh $(BIN)/python check; then pure=0; fi; \
+	CANAL_PURE=$$pure $(BIN)/python setup.py -q build_ext --inplace >$(VENV)/build.log 2>&1 || { tail -30 $(VENV)/build.log; exit 1; }
+	@echo "build: $$(CANAL_PURE= $(IS_COMPILED) && echo compiled || echo interpreted)"
+	@touch $@

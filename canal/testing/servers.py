@@ -1,0 +1,566 @@
+"""Throwaway MariaDB and MySQL servers for tests: started on loopback in a fraction of a second, gone afterwards.
+
+Never touches a server it did not start. The binaries are looked for in the tree that ``CANAL_MARIADB`` or
+``CANAL_MYSQL`` names, in ``.servers`` of the checkout, and in ``PATH``. A server dies with the process that started it,
+even by SIGKILL.
+
+    with MariaDBServer("--binlog-row-metadata=FULL") as server:
+        connection = server.connect()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self
+
+import attrs
+import pymysql
+
+from canal.errors import CanalError
+
+__all__ = ["Installation", "MariaDBServer", "MySQLServer", "ServerUnavailableError", "ThrowawayServer"]
+
+#: A unix socket path holds 107 bytes; the base directory must leave room for the name.
+_LONGEST_BASE: Final = 90
+#: /dev/shm is used for data when it has at least this much room.
+_WANTED_ROOM: Final = 1 << 30
+
+_ACCOUNT: Final = """\
+SET SESSION sql_log_bin=0;
+CREATE USER IF NOT EXISTS '{user}'@'%' IDENTIFIED BY '{password}';
+GRANT ALL PRIVILEGES ON *.* TO '{user}'@'%' WITH GRANT OPTION;
+"""
+
+#: Kills the server when the pipe on stdin closes, that is when the process that started it is gone.
+_WATCHDOG: Final = 'read -r _; kill -9 "$0" 2>/dev/null; [ -z "$1" ] || rm -rf "$1"'
+
+
+class ServerUnavailableError(CanalError):
+    """The server's programs are not on this machine, or it did not start."""
+
+
+@attrs.frozen
+class Installation:
+    """Where the programs of one server kind are: the system's own, or a tree of unpacked packages."""
+
+    kind: str
+    tree: Path | None = None
+
+    def program(self, name: str) -> list[str]:
+        """Give the start of a command line that runs the program ``name`` (such as ``mysqlbinlog``)."""
+        if self.tree is None:
+            path = shutil.which(name, path=_search_path())
+            if path is None:
+                raise ServerUnavailableError(f"{name} is not installed")
+            return [path]
+        for folder in ("usr/sbin", "usr/bin"):
+            program = self.tree / folder / name
+            if program.exists():
+                return [*self._loader(), "--argv0", str(program), str(program)]
+        raise ServerUnavailableError(f"{name} is not in {self.tree}")
+
+    def _libraries(self) -> list[Path]:
+        arch = f"{platform.machine()}-linux-gnu"
+        assert self.tree is not None
+        return [self.tree / "lib" / arch, self.tree / "usr/lib" / arch]
+
+    def _loader(self) -> list[str]:
+        # A program of the tree needs the C library of the tree, hence its loader.
+        for folder in self._libraries():
+            for loader in folder.glob("ld-linux-*.so.*"):
+                return [str(loader), "--library-path", ":".join(map(str, self._libraries()))]
+        raise ServerUnavailableError(f"no program loader in {self.tree}")
+
+    @property
+    def usr(self) -> Path:
+        """The ``usr`` directory the server's own files are below."""
+        return (self.tree or Path("/")) / "usr"
+
+    def version(self) -> str:
+        """Ask the server program for its version line."""
+        command = [*self.program(_PROGRAMS[self.kind]), "--version"]
+        out = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        if out.returncode != 0:
+            raise ServerUnavailableError(f"{self.kind} does not run: {out.stderr.strip()[-500:]}")
+        return out.stdout.strip()
+
+
+_PROGRAMS: Final[Mapping[str, str]] = {"mariadb": "mariadbd", "mysql": "mysqld"}
+_TREES: Final[Mapping[str, str]] = {"mariadb": "CANAL_MARIADB", "mysql": "CANAL_MYSQL"}
+
+
+def _search_path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/libexec"])
+
+
+def _tree_candidates(kind: str) -> Iterator[Path]:
+    here, package = Path.cwd(), Path(__file__).resolve()
+    for folder in (here, *here.parents, *package.parents):
+        yield folder / ".servers" / kind
+
+
+def find_installation(kind: str) -> Installation:
+    """Find the programs of ``mariadb`` or ``mysql``.
+
+    Raises:
+        ServerUnavailableError: they are nowhere to be found.
+    """
+    named = os.environ.get(_TREES[kind])
+    if named:
+        if not Path(named, "usr").is_dir():
+            raise ServerUnavailableError(f"{_TREES[kind]}={named} is not a tree of unpacked packages")
+        return Installation(kind, Path(named).resolve())
+    for tree in _tree_candidates(kind):
+        if (tree / "usr").is_dir():
+            return Installation(kind, tree.resolve())
+    if shutil.which(_PROGRAMS[kind], path=_search_path()):
+        installation = Installation(kind)
+        if ("MariaDB" in installation.version()) == (kind == "mariadb"):  # MariaDB also installs a mysqld
+            return installation
+    raise ServerUnavailableError(
+        f"no {kind} server on this machine",
+        remedy=f"Run tests/servers/setup.sh {kind}, or name a tree in {_TREES[kind]}",
+    )
+
+
+def _scratch() -> Path:
+    memory = Path("/dev/shm")
+    with contextlib.suppress(OSError):
+        if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _WANTED_ROOM:
+            return memory
+    return Path(tempfile.gettempdir())
+
+
+def _cache() -> Path:
+    named = os.environ.get("CANAL_SERVER_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else home / "canal-servers"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _tail(path: Path, size: int = 2000) -> str:
+    try:
+        return path.read_text(errors="replace")[-size:]
+    except OSError:
+        return ""
+
+
+class ThrowawayServer:
+    """A database server of its own, on a free port of loopback, with its data in memory where there is room.
+
+    Options are the server's own (``"--binlog-row-image=MINIMAL"``). ``user`` has all rights and logs in over TCP;
+    ``root`` has no password and only the unix socket. The binlog starts empty. Not thread-safe but for :meth:`connect`.
+
+    Args:
+        options: command line options, after and so above the defaults.
+        base: an empty or new directory for data, socket and logs; kept afterwards. Without it a temporary one, removed.
+        port: 0 takes a free one, which a restart keeps.
+        startup_timeout: seconds to wait for the server to answer.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        *options: str,
+        base: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        server_id: int = 1,
+        user: str = "cdc",
+        password: str = "cdc",
+        startup_timeout: float = 60.0,
+        installation: Installation | None = None,
+    ) -> None:
+        self.host: Final = "127.0.0.1"
+        self.port = port
+        self.server_id = server_id
+        self.user: Final = user
+        self.password: Final = password
+        self.options = options
+        self.startup_timeout = startup_timeout
+        self.installation: Final = installation or find_installation(self.kind)
+        self._base = Path(base).absolute() if base is not None else None
+        self._temporary = base is None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._version = ""
+
+    # -- what it is
+
+    @property
+    def base(self) -> Path:
+        """The directory of everything the server writes."""
+        if self._base is None:
+            raise ServerUnavailableError(f"{self.kind}: start() makes the directory")
+        return self._base
+
+    @property
+    def data_dir(self) -> Path:
+        return self.base / "data"
+
+    @property
+    def binlog_dir(self) -> Path:
+        """The directory of the binlog files and their index, ``binlog.index``."""
+        return self.data_dir
+
+    def binlog_paths(self) -> list[Path]:
+        """The binlog files of now, in order."""
+        index = (self.binlog_dir / "binlog.index").read_text().split()
+        return [self.binlog_dir / Path(line).name for line in index]
+
+    @property
+    def socket_path(self) -> Path:
+        return self.base / "s.sock"
+
+    @property
+    def version(self) -> str:
+        """What the running server says it is, such as ``9.7.4-2``."""
+        return self._version
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def error_log(self) -> str:
+        """The end of the server's error log."""
+        return _tail(self.base / "err.log", 20000)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._version} port {self.port} {'running' if self.pid else 'stopped'}>"
+
+    # -- life
+
+    def start(self) -> Self:
+        """Start the server and return when it answers; its data is made first where there is none.
+
+        Raises:
+            ServerUnavailableError: it did not come up; the message carries the end of its error log.
+        """
+        if self.pid is not None:
+            return self
+        if self._base is None:
+            self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
+        if len(str(self._base)) > _LONGEST_BASE:
+            raise ServerUnavailableError(f"{self._base} is too long for a unix socket path ({_LONGEST_BASE} bytes)")
+        self._base.mkdir(parents=True, exist_ok=True)
+        try:
+            if not (self.data_dir / "mysql").is_dir():
+                self._copy_template()
+            tries = 1 if self.port else 3  # another process may take the free port first
+            for left in reversed(range(tries)):
+                try:
+                    self._launch(self.port or _free_port())
+                    break
+                except ServerUnavailableError as error:
+                    if not left or "ddress already in use" not in str(error):
+                        raise
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _launch(self, port: int) -> None:
+        # A SIGKILL leaves these; a stale pid in the socket's lock would stop MySQL.
+        for name in ("pid", "s.sock", "s.sock.lock", "err.log"):
+            (self.base / name).unlink(missing_ok=True)
+        init = self.base / "init.sql"
+        init.write_text(_ACCOUNT.format(user=self.user, password=self.password))
+        command = [
+            *self.installation.program(_PROGRAMS[self.kind]),
+            *self._common_options(self.base),
+            *self._server_options(),
+            f"--socket={self.socket_path}",
+            f"--pid-file={self.base / 'pid'}",
+            f"--log-error={self.base / 'err.log'}",
+            f"--tmpdir={self.base}",
+            f"--init-file={init}",
+            f"--server-id={self.server_id}",
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+            f"--log-bin={self.data_dir / 'binlog'}",
+            f"--relay-log={self.data_dir / 'relay'}",
+            "--binlog-format=ROW",
+            "--sync-binlog=0",
+            "--character-set-server=utf8mb4",
+            "--max-connections=200",
+            *self.options,
+        ]
+        with open(self.base / "out.log", "wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.base
+            )
+        self._watch(self._process.pid)
+        deadline = time.monotonic() + self.startup_timeout
+        while True:
+            if self._process.poll() is not None:
+                self._reap()
+                raise ServerUnavailableError(f"{self.kind} ended at its start: {self._logs()}")
+            with contextlib.suppress(pymysql.err.OperationalError, OSError):
+                # Only the server we started has this socket; the TCP port is its own once it has bound both.
+                with pymysql.connect(
+                    host=self.host, port=port, user=self.user, password=self.password, connect_timeout=5
+                ) as connection, connection.cursor() as cursor:
+                    cursor.execute("SELECT @@datadir, VERSION()")
+                    row = cursor.fetchone()
+                if row and Path(row[0]).resolve() == self.data_dir.resolve():
+                    self.port, self._version = port, row[1]
+                    return
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerUnavailableError(f"{self.kind} gave no answer in {self.startup_timeout} s: {self._logs()}")
+            time.sleep(0.02)
+
+    def _logs(self) -> str:
+        return "\n".join(filter(None, (_tail(self.base / "err.log"), _tail(self.base / "out.log"))))
+
+    def _watch(self, pid: int) -> None:
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, str(pid), str(self._base) if self._temporary else ""],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _reap(self) -> None:
+        """Forget a server process that has ended, and its watchdog."""
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.wait()
+            if self._watchdog.stdin is not None:
+                self._watchdog.stdin.close()
+            self._watchdog = None
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: a crash. What was committed is in the binlog; :meth:`start` recovers."""
+        self._end(signal.SIGKILL)
+
+    def shutdown(self, timeout: float = 60.0) -> None:
+        """Stop in order and keep the data; :meth:`start` continues with it."""
+        self._end(signal.SIGTERM, timeout)
+
+    def pause(self) -> None:
+        """SIGSTOP: alive, but silent."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, sent: signal.Signals, timeout: float = 60.0) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(sent)
+        process.send_signal(signal.SIGCONT)  # a paused server sees a SIGTERM only when it goes on
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._reap()
+
+    def restart(self, *options: str) -> Self:
+        """Stop and start again on the same port and data; options given here replace the former ones."""
+        self.shutdown()
+        if options:
+            self.options = options
+        return self.start()
+
+    def stop(self) -> None:
+        """Stop for good; a temporary directory is removed (so there is no need for an orderly end)."""
+        self._end(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        if self._temporary and self._base is not None:
+            shutil.rmtree(self._base, ignore_errors=True)
+            self._base = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- use
+
+    def connect(self, **options: Any) -> pymysql.connections.Connection[Any]:
+        """Open a PyMySQL connection as ``user``; autocommit and utf8mb4 unless ``options`` say otherwise."""
+        arguments: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "autocommit": True,
+            "charset": "utf8mb4",
+            "connect_timeout": 10,
+        }
+        return pymysql.connect(**arguments | options)
+
+    def query(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Run one statement on a connection of its own and give its rows."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(sql, arguments or None)
+            return list(cursor.fetchall())
+
+    def program(self, name: str) -> list[str]:
+        """Give the start of a command line for a program that came with this server (``mariadb-binlog``)."""
+        return self.installation.program(name)
+
+    # -- data
+
+    def _copy_template(self) -> None:
+        template = self._template()
+        # Logical copies only: the servers' sparse files stay sparse with cp.
+        subprocess.run(["cp", "-a", "--sparse=always", f"{template}/.", str(self.data_dir)], check=True)
+
+    def _template(self) -> Path:
+        """A data directory made once per server version and kept in the cache."""
+        identity = "\n".join([self.installation.version(), *self._init_options(), getpass.getuser()])
+        name = f"{self.kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        template = _cache() / "templates" / name
+        if template.is_dir():
+            return template
+        template.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
+        try:
+            self._initialize(work)
+            for own in ("auto.cnf", "aria_log_control.lock"):
+                (work / "data" / own).unlink(missing_ok=True)
+            fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=template.parent))
+            subprocess.run(["cp", "-a", "--sparse=always", f"{work}/data/.", str(fresh)], check=True)
+            try:
+                fresh.rename(template)
+            except OSError:  # another process was quicker
+                shutil.rmtree(fresh, ignore_errors=True)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return template
+
+    def _run_initialize(self, command: list[str], work: Path, sql: bytes = b"") -> None:
+        out = subprocess.run(command, input=sql, capture_output=True, timeout=300, cwd=work)
+        if out.returncode != 0:
+            log = _tail(work / "err.log") + out.stderr.decode(errors="replace")[-2000:]
+            raise ServerUnavailableError(f"{self.kind} could not make its data directory: {log}")
+
+    def _common_options(self, base: Path) -> list[str]:
+        raise NotImplementedError
+
+    def _server_options(self) -> list[str]:
+        raise NotImplementedError
+
+    def _init_options(self) -> list[str]:
+        raise NotImplementedError
+
+    def _initialize(self, work: Path) -> None:
+        raise NotImplementedError
+
+
+#: 0 would lose rows at a SIGKILL that the binlog already has.
+_INNODB: Final = [
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-flush-method=nosync",
+    "--innodb-doublewrite=OFF",
+    "--innodb-buffer-pool-size=64M",
+    "--performance-schema=OFF",
+    "--skip-name-resolve",
+]
+
+
+class MariaDBServer(ThrowawayServer):
+    """A throwaway MariaDB with GTIDs and a row-format binlog."""
+
+    kind = "mariadb"
+
+    def _share(self) -> Path:
+        for name in ("mariadb", "mysql"):
+            share = self.installation.usr / "share" / name
+            if (share / "mariadb_system_tables.sql").exists() or (share / "mysql_system_tables.sql").exists():
+                return share
+        raise ServerUnavailableError(f"no system tables of MariaDB in {self.installation.usr / 'share'}")
+
+    def _common_options(self, base: Path) -> list[str]:
+        options = ["--no-defaults", f"--user={getpass.getuser()}", f"--datadir={base / 'data'}", *self._init_options()]
+        if self.installation.tree is not None:
+            usr, share = self.installation.usr, self._share()
+            options += [
+                f"--basedir={usr}",
+                f"--lc-messages-dir={share}",
+                f"--character-sets-dir={share / 'charsets'}",
+                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
+            ]
+        return options
+
+    def _init_options(self) -> list[str]:
+        return [*_INNODB, "--innodb-log-file-size=16M", "--key-buffer-size=1M", "--aria-pagecache-buffer-size=8M"]
+
+    def _server_options(self) -> list[str]:
+        return ["--log-slave-updates=ON", "--gtid-domain-id=0", "--gtid-strict-mode=ON", "--log-bin-index=binlog.index"]
+
+    def _initialize(self, work: Path) -> None:
+        # What mariadb-install-db does, in one go and without the help tables.
+        share = self._share()
+        (work / "data").mkdir()
+        script = b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
+        parts = "system_tables performance_tables system_tables_data maria_add_gis_sp_bootstrap sys_schema"
+        for part in parts.split():
+            for name in (f"mariadb_{part}.sql", f"mysql_{part}.sql", f"{part}.sql"):
+                if (share / name).exists():
+                    script += (share / name).read_bytes() + b"\n"
+                    break
+        command = [*self.installation.program("mariadbd"), *self._common_options(work), "--bootstrap"]
+        command += ["--silent-startup", "--enforce-storage-engine=", f"--log-error={work / 'err.log'}"]
+        self._run_initialize(command, work, script)
+
+
+class MySQLServer(ThrowawayServer):
+    """A throwaway MySQL with GTIDs and a row-format binlog; certificates for TLS are its own."""
+
+    kind = "mysql"
+
+    def _common_options(self, base: Path) -> list[str]:
+        usr = self.installation.usr
+        options = ["--no-defaults", f"--user={getpass.getuser()}", f"--datadir={base / 'data'}", *self._init_options()]
+        options += [f"--secure-file-priv={base}"]
+        if self.installation.tree is not None:
+            options += [
+                f"--basedir={usr}",
+                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
+                f"--lc-messages-dir={usr / 'share/mysql'}",
+                f"--character-sets-dir={usr / 'share/mysql/charsets'}",
+            ]
+        return options
+
+    def _init_options(self) -> list[str]:
+        return [*_INNODB, "--innodb-redo-log-capacity=64M"]
+
+    def _server_options(self) -> list[str]:
+        return ["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=OFF"]
+
+    def _initialize(self, work: Path) -> None:
+        command = [*self.installation.program("mysqld"), *self._common_options(work), "--initialize-insecure"]
+        command += ["--skip-log-bin", f"--log-error={work / 'err.log'}"]
+        self._run_initialize(command, work)

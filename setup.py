@@ -1,0 +1,98 @@
+"""Builds the hot modules with Cython where a C compiler is there; never fails because there is none.
+
+CANAL_PURE=1     compile nothing
+CANAL_PURE=0     a module that does not compile is an error (for developers and CI)
+CANAL_SANITIZE=1 address and undefined-behaviour sanitizers in the extensions
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": True,  # of Python containers; raw pointers are checked by hand against their end
+    "wraparound": False,
+    "embedsignature": True,
+    "always_allow_keywords": True,
+    "annotation_typing": False,  # annotations are for people and mypy; the C types stand in the .pxd
+}
+
+
+def required() -> bool:
+    return os.environ.get("CANAL_PURE") == "0"
+
+
+def warn(what: str, error: BaseException) -> None:
+    print(f"warning: canal runs interpreted: {what}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+class OptionalBuild(build_ext):
+    """Goes on without an extension that cannot be built, whatever the reason; setuptools lets some of them through."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            if required():
+                raise
+            warn(ext.name, error)
+            # An editable install would look for its file.
+            self.extensions = [one for one in self.extensions if one is not ext]
+
+
+def flags() -> tuple[list[str], list[str]]:
+    if os.name == "nt":
+        return [], []
+    compile_args = ["-O3", "-fwrapv", "-Wno-unreachable-code"]
+    link_args: list[str] = []
+    if os.environ.get("CANAL_SANITIZE") == "1":
+        sanitize = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+        compile_args = ["-O1", "-g", *sanitize]
+        link_args = sanitize
+    return compile_args, link_args
+
+
+def extensions() -> list[Extension]:
+    if os.environ.get("CANAL_PURE") == "1":
+        return []
+    compile_args, link_args = flags()
+    modules: tuple[str, ...] = runpy.run_path(str(ROOT / "canal" / "_build.py"))["COMPILED_MODULES"]
+    sources = {name: name.replace(".", "/") + ".py" for name in modules}
+    found = [
+        Extension(
+            name,
+            [path],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+            optional=not required(),
+        )
+        for name, path in sources.items()
+        if (ROOT / path).exists()
+    ]
+    try:
+        from Cython.Build import cythonize
+
+        return list(
+            cythonize(
+                found,
+                compiler_directives=DIRECTIVES,
+                build_dir="build/cython",
+                nthreads=0,
+                quiet=True,
+                force=os.environ.get("CANAL_SANITIZE") == "1",
+            )
+        )
+    except (Exception, SystemExit) as error:
+        if required():
+            raise
+        warn("Cython", error)
+        return []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

@@ -1,0 +1,21 @@
+"""Fixtures and settings that every test sees; the servers are in tests/plugins/fix_servers.py."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import pytest
+
+pytest_plugins = ["tests.plugins.fix_servers"]
+
+hypothesis.settings.register_profile("dev", max_examples=60, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("deep", max_examples=5000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("CANAL_HYPOTHESIS", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def full_size() -> bool:
+    """Whether a soak test runs at full size (``make soak``) or in its one-minute form."""
+    return os.environ.get("CANAL_SOAK") == "full"

@@ -1,0 +1,101 @@
+"""Real servers for tests: one MariaDB and one MySQL for the whole session, started when first asked for.
+
+A test that asks for one of the fixtures is marked ``mariadb`` or ``mysql``. ``CANAL_TEST_SERVERS=skip`` skips them;
+otherwise a missing server is a failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from canal import _build
+from canal.testing.servers import (
+    MariaDBServer,
+    MySQLServer,
+    ServerUnavailableError,
+    ThrowawayServer,
+    find_installation,
+)
+
+KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
+OPTIONS = ("--binlog-row-metadata=FULL",)  # row format and utf8mb4 are the class's own defaults
+_names = itertools.count(1)
+
+
+def _skipping() -> bool:
+    return os.environ.get("CANAL_TEST_SERVERS") == "skip"
+
+
+def _serve(kind: str) -> Iterator[ThrowawayServer]:
+    if _skipping():
+        pytest.skip(f"NO {kind.upper()}: CANAL_TEST_SERVERS=skip")
+    try:
+        server = KINDS[kind](*OPTIONS).start()
+    except ServerUnavailableError as error:
+        pytest.fail(f"{error} (CANAL_TEST_SERVERS=skip leaves these tests out)", pytrace=False)
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[ThrowawayServer]:
+    """A MariaDB that all tests share: do not restart it or change its global settings."""
+    yield from _serve("mariadb")
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[ThrowawayServer]:
+    """A MySQL that all tests share: do not restart it or change its global settings."""
+    yield from _serve("mysql")
+
+
+@pytest.fixture(params=list(KINDS))
+def server(request: pytest.FixtureRequest) -> ThrowawayServer:
+    """Each of the shared servers in turn."""
+    shared: ThrowawayServer = request.getfixturevalue(f"{request.param}_server")
+    return shared
+
+
+@pytest.fixture(params=list(KINDS))
+def own_server(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
+    """A server of each kind for this test alone, which may kill and restart it."""
+    yield from _serve(request.param)
+
+
+@pytest.fixture
+def database(server: ThrowawayServer) -> Iterator[str]:
+    """The name of a fresh, empty schema on ``server``."""
+    name = f"t_{os.getpid()}_{next(_names)}"
+    server.query(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    yield name
+    if server.pid is not None:
+        server.query(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        chosen = getattr(getattr(item, "callspec", None), "params", {})
+        for kind in KINDS:
+            if f"{kind}_server" in names or kind in (chosen.get("server"), chosen.get("own_server")):
+                item.add_marker(getattr(pytest.mark, kind))
+
+
+def pytest_report_header() -> list[str]:
+    lines = [f"canal: {'compiled' if _build.compiled else 'interpreted'}"]
+    stale = _build.stale_modules()
+    if _build.compiled and stale:
+        lines.append(f"STALE BUILD, run 'make build': {', '.join(stale)}")
+    if _skipping():
+        return [*lines, "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"]
+    for kind in KINDS:
+        try:
+            lines.append(f"{kind}: {find_installation(kind).version()}")
+        except ServerUnavailableError as error:
+            lines.append(f"{kind}: {error}")
+    return lines

@@ -1,0 +1,88 @@
+#!/bin/bash
+# setup.sh [mariadb] [mysql]
+# Gets the database servers of the tests and prints their versions. On Debian 12, root gets MariaDB through apt (nothing is
+# started); everybody else gets MariaDB 10.11 from Debian 12, and all get MySQL from Debian unstable, as unpacked trees in
+# CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers. A second run does no work;
+# CANAL_SERVER_REFRESH=1 gets the trees anew.
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+ROOT=$(cd "$HERE/../.." && pwd)
+CACHE=${CANAL_SERVER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/canal-servers}
+export PATH=$PATH:/usr/sbin:/sbin
+mkdir -p "$CACHE" "$ROOT/.servers"
+CACHE=$(cd "$CACHE" && pwd)
+
+retry() {
+    local try
+    for try in 1 2 3; do
+        "$@" && return 0
+        echo "try $try failed: $*" >&2
+        sleep $((try * 5))
+    done
+    return 1
+}
+
+tree_version() { # TREE PROGRAM: run it with --version through the tree's own loader
+    local tree=$1 program=$1/usr/sbin/$2 arch loader
+    arch=$(uname -m)-linux-gnu
+    loader=$(ls "$tree/usr/lib/$arch"/ld-linux-*.so.* "$tree/lib/$arch"/ld-linux-*.so.* 2>/dev/null | head -1)
+    [ -n "$loader" ] && "$loader" --library-path "$tree/lib/$arch:$tree/usr/lib/$arch" "$program" --version
+}
+
+tree() { # NAME PROGRAM SUITE PACKAGE...
+    local name=$1 program=$2 tree=$CACHE/$1 version
+    shift 2
+    exec 9>"$CACHE/.lock-$name" # two checkouts may be set up at once
+    flock 9
+    [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
+    retry "$HERE/fetch-tree.sh" "$tree" "$@"
+    if ! version=$(tree_version "$tree" "$program"); then
+        rm -rf "$tree" # unstable may be in the middle of a transition: the next run tries again
+        echo "$name from Debian $1 does not run" >&2
+        exit 1
+    fi
+    flock -u 9
+    ln -sfn "$tree" "$ROOT/.servers/$name"
+    echo "$name: $version"
+}
+
+debian_12() { grep -qs '^VERSION_ID="12"' /etc/os-release && grep -qs '^ID=debian' /etc/os-release; }
+
+apt_install() { # with the services told not to start
+    local policy=/usr/sbin/policy-rc.d made=
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod 755 $policy
+        made=1
+    fi
+    local code=0
+    DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 install -y -qq \
+        --no-install-recommends "$@" >"$CACHE/apt.log" 2>&1 || code=$?
+    [ -z "$made" ] || rm -f $policy
+    [ $code = 0 ] || tail -20 "$CACHE/apt.log" >&2
+    return $code
+}
+
+mariadb() {
+    if debian_12 && [ "$(id -u)" = 0 ] && ! command -v mariadbd >/dev/null; then
+        retry apt-get update -qq && retry apt_install mariadb-server mariadb-client
+    fi
+    if debian_12 && command -v mariadbd >/dev/null && command -v mariadb-binlog >/dev/null; then
+        rm -f "$ROOT/.servers/mariadb"
+        echo "mariadb: $(mariadbd --version)"
+    else # the last two only for the plugins and mariadb-binlog in them
+        tree mariadb mariadbd bookworm mariadb-server-core mariadb-client-core -- mariadb-server mariadb-client
+    fi
+}
+
+mysql() { tree mysql mysqld sid mysql-server-core mysql-client-core; }
+
+for kind in "${@:-mariadb mysql}"; do
+    for name in $kind; do
+        case $name in
+        mariadb) mariadb ;;
+        mysql) mysql ;;
+        *) echo "unknown server: $name" >&2; exit 2 ;;
+        esac
+    done
+done
