@@ -1,0 +1,132 @@
+# The compiled form of native.py: inline functions, so that native.py itself is never compiled.
+from cpython.datetime cimport PyDateTimeAPI, import_datetime
+from cpython.datetime cimport date_new as _date_new, datetime_new as _datetime_new, timedelta_new as _timedelta_new
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from canal.parse.wire cimport u16, u24, u32, u64
+
+cdef extern from "Python.h":
+    str PyUnicode_FromStringAndSize(const char* text, Py_ssize_t size)
+
+cdef enum:
+    NULL
+    I8, U8, I16, U16, I24, U24, I32, U32, I64, U64
+    UTF8, ASCII, CODEC, BYTES, PADDED
+    FLOAT, DOUBLE, DECIMAL, YEAR, DATE, DATETIME, TIMESTAMP, TIME
+    ENUM, SET, NUMBER, BIT, JSON, UUID, INET6, INET4
+    OLD_TIME, OLD_DATETIME, OLD_TIMESTAMP, HIRES_TIME, HIRES_DATETIME, HIRES_TIMESTAMP
+
+cdef inline setup():
+    import_datetime()
+
+cdef inline tuple tuple_new(Py_ssize_t size):
+    return PyTuple_New(size)
+
+cdef inline void tuple_set(tuple values, Py_ssize_t slot, object value) noexcept:
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(values, slot, value)
+
+cdef inline tuple tuple_done(tuple values):
+    return values
+
+cdef inline object date_new(int year, int month, int day):
+    return _date_new(year, month, day)
+
+cdef inline object datetime_new(int year, int month, int day, int hour, int minute, int second, int micro, object zone):
+    return _datetime_new(year, month, day, hour, minute, second, micro, zone)
+
+cdef inline object timedelta_new(int seconds, int micros):
+    return _timedelta_new(0, seconds, micros)
+
+cdef inline int64_t i32(const uint8_t* p, Py_ssize_t i) noexcept nogil:
+    cdef int32_t v
+    memcpy(&v, p + i, 4)
+    return v
+
+cdef inline int64_t i64(const uint8_t* p, Py_ssize_t i) noexcept nogil:
+    cdef int64_t v
+    memcpy(&v, p + i, 8)
+    return v
+
+cdef inline uint64_t le_any(const uint8_t* p, Py_ssize_t i, Py_ssize_t n) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef Py_ssize_t at = i + n
+    if n == 1:
+        return p[i]
+    if n == 2:
+        return u16(p, i)
+    while at > i:
+        at -= 1
+        value = value << 8 | p[at]
+    return value
+
+cdef inline double f32(const uint8_t* p, Py_ssize_t i) noexcept nogil:
+    cdef float v
+    memcpy(&v, p + i, 4)
+    return v
+
+cdef inline double f64(const uint8_t* p, Py_ssize_t i) noexcept nogil:
+    cdef double v
+    memcpy(&v, p + i, 8)
+    return v
+
+cdef inline double to_f32(double value) noexcept nogil:
+    return <float>value
+
+cdef inline bint is_ascii(const uint8_t* p, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    cdef uint8_t seen = 0
+    cdef Py_ssize_t i
+    for i in range(start, end):
+        seen |= p[i]
+    return seen < 0x80
+
+cdef inline str decimal_text(const uint8_t* p, Py_ssize_t start, const uint8_t* groups, Py_ssize_t count, Py_ssize_t scale):
+    # 65 digits at most, as the row decoder checks: sign, "0", digits and point fit.
+    cdef char text[72]
+    cdef char digits[72]
+    cdef Py_ssize_t length = 0, at = 0, i, j, size, width, whole
+    cdef uint64_t value, mask
+    cdef bint negative = not p[start] & 0x80
+    for i in range(count):
+        size = groups[2 * i]
+        width = groups[2 * i + 1]
+        value = 0
+        for j in range(size):
+            value = value << 8 | p[start + j]
+        if i == 0:
+            value ^= <uint64_t>0x80 << (8 * (size - 1))
+        if negative:
+            mask = (<uint64_t>1 << (8 * size)) - 1
+            value = ~value & mask
+        start += size
+        j = length + width
+        length = j
+        while width > 0:
+            j -= 1
+            width -= 1
+            digits[j] = <char>(48 + value % 10)
+            value //= 10
+        if value != 0:
+            return None
+    whole = length - scale
+    if negative:
+        text[at] = 45
+        at += 1
+    i = 0
+    while i < whole and digits[i] == 48:
+        i += 1
+    if i == whole:
+        text[at] = 48
+        at += 1
+    memcpy(text + at, digits + i, whole - i)
+    at += whole - i
+    if scale > 0:
+        text[at] = 46
+        at += 1
+        memcpy(text + at, digits + whole, scale)
+        at += scale
+    return PyUnicode_FromStringAndSize(text, at)
