@@ -1,0 +1,121 @@
+"""The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
+
+Never sends anything of its own. Names checked against PyMySQL 1.1 to 1.2: ``_sock``, ``_rfile``, ``_execute_command``,
+``_read_ok_packet``, ``_ssl_required``, ``_secure``, ``_closed``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from typing import Any
+
+import pymysql
+import pymysql.connections
+
+#: Errors that PyMySQL raises for what a server or a network does.
+DriverError = pymysql.err.MySQLError
+
+
+class _ClearPassword:
+    """Sends the password as it is, which PyMySQL would also do where everybody can read it."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def authenticate(self, packet: Any) -> Any:
+        if not self._connection._secure:
+            raise pymysql.err.OperationalError(
+                2061, "the server asks for the password in clear text over a connection that is not encrypted"
+            )
+        self._connection.write_packet(self._connection.password + b"\0")
+        return self._connection._read_packet()
+
+
+def log_in(
+    *,
+    host: str,
+    port: int,
+    unix_socket: str | None,
+    user: str,
+    password: str,
+    tls: ssl.SSLContext | None,
+    tls_required: bool,
+    connect_timeout: float,
+    read_timeout: float,
+) -> Any:
+    """Open a connection. Raises ``DriverError``, or OSError from a TLS handshake of older versions."""
+    connect: Any = pymysql.connections.Connection  # its stubs do not know what is private
+    connection = connect(
+        host=host,
+        port=port,
+        unix_socket=unix_socket,
+        user=user,
+        # PyMySQL would encode text as latin1; the server compares with what its client sent, UTF-8 nearly everywhere.
+        password=password.encode("utf-8"),
+        charset="utf8mb4",
+        autocommit=True,
+        ssl=tls,
+        ssl_disabled=tls is None,
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        write_timeout=read_timeout,
+        auth_plugin_map={b"mysql_clear_password": _ClearPassword, "mysql_clear_password": _ClearPassword},
+        program_name="canal",
+        defer_connect=True,
+    )
+    if tls is not None:
+        connection._ssl_required = tls_required
+    connection.connect()
+    if tls_required and not isinstance(connection._sock, ssl.SSLSocket):
+        connection._force_close()  # PyMySQL before 1.2 goes on without TLS
+        raise pymysql.err.OperationalError(2026, "SSL is required but the server doesn't support it")
+    return connection
+
+
+def is_encrypted(connection: Any) -> bool:
+    return isinstance(connection._sock, ssl.SSLSocket)
+
+
+def command(connection: Any, code: int, payload: bytes) -> None:
+    """Send a command whose answer is not read."""
+    connection._execute_command(code, payload)
+
+
+def command_ok(connection: Any, code: int, payload: bytes) -> None:
+    """Send a command and read its OK packet. Raises ``DriverError`` for an ERR packet."""
+    connection._execute_command(code, payload)
+    connection._read_ok_packet()
+
+
+def take_over(connection: Any) -> tuple[socket.socket, bytes]:
+    """The connection's socket, not blocking from now on, and the bytes that PyMySQL had read ahead of its own need.
+
+    The connection object is of no use afterwards.
+    """
+    sock, reader = connection._sock, connection._rfile
+    sock.settimeout(0)
+    try:
+        ahead = bytes(reader.peek(1))
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        ahead = b""
+    connection._sock = connection._rfile = None
+    connection._closed = True
+    reader.close()
+    return sock, ahead
+
+
+def abort(connection: Any) -> None:
+    """End a connection from another thread: its owner gets an error from whatever it waits in."""
+    sock = connection._sock
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            # Not SSLSocket.shutdown: that drops the TLS state first, and a reader would take ciphertext for packets.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def close(connection: Any) -> None:
+    """Close without a word to the server; never waits and never fails."""
+    with contextlib.suppress(Exception):
+        connection._force_close()

@@ -1,0 +1,31 @@
+cimport cython
+from canal.parse cimport wire
+
+cdef long _MAX_PACKET
+
+cdef class Framer:
+    cdef bytearray _buffer
+    cdef Py_ssize_t _normal, _max_event, _start, _end, _need
+    cdef readonly object error
+    cpdef advance(self, Py_ssize_t count)
+    cdef _take(self, Py_ssize_t count)
+    @cython.locals(pending=Py_ssize_t, size=Py_ssize_t, need=Py_ssize_t, fresh=bytearray)
+    cdef _make_room(self)
+
+cdef class PacketFramer(Framer):
+    cdef int _sequence
+    cdef list _parts
+    cdef Py_ssize_t _joined
+    cdef readonly bint ended
+    @cython.locals(p="const unsigned char*", at=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, length=Py_ssize_t, events=list)
+    cpdef advance(self, Py_ssize_t count)
+    cdef _continue(self, bytes payload, Py_ssize_t length, list events)
+    cdef _not_event(self, bytes payload)
+    cdef _out_of_order(self, int found, bint is_error)
+    cdef _too_large(self)
+
+cdef class FileFramer(Framer):
+    cdef readonly long long offset
+    @cython.locals(p="const unsigned char*", at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, events=list)
+    cpdef advance(self, Py_ssize_t count)
+    cdef _bad_length(self, Py_ssize_t length, long long offset)

@@ -1,0 +1,190 @@
+"""Transaction boundaries of a journal, seen from event headers: where a start by time or at the end of a file belongs.
+
+Never decodes rows and never reads anything itself: raw events in, a position out.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
+from canal.parse.events import parse_format, parse_gtid_list, parse_previous_gtids, uuid_text
+from canal.position import Position
+
+_QUERY, _ROTATE, _INTVAR, _RAND, _USER_VAR, _FORMAT, _XID = 2, 4, 5, 13, 14, 15, 16
+_GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 33, 34, 35, 38, 40, 42
+_MARIADB_GTID, _GTID_LIST, _QUERY_COMPRESSED = 162, 163, 165
+_HEARTBEATS = frozenset((27, 41))
+_GTIDS = frozenset((_GTID, _ANONYMOUS_GTID, _TAGGED_GTID, _MARIADB_GTID))
+_PRELUDES = frozenset((_INTVAR, _RAND, _USER_VAR))
+_ENDS = frozenset((_XID, _XA_PREPARE, _PAYLOAD))
+_ARTIFICIAL = 0x20
+#: CRC32 of any event followed by its own CRC32.
+_CRC_RESIDUE = 0x2144DF1C
+
+
+class TransactionScan:
+    """Follows the events of journals from the start of one of them.
+
+    ``found`` is the start of the first transaction whose time is at or after ``target`` (seconds; None looks for none);
+    ``boundary`` is the end of the last whole transaction; ``journals`` counts the journals that were entered.
+    """
+
+    def __init__(self, target: int | None = None) -> None:
+        self._target = target
+        self.found: Position | None = None
+        self._boundary = 4
+        self.journals = 0
+        self.format_time: int | None = None
+        self._journal = ""
+        self._offset = 4
+        self._checksum: bool | None = None
+        self._time = 0
+        self._open = self._inside = self._has_gtids = False
+        self._executed: GtidSet | None = None
+        self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
+        self._run: tuple[str, int, int] | None = None
+
+    def feed(self, event: bytes, start: int | None = None) -> None:
+        """Take the next event of the stream; nothing more is looked at once ``found`` is set.
+
+        ``start`` is the event's offset where that is known; else it follows from the events' own offsets.
+        """
+        kind = event[4]
+        if self.found is not None or kind in _HEARTBEATS:
+            return
+        if kind == _ROTATE:
+            self._rotate(event)
+            return
+        if start is None:
+            start = self._offset
+            self._advance(event, kind)
+        else:
+            self._offset = start + len(event)
+        if kind == _FORMAT:
+            self._format(event)
+        elif kind == _PREVIOUS_GTIDS:
+            self._executed, self._run = parse_previous_gtids(event, self._end(event)), None
+        elif kind == _GTID_LIST:
+            count = int.from_bytes(event[19:23], "little") & 0x0FFFFFFF
+            self._executed = parse_gtid_list(event, min(self._end(event), 23 + 16 * count))  # an empty list is padded
+        else:
+            self._transaction(event, kind, start)
+        if not self._open:
+            self._boundary = self._offset
+
+    @property
+    def boundary(self) -> Position:
+        return self._position(self._boundary)
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether the events of the present journal end in a CRC32."""
+        return bool(self._checksum)
+
+    # -- journals ------------------------------------------------------------------------------------------------------
+
+    def _end(self, event: bytes) -> int:
+        return len(event) - 4 if self._checksum else len(event)
+
+    def _rotate(self, event: bytes) -> None:
+        end = len(event)
+        # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
+        if self._checksum or (self._checksum is None and zlib.crc32(event) == _CRC_RESIDUE):
+            end -= 4
+        name = event[27:end].rstrip(b"\0").decode("utf-8", "surrogateescape")
+        if name != self._journal:
+            self.journals += 1
+        self._journal, self._offset = name, int.from_bytes(event[19:27], "little")
+        self._boundary = self._offset
+
+    def _format(self, event: bytes) -> None:
+        self._checksum = parse_format(event).checksum
+        self.format_time = int.from_bytes(event[:4], "little")
+        self._open = self._inside = self._has_gtids = False
+
+    def _advance(self, event: bytes, kind: int) -> None:
+        """Keep a 64-bit offset from 32-bit ones; MariaDB 11.4 writes none inside a transaction."""
+        log_pos = int.from_bytes(event[13:17], "little")
+        if log_pos and not event[17] & _ARTIFICIAL:
+            expected = self._offset + len(event)
+            if expected & 0xFFFFFFFF != log_pos:
+                expected = (self._offset & ~0xFFFFFFFF) | log_pos
+                if expected < self._offset:
+                    expected += 1 << 32
+            self._offset = expected
+        elif log_pos == 0 and kind not in (_FORMAT, _PREVIOUS_GTIDS, _GTID_LIST) and not event[17] & _ARTIFICIAL:
+            self._offset += len(event)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def _transaction(self, event: bytes, kind: int, start: int) -> None:
+        if kind in _GTIDS:
+            self._has_gtids = True
+            self._begin(event, start)
+            self._inside = kind == _MARIADB_GTID and not event[31] & 1
+            self._gtid = self._gtid_of(event, kind)
+        elif kind == _QUERY or kind == _QUERY_COMPRESSED:
+            self._query(event, kind, start)
+        elif kind in _PRELUDES and not self._open and not self._has_gtids:
+            self._begin(event, start)
+        elif kind in _ENDS:
+            self._finish()
+
+    def _query(self, event: bytes, kind: int, start: int) -> None:
+        sql = self._statement(event) if kind == _QUERY else b""
+        if not self._open:
+            self._begin(event, start)
+        if sql == b"BEGIN" or sql.startswith(b"XA START"):
+            self._inside = True
+        elif not self._inside or sql in (b"COMMIT", b"ROLLBACK"):
+            self._finish()
+
+    def _statement(self, event: bytes) -> bytes:
+        """The first bytes of the statement, enough to tell a boundary."""
+        at = 32 + int.from_bytes(event[30:32], "little") + event[27] + 1
+        return event[at : min(at + 10, self._end(event))].upper()
+
+    def _begin(self, event: bytes, start: int) -> None:
+        time = int.from_bytes(event[:4], "little")
+        self._open, self._gtid = True, None
+        if self._target is not None and time >= self._target:
+            self.found = self._position(start)
+        self._time = time
+
+    def _finish(self) -> None:
+        gtid, self._gtid = self._gtid, None
+        self._open = self._inside = False
+        if gtid is None or self._executed is None:
+            return
+        if isinstance(self._executed, MariadbGtidSet):
+            self._executed = self._executed.add(*gtid)
+        elif self._run is not None and self._run[0] == gtid[0] and self._run[2] + 1 == gtid[1]:
+            self._run = (self._run[0], self._run[1], gtid[1])
+        else:
+            self._executed, self._run = self._executed_now(), (str(gtid[0]), gtid[1], gtid[1])
+
+    def _gtid_of(self, event: bytes, kind: int) -> tuple[str, int] | tuple[int, int, int] | None:
+        number = int.from_bytes
+        if kind == _GTID:
+            return uuid_text(event[20:36]), number(event[36:44], "little")
+        if kind == _MARIADB_GTID:
+            return number(event[27:31], "little"), number(event[5:9], "little"), number(event[19:27], "little")
+        if kind == _TAGGED_GTID:
+            self._executed = self._run = None  # not followed here: the position goes without a GTID set
+        return None
+
+    def _executed_now(self) -> GtidSet | None:
+        """The set of GTIDs done; a run of consecutive ones is added only on demand, for each commit grows it."""
+        if self._run is not None and isinstance(self._executed, MysqlGtidSet):
+            self._executed, self._run = self._executed.add(*self._run), None
+        return self._executed
+
+    def _position(self, offset: int) -> Position:
+        executed = self._executed_now()
+        return Position(
+            journal=self._journal,
+            offset=offset,
+            gtid=str(executed) if executed is not None else "",
+            timestamp=self._time * 1000,
+        )

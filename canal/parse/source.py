@@ -1,0 +1,997 @@
+"""Where raw binlog events come from: the Protocols of a source, and the live replication connection to a server.
+
+Never looks inside an event further than its header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import random
+import re
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+import uuid
+from typing import Any, Callable, Final, Iterator, Protocol, runtime_checkable
+
+import attrs
+
+from canal.errors import (
+    AuthenticationError,
+    CanalError,
+    ConfigError,
+    ConnectionLostError,
+    PositionLostError,
+    ServerError,
+    SourceError,
+    StateError,
+)
+from canal.parse import _pymysql
+from canal.parse.framing import PacketFramer
+from canal.parse.scan import TransactionScan
+from canal.position import Position, journal_key
+from canal.schema import ColumnSchema, TableSchema, column_from_text
+
+log = logging.getLogger("canal.parse")
+
+Start = str | Position
+"""``"latest"``, ``"earliest"`` or a :class:`Position`."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Something that can be connected to again and again: a server, binlog files, a fake."""
+
+    def connect(self, server_id_hint: int | None = None) -> Connection:
+        """Open one connection; ``server_id_hint`` is used where the configuration names no server id.
+
+        Blocks for as long as the source's own connect timeout at most. Finds out what cannot work before anything
+        streams.
+
+        Raises:
+            ConnectionLostError: nobody answers; trying again may help.
+            AuthenticationError: the user or a privilege is refused.
+            SourceError: any other fault of the source, such as a setting that makes its log useless.
+        """
+        ...
+
+
+@runtime_checkable
+class Connection(Protocol):
+    """One connection to a source. Used by one thread at a time; only ``close`` may be called by any other.
+
+    After an error other than those of ``resolve`` and ``table_columns`` it is of no more use than to be closed.
+    """
+
+    @property
+    def identity(self) -> str:
+        """A stable id of the server, to tell whether journals and offsets mean the same logs; "" for files."""
+        ...
+
+    @property
+    def flavor(self) -> str:
+        """``"mysql"`` or ``"mariadb"``."""
+        ...
+
+    @property
+    def has_gtids(self) -> bool:
+        """Whether transactions have GTIDs, so that an empty set at "latest" or "earliest" means none rather than unknown."""
+        ...
+
+    @property
+    def full_metadata(self) -> bool | None:
+        """Whether the server is set to write binlog_row_metadata=FULL; None where that is not known."""
+        ...
+
+    def resolve(self, start: Start) -> Position:
+        """Find the place that ``start`` means now.
+
+        ``"latest"`` is the present end of the log, ``"earliest"`` the oldest that is still there. A position with
+        journal or GTID set is checked and given back; one with only a time becomes the start of the first transaction
+        at or after it (within its journal, where it names one); if there is none yet, the end. The result names a
+        journal and an offset or a GTID set that a later ``dump`` can start from.
+
+        Raises:
+            PositionLostError: the log does not reach back to the place, or has no such place.
+        """
+        ...
+
+    def dump(self, position: Position) -> None:
+        """Begin to stream from a concrete position; once per connection.
+
+        By GTID set where the position has one and the source can, else by journal and offset. ``position.row`` does not
+        count here: the transaction that follows is sent whole.
+
+        Raises:
+            PositionLostError: it is known already that the log is gone; else the first ``read`` raises it.
+        """
+        ...
+
+    def read(self, timeout: float) -> list[bytes] | None:
+        """The events that have arrived: whole (19-byte header to checksum), in the log's order, each its own copy.
+
+        Returns as soon as there is one event, ``[]`` when there was none within ``timeout`` seconds, None at the end of
+        a log that is not followed. The stream begins with an artificial ROTATE that names the journal, then the
+        journal's FORMAT_DESCRIPTION, as a server sends them; heartbeats come as events.
+
+        Raises:
+            ConnectionLostError: the connection broke, was closed, or was silent for longer than heartbeats allow.
+            PositionLostError, ServerError: the server ended the stream with an error.
+            DecodeError: the stream or file is damaged.
+        """
+        ...
+
+    def table_columns(self, schema: str, table: str) -> TableSchema | None:
+        """The columns of a table as they are now; None when there is no such table or nobody to ask.
+
+        Raises:
+            ConnectionLostError: the server could not be asked.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the connection; a ``read`` that waits in another thread raises ConnectionLostError. Never raises."""
+        ...
+
+
+SSL_MODES: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+_VERIFYING: Final = SSL_MODES[3:]
+
+_COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
+_NON_BLOCK, _SEND_ANNOTATE_ROWS = 1, 2
+_MAX_FILE_OFFSET = 0xFFFFFFFF
+#: Events that open a dump before the server has found the place to start from.
+_OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
+_VARIABLES = (
+    "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
+    "binlog_checksum", "binlog_row_metadata", "version", "version_comment",
+)  # fmt: skip
+
+
+def _upper(value: str) -> str:
+    return value.upper()
+
+
+def _positive(instance: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{attribute.name} of a source must be more than 0, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class MySQLSource:
+    """A MySQL or MariaDB server as a source.
+
+    Its user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT where the server does not write
+    binlog_row_metadata=FULL. ``server_id`` must differ from that of every other replica and reader of the server; when
+    it is not given it is drawn at random, once per object. ``ssl_mode`` has the meanings of MySQL's own client:
+    PREFERRED encrypts where the server can, and only the VERIFY modes look at the certificate.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = attrs.field(default=3306, converter=int)
+    user: str = "root"
+    password: str = attrs.field(default="", repr=False)
+    unix_socket: str | None = None
+    ssl_mode: str = attrs.field(default="PREFERRED", converter=_upper, validator=attrs.validators.in_(SSL_MODES))
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(int))
+    connect_timeout: float = attrs.field(default=10.0, converter=float, validator=_positive)
+    #: Seconds that an answer to a query or a login step may take.
+    read_timeout: float = attrs.field(default=30.0, converter=float, validator=_positive)
+    #: Seconds after which an idle server sends a heartbeat; three times as long without a byte means a dead connection.
+    heartbeat_interval: float = attrs.field(default=5.0, converter=float, validator=_positive)
+    #: Seconds without a byte that the server may take to find the start position in its logs.
+    seek_timeout: float = attrs.field(default=600.0, converter=float, validator=_positive)
+    #: Seconds that the server waits for a reader that is held up, before it gives up the connection.
+    net_write_timeout: int = attrs.field(default=28800, converter=int, validator=_positive)
+    #: Bytes asked of the socket at once; more is taken for as long as one packet needs it.
+    receive_buffer: int = attrs.field(default=1 << 20, converter=int, validator=_positive)
+    #: False accepts a server that does not write ROW format; its statements are then all that can be seen.
+    require_row_format: bool = True
+    _random_id: int = attrs.field(
+        init=False, repr=False, eq=False, factory=lambda: random.SystemRandom().randrange(1 << 16, 1 << 31)
+    )
+    #: Lets a server drop what is left of our previous connection when we come back.
+    _replica_uuid: str = attrs.field(init=False, repr=False, eq=False, factory=lambda: str(uuid.uuid4()))
+
+    def __attrs_post_init__(self) -> None:
+        if self.ssl_ca and self.ssl_mode not in _VERIFYING:
+            raise ConfigError(
+                f"ssl_ca is not looked at with ssl_mode {self.ssl_mode}",
+                remedy="Use VERIFY_CA or VERIFY_IDENTITY, or leave it out.",
+            )
+        if self.server_id is not None and not 0 < self.server_id < 1 << 32:
+            raise ConfigError(f"server_id must be between 1 and 4294967295, not {self.server_id}")
+
+    @property
+    def address(self) -> str:
+        """Where the server is, for messages."""
+        return self.unix_socket or f"{self.host}:{self.port}"
+
+    def connect(self, server_id_hint: int | None = None) -> MySQLConnection:
+        return MySQLConnection(self, self.server_id or server_id_hint or self._random_id)
+
+    def open_session(self) -> Session:
+        """An ordinary connection for queries, set up and lazily opened; the caller closes it."""
+        return Session(self)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The TLS set-up that ``ssl_mode`` means; None for no TLS."""
+        if self.ssl_mode == "DISABLED" or (self.ssl_mode == "PREFERRED" and self.unix_socket):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_ca)
+            if self.ssl_cert:
+                context.load_cert_chain(self.ssl_cert, self.ssl_key)
+        except OSError as error:
+            raise ConfigError(f"the TLS files of {self.address} cannot be used: {error}") from error
+        # The certificates that servers make for themselves do not follow RFC 5280 to the letter.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.check_hostname = self.ssl_mode == "VERIFY_IDENTITY"
+        if self.ssl_mode not in _VERIFYING:
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def log_in(self) -> Any:
+        """A PyMySQL connection. Raises the library's errors."""
+        try:
+            return _pymysql.log_in(
+                host=self.host, port=self.port, unix_socket=self.unix_socket, user=self.user, password=self.password,
+                tls=self.tls_context(), tls_required=self.ssl_mode not in ("DISABLED", "PREFERRED"),
+                connect_timeout=self.connect_timeout, read_timeout=self.read_timeout,
+            )  # fmt: skip
+        except (_pymysql.DriverError, OSError, RuntimeError) as error:
+            raise login_error(error, self) from error
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_REFUSED: Final = frozenset(
+    (1044, 1045, 1130, 1156, 1227, 1142, 1143, 1251, 1396, 1524, 1698, 1820, 1862, 2059, 2061, 3118, 4151)
+)
+_LOST: Final = frozenset(
+    (1040, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1317, 1226, 1927, 2002, 2003, 2006,
+     2013,
+     2014, 2055, 3032, 3169, 4031)
+)  # fmt: skip
+_NO_PRIVILEGE: Final = frozenset((1142, 1143, 1227))
+
+
+def _grant(user: str) -> str:
+    return f"As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
+
+
+def _number_and_text(error: BaseException) -> tuple[int, str]:
+    args = error.args
+    if len(args) >= 2 and isinstance(args[0], int):
+        return args[0], str(args[1])
+    return 0, str(error)
+
+
+def login_error(error: BaseException, source: MySQLSource) -> SourceError:
+    """The library's error for one that PyMySQL raised while it connected."""
+    number, text = _number_and_text(error)
+    cause = getattr(error, "original_exception", error)
+    text = f"cannot connect to {source.address} as {source.user!r}: {text}"
+    if isinstance(cause, ssl.SSLError) or number == 2026:
+        return ServerError(text, errno=number, remedy="Check ssl_mode and ssl_ca against the server's certificate.")
+    if isinstance(error, RuntimeError):  # a package that PyMySQL needs for this kind of login is missing
+        return AuthenticationError(text, remedy="Install pymysql[rsa,ed25519].")
+    if number in _REFUSED:
+        return AuthenticationError(text, remedy="Check user, password and the host the account is for.")
+    if number in _LOST or isinstance(cause, OSError):
+        return ConnectionLostError(text, remedy="Check host, port and network, and that the server runs.")
+    return ServerError(text, errno=number)
+
+
+def query_error(error: BaseException, source: MySQLSource, doing: str) -> SourceError:
+    """The library's error for one that PyMySQL raised for a query; ``doing`` says what the query was for."""
+    number, text = _number_and_text(error)
+    text = f"cannot {doing} on {source.address}: {text}"
+    if number in _NO_PRIVILEGE or number == 1045:  # MySQL answers 1045 to a replica without REPLICATION SLAVE
+        return AuthenticationError(text, remedy=_grant(source.user))
+    if number in _LOST or number == 0:
+        return ConnectionLostError(text)
+    return ServerError(text, errno=number)
+
+
+_DUPLICATE = re.compile(r"same server_uuid/server_id|same server_id", re.IGNORECASE)
+_GONE = re.compile(
+    r"could not find first log file|purged|could not find gtid state|not in the master's binlog|missing the gtid"
+    r"|which is not in the|has more gtids than",
+    re.IGNORECASE,
+)
+_BEYOND = re.compile(r"impossible position|position > file size", re.IGNORECASE)
+_HEALS = re.compile(
+    r"cannot handle replication events with the checksum|can not handle replication events", re.IGNORECASE
+)
+
+
+def stream_error(error: ServerError, source: MySQLSource, server_id: int, place: Position) -> CanalError:
+    """What an error packet inside a dump means; error 1236 says a dozen things, told apart by their texts only."""
+    number, text = error.errno, error.message
+    what: dict[str, Any] = {"errno": number, "sqlstate": error.sqlstate, "position": place}
+    message = f"{source.address} ended the dump: {text} (error {number})"
+    if _DUPLICATE.search(text):
+        return ServerError(
+            f"another replica or reader of {source.address} uses our server id {server_id}: {text}",
+            remedy="Give each reader a server_id of its own.", **what,
+        )  # fmt: skip
+    if _GONE.search(text) or number in (1945, 1946, 1955):
+        return PositionLostError(
+            message,
+            remedy='The server has no log from there on: copy the tables anew and start from "latest" or "earliest".',
+            **what,
+        )
+    if _BEYOND.search(text):
+        return PositionLostError(
+            message,
+            remedy="The server lost the end of its log, or is not the one that the position was made on.",
+            **what,
+        )
+    if "max_allowed_packet" in text:
+        return ServerError(message, remedy="Raise max_allowed_packet on the server, up to 1G.", **what)
+    if "anonymous transaction" in text.lower():
+        return ServerError(message, remedy="Resume by journal and offset, without a GTID set.", **what)
+    if number in _NO_PRIVILEGE or number == 1045:
+        return AuthenticationError(message, position=place, remedy=_grant(source.user))
+    if number in _LOST or _HEALS.search(text):
+        return ConnectionLostError(message, position=place)
+    return ServerError(message, **what)
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
+
+    Queries come from one thread; ``close`` may come from any.
+    """
+
+    def __init__(self, source: MySQLSource) -> None:
+        self._source = source
+        self._connection: Any = None
+        self._closed = False
+        self._busy = threading.Lock()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def rows(self, sql: str, args: tuple[Any, ...] = (), *, doing: str) -> list[tuple[Any, ...]]:
+        """Run a query that may be repeated."""
+        with self._busy:
+            reused = self._connection is not None
+            try:
+                return self._run(sql, args, doing)
+            except ConnectionLostError:
+                if not reused or self._closed:
+                    raise
+                return self._run(sql, args, doing)
+
+    def table_columns(self, schema: str, table: str) -> TableSchema | None:
+        """The columns of a table as they are now; None when there is none, or none that the user may see."""
+        rows = self.rows(
+            _COLUMNS_QUERY + " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            (schema, table),
+            doing=f"read the columns of {schema}.{table}",
+        )
+        return TableSchema(schema, table, tuple(_column(row) for row in rows)) if rows else None
+
+    def all_columns(self, predicate: Callable[[str, str], bool]) -> list[TableSchema]:
+        """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
+        rows = self.rows(
+            _COLUMNS_QUERY + " ORDER BY table_schema, table_name, ordinal_position",
+            doing="read the columns of all tables",
+        )
+        tables: list[TableSchema] = []
+        for name, group in itertools.groupby(rows, key=lambda row: (str(row[0]), str(row[1]))):
+            if predicate(*name):
+                tables.append(TableSchema(*name, tuple(_column(row) for row in group)))
+        return tables
+
+    def _run(self, sql: str, args: tuple[Any, ...], doing: str) -> list[tuple[Any, ...]]:
+        if self.is_closed:
+            raise ConnectionLostError(f"cannot {doing}: the connection was closed")
+        self._connection = self._connection or self._source.log_in()
+        self._close_late()
+        try:
+            return run(self._connection, sql, args)
+        except (_pymysql.DriverError, OSError) as error:
+            failure = query_error(error, self._source, doing)
+            if isinstance(failure, ConnectionLostError):
+                self._drop()
+            raise failure from error
+
+    def _close_late(self) -> None:
+        """Do what ``close`` could not do while it was called during the login."""
+        if self._closed:
+            _pymysql.close(self._connection)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _pymysql.close(connection)
+
+    def close(self) -> None:
+        self._closed = True
+        connection = self._connection
+        if connection is not None:
+            _pymysql.abort(connection)
+        # A query that runs ends at once; a login that runs does not, and closes what it opened by itself.
+        if self._busy.acquire(blocking=connection is not None):
+            self._drop()
+            self._busy.release()
+
+
+def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All rows of one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, args or None)
+        return list(cursor.fetchall())
+
+
+_COLUMNS_QUERY: Final = (
+    "SELECT table_schema, table_name, column_name, column_type, is_nullable, character_set_name, column_key, extra"
+    " FROM information_schema.columns"
+)
+
+
+def _column(row: tuple[Any, ...]) -> ColumnSchema:
+    _, _, name, column_type, nullable, charset, key, extra = row
+    if isinstance(column_type, bytes):  # MySQL 8 has it as a LONGTEXT that older drivers give as bytes
+        column_type = column_type.decode("utf-8")
+    return column_from_text(
+        str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
+        visible="INVISIBLE" not in str(extra).upper(),
+    )  # fmt: skip
+
+
+# -- the server's facts ------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Server:
+    """What a server says of itself."""
+
+    flavor: str
+    version: tuple[int, ...]
+    identity: str
+    has_gtids: bool
+    full_metadata: bool
+    has_checksums: bool
+
+    @property
+    def status_query(self) -> str:
+        """The statement that tells the end of the log."""
+        if self.flavor == "mysql" and self.version >= (8, 2):
+            return "SHOW BINARY LOG STATUS"
+        return "SHOW MASTER STATUS"
+
+
+def read_server(connection: Any, source: MySQLSource) -> Server:
+    """Ask a server for its settings; refuses those under which no change can be seen."""
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    rows = run(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    found = {str(row[0]).lower(): str(row[1]) for row in rows}
+    if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
+        raise ServerError(
+            f"{source.address} writes no binary log",
+            remedy="Set log_bin and a server_id in its configuration, and restart it.",
+        )
+    row_format = found.get("binlog_format", "ROW").upper()
+    if row_format != "ROW" and source.require_row_format:
+        raise ServerError(
+            f"{source.address} writes its log in {row_format} format, which does not hold the changed rows",
+            remedy="SET GLOBAL binlog_format = 'ROW', also in its configuration, and let applications reconnect.",
+        )
+    version = found.get("version", "")
+    is_mariadb = "mariadb" in (version + found.get("version_comment", "")).lower()
+    return Server(
+        flavor="mariadb" if is_mariadb else "mysql",
+        version=tuple(int(part) for part in re.findall(r"\d+", version)[:3]),
+        identity=_identity(found, is_mariadb),
+        has_gtids=is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
+        full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL",
+        has_checksums="binlog_checksum" in found,
+    )
+
+
+def _identity(found: dict[str, str], is_mariadb: bool) -> str:
+    """MySQL has a server UUID. MariaDB has a server id, and since 10.6 a uid made of the machine's network address and
+    port; before that, the host name and port stand for it."""
+    if not is_mariadb and found.get("server_uuid"):
+        return found["server_uuid"]
+    place = found.get("server_uid") or f"{found.get('hostname', '')}:{found.get('port', '')}"
+    return f"{found.get('server_id', '0')}@{place}"
+
+
+# -- the dump ----------------------------------------------------------------------------------------------------------
+
+
+class DumpStream:
+    """The events of one dump, read from a socket that was taken over from PyMySQL.
+
+    One thread reads; ``close`` may come from any other and wakes it.
+    """
+
+    def __init__(self, sock: socket.socket, ahead: bytes, source: MySQLSource, server_id: int, place: Position) -> None:
+        self._socket = sock
+        self._source = source
+        self._server_id = server_id
+        self._place = place
+        self._framer = PacketFramer(source.receive_buffer)
+        self._early: list[bytes] = self._framer.feed(ahead) if ahead else []
+        self._is_tls = isinstance(sock, ssl.SSLSocket)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._heard = time.monotonic()
+        self._settled = False
+        self._closed = False
+        self._reading = threading.Lock()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has said that its log ends here."""
+        return bool(self._framer.ended)
+
+    def read(self, timeout: float) -> list[bytes]:
+        """As ``Connection.read``, except that ``[]`` with ``ended`` is the end of the log."""
+        deadline = time.monotonic() + timeout
+        with self._reading:
+            events, self._early = self._early, []
+            while not events:
+                if self._framer.error is not None:
+                    raise self._failure(self._framer.error)
+                if self._framer.ended:
+                    return []
+                count = self._receive()
+                if count < 0 and not self._wait(deadline):
+                    return []
+                if count >= 0:
+                    events = self._framer.advance(count)
+        if not self._settled:
+            self._settled = any(event[4] not in _OPENING_EVENTS for event in events)
+        return events
+
+    def _receive(self) -> int:
+        """Bytes that came into the framer's room, or -1 when there are none yet."""
+        if self._closed:
+            raise self._lost("was closed")
+        try:
+            room = self._framer.room()
+            count = self._socket.recv_into(room)
+            if self._is_tls:
+                count = self._receive_rest(room, count)
+        except (BlockingIOError, ssl.SSLWantReadError, InterruptedError):
+            return -1
+        except ssl.SSLWantWriteError:
+            # An answer to a TLS key update does not fit into the socket's buffer; it goes out with the next try.
+            time.sleep(0.001)
+            return -1
+        except (OSError, ValueError) as error:
+            raise self._lost(f"broke: {error}") from error
+        if self._closed:
+            raise self._lost("was closed")
+        if count == 0:
+            raise self._lost("was closed by the server")
+        self._heard = time.monotonic()
+        return count
+
+    def _receive_rest(self, room: memoryview, count: int) -> int:
+        """TLS gives one record of at most 16 KiB at a time; take along what is already decrypted or waiting."""
+        while 0 < count < len(room):
+            try:
+                more = self._socket.recv_into(room[count:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except OSError:
+                break  # what has come is good; the next call meets the error again
+            if not more:
+                break
+            count += more
+        return count
+
+    def _wait(self, deadline: float) -> bool:
+        """Sleep until there may be bytes; False at the deadline. Raises when the server was silent for too long."""
+        now = time.monotonic()
+        limit = 3 * self._source.heartbeat_interval if self._settled else self._source.seek_timeout
+        silent_until = self._heard + limit
+        if now >= silent_until:
+            raise self._lost(f"is half-open: not even a heartbeat came for {limit:g} s")
+        if now >= deadline:
+            return False
+        try:
+            self._poll.poll(max(1.0, 1000 * (min(deadline, silent_until) - now)))
+        except (OSError, ValueError) as error:
+            raise self._lost(f"broke: {error}") from error
+        return True
+
+    def _lost(self, what: str) -> ConnectionLostError:
+        return ConnectionLostError(f"the replication connection to {self._source.address} {what}")
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, ServerError):
+            return stream_error(error, self._source, self._server_id, self._place)
+        return error
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        # The reader wakes at once and lets go; only then may the descriptor be given to somebody else.
+        with self._reading, contextlib.suppress(OSError):
+            self._socket.close()
+
+
+class MySQLConnection:
+    """A :class:`Connection` to a server: a login that becomes the dump, and a session for queries beside it."""
+
+    def __init__(self, source: MySQLSource, server_id: int) -> None:
+        self._source = source
+        self.server_id = server_id
+        self._queries = Session(source)
+        self._stream: DumpStream | None = None
+        self._closed = False
+        self._login: Any = source.log_in()
+        try:
+            self._server = self._prepare(self._login)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, login: Any) -> Server:
+        try:
+            server = read_server(login, self._source)
+            run(login, server.status_query)  # tells a missing REPLICATION CLIENT now rather than later
+            self._set_up(login, server)
+            # Registering tells a missing REPLICATION SLAVE, and shows us in SHOW REPLICAS.
+            _pymysql.command_ok(login, _COM_REGISTER_SLAVE, register_packet(self.server_id))
+        except (_pymysql.DriverError, OSError) as error:
+            raise query_error(error, self._source, "set up replication") from error
+        return server
+
+    def _set_up(self, login: Any, server: Server) -> None:
+        period = int(self._source.heartbeat_interval * 1e9)
+        settings = [
+            "time_zone = '+00:00'",
+            f"net_write_timeout = {min(self._source.net_write_timeout, 31536000)}",
+            f"@master_heartbeat_period = {period}",
+            f"@source_heartbeat_period = {period}",
+            f"@slave_uuid = '{self._source._replica_uuid}'",
+            f"@replica_uuid = '{self._source._replica_uuid}'",
+        ]
+        if server.has_checksums:
+            settings += [
+                "@master_binlog_checksum = @@global.binlog_checksum",
+                "@source_binlog_checksum = @@global.binlog_checksum",
+            ]
+        if server.flavor == "mariadb":
+            settings.append("@mariadb_slave_capability = 4")
+        run(login, "SET " + ", ".join(settings))
+
+    @property
+    def identity(self) -> str:
+        return self._server.identity
+
+    @property
+    def flavor(self) -> str:
+        return self._server.flavor
+
+    @property
+    def has_gtids(self) -> bool:
+        return self._server.has_gtids
+
+    @property
+    def full_metadata(self) -> bool | None:
+        return self._server.full_metadata
+
+    @property
+    def server_version(self) -> tuple[int, ...]:
+        return self._server.version
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the replication connection runs over TLS."""
+        return self._stream._is_tls if self._stream is not None else _pymysql.is_encrypted(self._login)
+
+    # -- start positions -----------------------------------------------------------------------------------------------
+
+    def resolve(self, start: Start) -> Position:
+        if isinstance(start, Position):
+            return self._resolve_position(start)
+        if start == "latest":
+            return self._latest()
+        if start == "earliest":
+            return self._earliest()
+        raise ConfigError(f"start must be 'latest', 'earliest' or a Position, not {start!r}")
+
+    def _rows(
+        self, sql: str, args: tuple[Any, ...] = (), doing: str = "find the start position"
+    ) -> list[tuple[Any, ...]]:
+        return self._queries.rows(sql, args, doing=doing)
+
+    def _latest(self) -> Position:
+        """File, offset and GTID set of one answer, or the set that belongs to that file and offset."""
+        rows = self._rows(self._server.status_query)
+        if not rows:
+            raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
+        journal, offset = str(rows[0][0]), int(rows[0][1])
+        if self.flavor == "mariadb":
+            return self._at(journal, offset, self._mariadb_gtid(journal, offset))
+        executed = str(rows[0][4]) if self._server.has_gtids and len(rows[0]) > 4 else ""
+        return self._at(journal, offset, executed)
+
+    def _earliest(self) -> Position:
+        journal = self._logs()[0][0]
+        if self.flavor == "mariadb":
+            return self._at(journal, 4, self._mariadb_gtid(journal, 4))
+        if not self._server.has_gtids:
+            return self._at(journal, 4, "")
+        for _ in range(10):  # a purge in between would pair one log with the GTIDs of another
+            purged = str(self._rows("SELECT @@global.gtid_purged")[0][0])
+            again = self._logs()[0][0]
+            if again == journal:
+                break
+            journal = again
+        return self._at(journal, 4, purged)
+
+    def _mariadb_gtid(self, journal: str, offset: int) -> str:
+        found = self._rows("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))[0][0]
+        return str(found or "")
+
+    def _at(self, journal: str, offset: int, gtid: str) -> Position:
+        return Position(journal=journal, offset=offset, gtid=gtid, source=self.identity)
+
+    def _logs(self) -> list[tuple[str, int]]:
+        """Names and sizes of the logs that the server still has, the oldest first."""
+        rows = [(str(row[0]), int(row[1])) for row in self._rows("SHOW BINARY LOGS")]
+        if not rows:
+            raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
+        return rows
+
+    def _resolve_position(self, start: Position) -> Position:
+        if start.gtid and self._server.has_gtids:
+            self._check_purged(start)
+            return start
+        if start.gtid and not start.journal and not start.timestamp:
+            raise ServerError(
+                f"{self._source.address} has gtid_mode off and the position has only a GTID set",
+                remedy="Set gtid_mode=ON on the server, or give a journal and an offset.",
+            )
+        if start.journal and (start.offset or not start.timestamp):
+            return self._check_journal(start)
+        if start.timestamp:
+            return self._search(start)
+        raise ConfigError(
+            "the start position is empty", remedy='Give a journal, a GTID set or a time, or "latest" or "earliest".'
+        )
+
+    def _check_purged(self, start: Position) -> None:
+        if self.flavor != "mysql":
+            return
+        missing = self._rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, %s)", (start.gtid,))[0][0]
+        if missing:
+            raise PositionLostError(
+                f"{self._source.address} has purged transactions that were not read yet: "
+                f"{_short(str(missing))}; {self._has()}",
+                position=start,
+                remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+            )
+
+    def _check_journal(self, start: Position) -> Position:
+        self._check_source(start)
+        sizes = dict(self._logs())
+        offset = max(start.offset, 4)
+        if start.journal not in sizes:
+            raise PositionLostError(
+                f"{self._source.address} has no log {start.journal}; {self._has()}",
+                position=start,
+                remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+            )
+        if offset > sizes[start.journal]:
+            raise PositionLostError(
+                f"{start.journal} of {self._source.address} ends at {sizes[start.journal]}, before offset {offset}",
+                position=start,
+                remedy="The server lost the end of its log, or is not the one that the position was made on.",
+            )
+        return attrs.evolve(start, offset=offset, source=self.identity)
+
+    def _check_source(self, start: Position) -> None:
+        if start.source and start.source != self.identity:
+            raise PositionLostError(
+                f"the position is one of server {start.source}, and {self._source.address} is {self.identity}",
+                position=start,
+                remedy="Journals of two servers do not compare: resume by GTID set, or from a time.",
+            )
+
+    def _has(self) -> str:
+        """What the server still has, for messages; "" when it does not say."""
+        try:
+            logs = self._logs()
+        except SourceError:
+            return "its logs cannot be listed"
+        return f"it has {logs[0][0]} to {logs[-1][0]}"
+
+    # -- start by time -------------------------------------------------------------------------------------------------
+
+    def _search(self, start: Position) -> Position:
+        target = -(-start.timestamp // 1000)  # events have whole seconds
+        if start.journal:
+            journal = self._check_journal(attrs.evolve(start, offset=4, gtid="")).journal
+            return self._scan(journal, target, one_journal=True)
+        names = [name for name, _ in self._logs()]
+        low, high = 0, len(names)  # the answer is behind the last log that begins before the target
+        while low < high:
+            middle = (low + high) // 2
+            if self._log_time(names[middle]) < target:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0 and journal_key(names[0])[1] > 1:
+            raise PositionLostError(
+                f"{self._source.address} has no log from that time; {self._has()}",
+                position=start,
+                remedy='Start from "earliest" to accept the gap.',
+            )
+        return self._scan(names[max(low - 1, 0)], target, one_journal=False)
+
+    def _log_time(self, journal: str) -> int:
+        """When a log was begun: the time of its FORMAT_DESCRIPTION."""
+        scan = TransactionScan()
+        for event in self._non_blocking(journal):
+            scan.feed(event)
+            if scan.format_time is not None:
+                return scan.format_time
+        raise PositionLostError(
+            f"{journal} of {self._source.address} is empty", position=Position(journal=journal, offset=4)
+        )
+
+    def _scan(self, journal: str, target: int, *, one_journal: bool) -> Position:
+        scan = TransactionScan(target)
+        for event in self._non_blocking(journal):
+            scan.feed(event)
+            if scan.found is not None or (one_journal and scan.journals > 1):
+                break
+        found = scan.found or scan.boundary
+        return attrs.evolve(found, source=self.identity, gtid=found.gtid if self._server.has_gtids else "")
+
+    def _non_blocking(self, journal: str) -> Iterator[bytes]:
+        """The events of a log and those after it, up to the end."""
+        other = MySQLConnection(self._source, self.server_id ^ 0x40000000)
+        try:
+            other._start_dump(Position(journal=journal, offset=4), non_block=True)
+            stream = other._stream
+            assert stream is not None
+            while not self._closed:
+                events = stream.read(self._source.seek_timeout)
+                if not events:
+                    return
+                yield from events
+        finally:
+            other.close()
+        raise ConnectionLostError(f"the connection to {self._source.address} was closed")
+
+    # -- the stream ----------------------------------------------------------------------------------------------------
+
+    def dump(self, position: Position) -> None:
+        if self._stream is not None:
+            raise StateError("this connection streams already")
+        self._start_dump(position, non_block=False)
+
+    def _start_dump(self, position: Position, *, non_block: bool) -> None:
+        flags = _NON_BLOCK if non_block else 0
+        login = self._login
+        if login is None or self._closed:
+            raise ConnectionLostError(f"the connection to {self._source.address} was closed")
+        try:
+            if position.gtid and self._server.has_gtids:
+                self._dump_gtid(login, position, flags)
+            else:
+                self._dump_file(login, position, flags)
+        except (_pymysql.DriverError, OSError) as error:
+            raise query_error(error, self._source, "start the dump") from error
+        sock, ahead = _pymysql.take_over(login)
+        self._login = None
+        self._stream = DumpStream(sock, ahead, self._source, self.server_id, position)
+        if self._queries.is_closed:  # closed while the dump was begun
+            self._stream.close()
+
+    def _dump_gtid(self, login: Any, position: Position, flags: int) -> None:
+        if self.flavor == "mariadb":
+            run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0",
+                (position.gtid,))  # fmt: skip
+            _pymysql.command(login, _COM_BINLOG_DUMP, dump_packet(4, flags | _SEND_ANNOTATE_ROWS, self.server_id, ""))
+        else:
+            # Only the set: with a file as well the server would skip to that file (and past what is before it).
+            encoded = _encode_gtids(position)
+            _pymysql.command(login, _COM_BINLOG_DUMP_GTID, dump_gtid_packet(flags, self.server_id, encoded))
+
+    def _dump_file(self, login: Any, position: Position, flags: int) -> None:
+        if not position.journal:
+            raise PositionLostError(
+                f"{self._source.address} has gtid_mode off and the position names no journal",
+                position=position,
+                remedy="Set gtid_mode=ON on the server, or start from a journal and an offset.",
+            )
+        self._check_source(position)
+        if position.offset > _MAX_FILE_OFFSET:
+            raise PositionLostError(
+                f"offset {position.offset} of {position.journal} does not fit into the protocol's 32 bits",
+                position=position,
+                remedy="Resume by GTID set (gtid_mode=ON), or from the start of the next log.",
+            )
+        if self.flavor == "mariadb":
+            flags |= _SEND_ANNOTATE_ROWS  # without them offsets have holes where the server leaves them out
+        _pymysql.command(
+            login, _COM_BINLOG_DUMP, dump_packet(max(position.offset, 4), flags, self.server_id, position.journal)
+        )
+
+    def read(self, timeout: float) -> list[bytes] | None:
+        stream = self._stream
+        if stream is None:
+            raise StateError("nothing is streamed before dump()")
+        try:
+            events = stream.read(timeout)
+        except PositionLostError as error:
+            error.message = f"{error.message}; {self._has()}"
+            raise
+        if not events and stream.ended:
+            raise ConnectionLostError(
+                f"{self._source.address} ended the dump",
+                remedy="It shuts down, or another reader uses the same server_id.",
+            )
+        return events
+
+    def table_columns(self, schema: str, table: str) -> TableSchema | None:
+        return self._queries.table_columns(schema, table)
+
+    def all_columns(self, predicate: Callable[[str, str], bool] = lambda schema, table: True) -> list[TableSchema]:
+        """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
+        return self._queries.all_columns(predicate)
+
+    def close(self) -> None:
+        self._closed = True
+        self._queries.close()
+        login = self._login
+        if login is not None:
+            _pymysql.abort(login)
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+
+
+def _encode_gtids(position: Position) -> bytes:
+    encode: Any = position.gtid_set.encode  # type: ignore[union-attr]
+    return bytes(encode())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:197] + "…"
+
+
+# -- packets -----------------------------------------------------------------------------------------------------------
+
+
+def register_packet(server_id: int) -> bytes:
+    """COM_REGISTER_SLAVE: who we are, for SHOW REPLICAS; never the password, which canal sends along in clear."""
+    host = socket.gethostname().encode("ascii", "replace")[:60]
+    return struct.pack("<IB", server_id, len(host)) + host + struct.pack("<BBHII", 0, 0, 0, 0, 0)
+
+
+def dump_packet(offset: int, flags: int, server_id: int, journal: str) -> bytes:
+    """COM_BINLOG_DUMP; its offset has 32 bits."""
+    return struct.pack("<IHI", offset, flags, server_id) + journal.encode("utf-8", "surrogateescape")
+
+
+def dump_gtid_packet(flags: int, server_id: int, encoded: bytes) -> bytes:
+    """COM_BINLOG_DUMP_GTID with no file name and the offset that goes with none."""
+    return struct.pack("<HIIQI", flags, server_id, 0, 4, len(encoded)) + encoded

@@ -1,0 +1,358 @@
+"""Binlog files as a source: order of the files, start positions, following, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canal.errors import (
+    ConfigError,
+    ConnectionLostError,
+    DecodeError,
+    PositionLostError,
+    TruncatedError,
+    UnsupportedError,
+)
+from canal.parse.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
+from canal.position import Position
+
+FORMAT, QUERY, ROTATE, XID, GTID, PREVIOUS_GTIDS = 15, 2, 4, 16, 33, 35
+SID = bytes(range(16))
+SERVER = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+class Journal:
+    """The bytes of a MySQL binlog file with checksums."""
+
+    def __init__(self, time: int = 1000, version: bytes = b"8.0.40", flags: int = 0, executed: int = 0) -> None:
+        self.data = MAGIC
+        body = struct.pack("<H50sIB", 4, version, time, 19) + bytes(40) + b"\1"
+        self.add(FORMAT, time, body)
+        if flags:  # the server sets the flag after it made the checksum
+            self.data = self.data[:21] + bytes((flags,)) + self.data[22:]
+        intervals = struct.pack("<16sQQQ", SID, 1, 1, executed + 1) if executed else b""
+        self.add(PREVIOUS_GTIDS, time, struct.pack("<Q", 1 if executed else 0) + intervals)
+
+    def add(self, kind: int, time: int, body: bytes) -> int:
+        size = 19 + len(body) + 4
+        start = len(self.data)
+        event = struct.pack("<IBIIIH", time, kind, 7, size, start + size, 0) + body
+        self.data += event + zlib.crc32(event).to_bytes(4, "little")
+        return start
+
+    def transaction(self, time: int, number: int) -> int:
+        start = self.add(GTID, time, b"\1" + SID + struct.pack("<Q", number) + bytes(17))
+        self.add(QUERY, time, struct.pack("<IIBHH", 1, 0, 0, 0, 0) + b"\0BEGIN")
+        self.add(XID, time, bytes(8))
+        return start
+
+    def rotate(self, time: int, name: bytes) -> None:
+        self.add(ROTATE, time, struct.pack("<Q", 4) + name)
+
+    def events(self) -> int:
+        count, at = 0, 4
+        while at < len(self.data):
+            at += int.from_bytes(self.data[at + 9 : at + 13], "little")
+            count += 1
+        return count
+
+
+def write(path: Path, journal: Journal) -> Path:
+    path.write_bytes(journal.data)
+    return path
+
+
+def append(path: Path, journal: Journal) -> None:
+    """Bring a file to the journal's present bytes as a server does, never shrinking it."""
+    with path.open("r+b") as file:
+        file.seek(0, 2)
+        file.write(journal.data[file.tell() :])
+
+
+def everything(source: LocalBinlogSource, position: Position | None = None) -> list[bytes]:
+    with closing(source.connect()) as connection:
+        connection.dump(position or connection.resolve("earliest"))
+        found: list[bytes] = []
+        while (events := connection.read(1.0)) is not None:
+            found += events
+    return found
+
+
+@contextmanager
+def following(path: Path) -> Iterator[LocalBinlogConnection]:
+    with closing(LocalBinlogSource(path, follow=True, poll_interval=0.001).connect()) as connection:
+        connection.dump(connection.resolve("earliest"))
+        yield connection
+
+
+def names(events: list[bytes]) -> list[str]:
+    return [event[27:-4].decode() for event in events if event[4] == ROTATE and event[17] & 0x20]
+
+
+def test_a_file_is_read_as_a_server_sends_it(tmp_path: Path) -> None:
+    journal = Journal()
+    journal.transaction(1000, 1)
+    path = write(tmp_path / "binlog.000001", journal)
+
+    events = everything(LocalBinlogSource(path))
+
+    assert events[0] == rotate_event("binlog.000001", 4, checksum=True)
+    assert b"".join(events[1:]) == journal.data[4:]
+    assert all(zlib.crc32(event) == 0x2144DF1C for event in events)
+
+
+def test_files_of_a_directory_come_in_numeric_order(tmp_path: Path) -> None:
+    for name in ("bin.1000000", "bin.999999", "bin.1000001"):
+        write(tmp_path / name, Journal())
+    (tmp_path / "notes.txt").write_text("no binlog")
+
+    assert names(everything(LocalBinlogSource(tmp_path))) == ["bin.999999", "bin.1000000", "bin.1000001"]
+
+
+def test_an_index_file_decides_what_belongs_to_the_log(tmp_path: Path) -> None:
+    for name in ("a.000001", "b.000001", "b.000002"):
+        write(tmp_path / name, Journal())
+    (tmp_path / "b.index").write_text("./b.000001\n/var/lib/elsewhere/b.000002\nC:\\gone\\b.000003\n")
+
+    assert names(everything(LocalBinlogSource(tmp_path))) == ["b.000001", "b.000002"]
+    assert names(everything(LocalBinlogSource(tmp_path / "b.index"))) == ["b.000001", "b.000002"]
+
+
+def test_two_index_files_must_be_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.000001", Journal())
+        (tmp_path / f"{name}.index").write_text(f"{name}.000001\n")
+
+    with pytest.raises(ConfigError, match="2 index files"):
+        LocalBinlogSource(tmp_path).connect()
+
+
+def test_a_single_file_is_read_alone(tmp_path: Path) -> None:
+    write(tmp_path / "bin.000002", Journal())
+
+    assert names(everything(LocalBinlogSource(write(tmp_path / "bin.000001", Journal())))) == ["bin.000001"]
+
+
+def test_a_start_inside_a_file_sends_a_format_description_that_has_no_place(tmp_path: Path) -> None:
+    journal = Journal(time=1000)
+    journal.transaction(1001, 1)
+    second = journal.transaction(1002, 2)
+    path = write(tmp_path / "bin.000001", journal)
+
+    rotate, head, *rest = everything(LocalBinlogSource(path), Position(journal="bin.000001", offset=second))
+
+    assert rotate == rotate_event("bin.000001", second, checksum=True)
+    assert head[4] == FORMAT
+    assert head[13:17] == bytes(4)  # no end position
+    assert head[71:75] == bytes(4)  # not created: it rolls nothing back
+    assert zlib.crc32(head) == 0x2144DF1C
+    assert b"".join(rest) == journal.data[second:]
+
+
+def test_the_mark_of_a_file_in_use_is_taken_away_so_that_its_checksum_holds(tmp_path: Path) -> None:
+    events = everything(LocalBinlogSource(write(tmp_path / "bin.000001", Journal(flags=1))))
+
+    assert events[1][17] == 0
+    assert zlib.crc32(events[1]) == 0x2144DF1C
+
+
+@pytest.mark.parametrize("cut", [1, 18, 19, 26])
+def test_a_truncated_tail_is_an_error_with_file_and_offset(tmp_path: Path, cut: int) -> None:
+    journal = Journal()
+    journal.transaction(1000, 1)
+    end = len(journal.data) - 31  # the XID event
+    (tmp_path / "bin.000001").write_bytes(journal.data[: end + cut])
+
+    with pytest.raises(TruncatedError, match=f"bin.000001 ends inside the event at offset {end}"):
+        everything(LocalBinlogSource(tmp_path))
+
+
+def test_a_truncated_tail_of_a_file_in_use_ends_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal = Journal(flags=1)
+    journal.transaction(1000, 1)
+    (tmp_path / "bin.000001").write_bytes(journal.data[:-5])
+
+    with caplog.at_level(logging.WARNING):
+        events = everything(LocalBinlogSource(tmp_path))
+
+    assert len(events) == journal.events()  # one less, and the ROTATE
+    assert "ends inside the event" in caplog.text
+
+
+def test_follow_waits_for_whole_events_and_for_new_files(tmp_path: Path) -> None:
+    journal = Journal(flags=1)
+    path = tmp_path / "bin.000001"
+    size = len(journal.data)
+    journal.transaction(1000, 1)
+    path.write_bytes(journal.data[: size + 30])
+
+    with following(tmp_path) as connection:
+        assert len(connection.read(1.0) or []) == 3
+        assert connection.read(0.01) == []  # the event is not whole
+        append(path, journal)
+        assert len(connection.read(1.0) or []) == 3
+        journal.rotate(1001, b"bin.000002")
+        append(path, journal)
+        assert [event[4] for event in connection.read(1.0) or []] == [ROTATE]
+        assert connection.read(0.01) == []
+        (tmp_path / "bin.000002").write_bytes(b"\xfe")  # the server has only begun it
+        assert connection.read(0.01) == []
+        append(tmp_path / "bin.000002", Journal())
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+
+
+def test_a_file_alone_is_followed_into_its_successors(tmp_path: Path) -> None:
+    path = write(tmp_path / "bin.000001", Journal())
+    write(tmp_path / "other.000002", Journal())
+
+    with following(path) as connection:
+        connection.read(1.0)
+        assert connection.read(0.01) == []
+        write(tmp_path / "bin.000002", Journal())
+
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+
+
+def test_close_from_another_thread_ends_a_read_that_waits(tmp_path: Path) -> None:
+    write(tmp_path / "bin.000001", Journal())
+    connection = LocalBinlogSource(tmp_path, follow=True, poll_interval=60.0).connect()
+    connection.dump(connection.resolve("earliest"))
+    connection.read(1.0)
+
+    threading.Timer(0.05, connection.close).start()
+    with pytest.raises(ConnectionLostError):
+        connection.read(60.0)
+
+
+@pytest.fixture
+def log_of_three(tmp_path: Path) -> dict[tuple[int, int], int]:
+    """bin.000001 … 3 with transactions at times 100·file + 10·number; gives their offsets."""
+    offsets, number = {}, 0
+    for file in (1, 2, 3):
+        journal = Journal(time=100 * file, executed=number)
+        for i in (1, 2, 3):
+            number += 1
+            offsets[file, i] = journal.transaction(100 * file + 10 * i, number)
+        journal.rotate(100 * file + 40, b"bin.%06d" % (file + 1))
+        write(tmp_path / f"bin.{file:06}", journal)
+    return offsets
+
+
+@pytest.mark.parametrize(
+    ("time", "file", "number", "executed"),
+    [(50, 1, 1, 0), (110, 1, 1, 0), (111, 1, 2, 1), (131, 2, 1, 3), (200, 2, 1, 3), (215, 2, 2, 4), (330, 3, 3, 8)],
+)
+def test_a_time_becomes_the_start_of_the_next_transaction(
+    tmp_path: Path, log_of_three: dict[tuple[int, int], int], time: int, file: int, number: int, executed: int
+) -> None:
+    found = LocalBinlogSource(tmp_path).connect().resolve(Position(timestamp=time * 1000))
+
+    assert (found.journal, found.offset) == (f"bin.{file:06}", log_of_three[file, number])
+    assert found.gtid == (f"{SERVER}:1-{executed}" if executed > 1 else f"{SERVER}:1" if executed else "")
+
+
+def test_a_time_with_a_journal_stays_within_it(tmp_path: Path, log_of_three: Any) -> None:
+    connection = LocalBinlogSource(tmp_path).connect()
+
+    found = connection.resolve(Position(journal="bin.000002", timestamp=1000))
+    late = connection.resolve(Position(journal="bin.000001", timestamp=131_000))
+
+    assert (found.journal, found.offset) == ("bin.000002", log_of_three[2, 1])
+    assert (late.journal, late.gtid) == ("bin.000001", f"{SERVER}:1-3")
+
+
+def test_latest_is_the_end_of_the_last_whole_transaction(tmp_path: Path) -> None:
+    journal = Journal(flags=1)
+    journal.transaction(1000, 1)
+    end = len(journal.data)
+    journal.transaction(1001, 2)
+    (tmp_path / "bin.000001").write_bytes(journal.data[:-31])  # its XID is not there yet
+
+    found = LocalBinlogSource(tmp_path).connect().resolve("latest")
+
+    assert (found.journal, found.offset, found.gtid) == ("bin.000001", end, f"{SERVER}:1")
+
+
+def test_a_position_in_a_missing_file_names_what_is_there(tmp_path: Path, log_of_three: Any) -> None:
+    connection = LocalBinlogSource(tmp_path).connect()
+
+    with pytest.raises(PositionLostError, match=r"bin\.000009.*bin\.000001 to bin\.000003"):
+        connection.resolve(Position(journal="bin.000009", offset=4))
+    with pytest.raises(PositionLostError, match="before offset 99999"):
+        connection.dump(Position(journal="bin.000001", offset=99999))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\xfdbin" + bytes(100), "is encrypted"),
+        (b"PK\x03\x04" + bytes(100), "is not a binlog file"),
+        (MAGIC + struct.pack("<IBIIIH", 0, 1, 1, 19, 23, 0), "does not begin with a FORMAT_DESCRIPTION"),
+        (Journal(version=b"5.0.96-log").data, "written by version 5.0.96"),
+    ],
+)
+def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "bin.000001").write_bytes(data)
+
+    with pytest.raises(UnsupportedError, match=message):
+        LocalBinlogSource(tmp_path).connect()
+
+
+def test_a_file_that_mariadb_encrypted_is_refused(tmp_path: Path) -> None:
+    journal = Journal(version=b"10.11.19-MariaDB")
+    journal.data = journal.data[: 4 + int.from_bytes(journal.data[13:17], "little")]
+    journal.add(164, 1000, bytes(17))
+    (tmp_path / "bin.000001").write_bytes(journal.data + bytes(range(100)))
+
+    with pytest.raises(UnsupportedError, match="is encrypted"):
+        LocalBinlogSource(tmp_path).connect()
+
+
+def test_damage_is_reported_with_its_file(tmp_path: Path) -> None:
+    journal = Journal()
+    (tmp_path / "bin.000001").write_bytes(journal.data + bytes(40))
+
+    with pytest.raises(DecodeError, match=r"bin\.000001.*offset \d+ says that it has 0 bytes"):
+        everything(LocalBinlogSource(tmp_path))
+
+
+def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PositionLostError, match="no binlog file"):
+        LocalBinlogSource(tmp_path).connect()
+    with pytest.raises(ConfigError, match="there is no"):
+        LocalBinlogSource(tmp_path / "missing").connect()
+
+
+def test_flavor_is_told_by_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "bin.000001", Journal(version=b"10.11.19-MariaDB-log"))
+
+    assert LocalBinlogSource(tmp_path).connect().flavor == "mariadb"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"shop.orders": "id int unsigned not null, note varchar(20) charset latin1, primary key (id)"},
+        "CREATE TABLE shop.orders (id INT UNSIGNED PRIMARY KEY, note VARCHAR(20)) DEFAULT CHARSET=latin1",
+    ],
+)
+def test_columns_come_from_what_the_user_gives(tmp_path: Path, schema: Any) -> None:
+    write(tmp_path / "bin.000001", Journal())
+    connection = LocalBinlogSource(tmp_path, schema=schema).connect()
+
+    found = connection.table_columns("shop", "orders")
+
+    assert found is not None
+    assert [(c.name, c.column_type, c.charset, c.key, c.nullable) for c in found.columns] == [
+        ("id", "int unsigned", None, True, False),
+        ("note", "varchar(20)", "latin1", False, True),
+    ]
+    assert connection.table_columns("shop", "nothing") is None

@@ -1,0 +1,192 @@
+"""Framing of packets and files: the same events come out however the input is split."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canal.errors import DecodeError, ServerError
+from canal.parse.framing import MAX_PACKET, FileFramer, PacketFramer
+
+ERR_1236 = b"\xff\xd4\x04#HY000Could not find first log file name"
+
+
+def packet(sequence: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "little") + bytes((sequence & 0xFF,)) + payload
+
+
+def dump(events: list[bytes], sequence: int = 1) -> bytes:
+    """The packets in which a server sends events, large ones in pieces."""
+    out = []
+    for event in events:
+        payload = b"\0" + event
+        while True:
+            out.append(packet(sequence, payload[:MAX_PACKET]))
+            sequence += 1
+            if len(payload) < MAX_PACKET:
+                break
+            payload = payload[MAX_PACKET:]
+    return b"".join(out)
+
+
+def file_event(body: bytes, kind: int = 2) -> bytes:
+    """An event with a header that tells its length."""
+    return bytes(4) + bytes((kind,)) + bytes(4) + (19 + len(body)).to_bytes(4, "little") + bytes(6) + body
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def test_packets_give_the_events_without_their_status_bytes() -> None:
+    events = [b"first", b"", b"x" * 300]
+
+    assert PacketFramer().feed(dump(events)) == events
+
+
+def test_events_are_copies_that_later_input_does_not_change() -> None:
+    framer = PacketFramer(64)
+
+    first = framer.feed(dump([b"a" * 40]))
+    framer.feed(dump([b"b" * 40], sequence=2))
+
+    assert first == [b"a" * 40]
+
+
+def test_sequence_numbers_wrap_after_255() -> None:
+    events = [bytes((i & 0xFF,)) for i in range(600)]
+
+    assert PacketFramer().feed(dump(events)) == events
+
+
+@given(
+    st.lists(st.binary(max_size=200), max_size=20),
+    st.lists(st.integers(0, 10_000)),
+    st.sampled_from((64, 300, 1 << 20)),
+)
+def test_any_split_of_packets_gives_the_same_events(events: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
+    framer = PacketFramer(buffer_bytes)
+
+    found = [event for piece in pieces(dump(events), cuts) for event in framer.feed(piece)]
+
+    assert found == events
+    assert framer.pending == 0
+    assert framer.error is None
+
+
+@pytest.mark.parametrize("tail", [ERR_1236, b"\xfe\0\0\2\0", b"", b"\x07what"], ids=["err", "eof", "empty", "unknown"])
+def test_byte_by_byte_equals_all_at_once(tail: bytes) -> None:
+    data = dump([b"one", b"two"]) + packet(3, tail) + dump([b"never"], sequence=4)
+    whole, slow = PacketFramer(), PacketFramer()
+
+    events = [event for i in range(len(data)) for event in slow.feed(data[i : i + 1])]
+
+    assert events == whole.feed(data) == [b"one", b"two"]
+    assert (type(slow.error), str(slow.error), slow.ended) == (type(whole.error), str(whole.error), whole.ended)
+    assert whole.ended is (tail[:1] == b"\xfe")
+
+
+@pytest.mark.parametrize("length", [MAX_PACKET - 1, MAX_PACKET, MAX_PACKET + 1, 2 * MAX_PACKET, 2 * MAX_PACKET + 5])
+def test_events_of_several_packets_are_joined(length: int) -> None:
+    # One byte of the first packet is the status byte, so a payload of exactly 2^24-1 ends with an empty packet.
+    event = bytes(i * 7 & 0xFF for i in range(251)) * (length // 251 + 1)
+    event = event[: length - 1]
+    data = dump([b"before", event, b"after"])
+
+    framer = PacketFramer()
+    found = [event for at in range(0, len(data), 700_001) for event in framer.feed(data[at : at + 700_001])]
+
+    assert found == [b"before", event, b"after"]
+    assert len(framer.room()) <= 1 << 20  # the large buffer is given back
+
+
+def test_an_error_packet_ends_the_stream_after_the_events_before_it() -> None:
+    framer = PacketFramer()
+
+    events = framer.feed(dump([b"one"]) + packet(2, ERR_1236))
+
+    assert events == [b"one"]
+    assert type(framer.error) is ServerError
+    assert (framer.error.errno, framer.error.sqlstate) == (1236, "HY000")
+    assert framer.error.message == "Could not find first log file name"
+
+
+def test_an_error_packet_numbered_0_is_still_the_servers_error() -> None:
+    framer = PacketFramer(sequence=9)
+
+    framer.feed(packet(0, b"\xff\x1d\x04Server shutdown in progress"))
+
+    assert isinstance(framer.error, ServerError)
+    assert framer.error.errno == 1053
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 3, 255])
+def test_packets_out_of_order_are_an_error(sequence: int) -> None:
+    framer = PacketFramer()
+
+    events = framer.feed(packet(1, b"\0one") + packet(sequence, b"\0two"))
+
+    assert events == [b"one"]
+    assert isinstance(framer.error, DecodeError)
+    assert "where 2 was due" in str(framer.error)
+
+
+def test_an_event_beyond_the_limit_is_refused_from_its_header_alone() -> None:
+    framer = PacketFramer(max_event_bytes=1000)
+
+    framer.feed(packet(1, b"\0" + bytes(999)) + (1001).to_bytes(3, "little") + b"\x02")
+
+    assert isinstance(framer.error, DecodeError)
+    assert "larger than 1000" in str(framer.error)
+
+
+@pytest.mark.parametrize("count", [-1, 65, 1 << 40])
+def test_more_than_the_room_cannot_be_taken(count: int) -> None:
+    with pytest.raises(ValueError, match="room"):
+        PacketFramer(64).advance(count)
+
+
+def test_room_holds_the_rest_of_an_event_that_is_begun() -> None:
+    framer = PacketFramer(64)
+    data = dump([b"x" * 5000])
+
+    framer.feed(data[:10])
+
+    room = framer.room()
+    assert len(room) >= len(data) - 10
+    room[: len(data) - 10] = data[10:]
+    assert framer.advance(len(data) - 10) == [b"x" * 5000]
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20), st.lists(st.integers(0, 10_000)), st.sampled_from((64, 1 << 20)))
+def test_any_split_of_a_file_gives_the_same_events(bodies: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
+    events = [file_event(body) for body in bodies]
+    framer = FileFramer(4, buffer_bytes)
+
+    found = [event for piece in pieces(b"".join(events), cuts) for event in framer.feed(piece)]
+
+    assert found == events
+    assert (framer.pending, framer.offset) == (0, 4 + len(b"".join(events)))
+
+
+def test_a_truncated_tail_stays_pending_at_its_offset() -> None:
+    whole, cut = file_event(b"abc"), file_event(b"defghi")
+    for length in range(1, len(cut)):
+        framer = FileFramer(1 << 33)
+
+        assert framer.feed(whole + cut[:length]) == [whole]
+        assert (framer.pending, framer.offset) == (length, (1 << 33) + len(whole))
+        assert framer.error is None
+
+
+@pytest.mark.parametrize("length", [0, 18, 0xFFFFFFFF])
+def test_an_impossible_event_length_is_an_error_with_its_offset(length: int) -> None:
+    framer = FileFramer()
+
+    events = framer.feed(file_event(b"fine") + bytes(9) + length.to_bytes(4, "little") + bytes(6))
+
+    assert events == [file_event(b"fine")]
+    assert isinstance(framer.error, DecodeError)
+    assert "offset 27" in str(framer.error)

@@ -1,0 +1,631 @@
+"""The live replication connection: logins, start positions, dumps, and what each fault becomes."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pymysql
+import pytest
+
+from canal.errors import (
+    AuthenticationError,
+    CanalError,
+    ConfigError,
+    ConnectionLostError,
+    DecodeError,
+    PositionLostError,
+    ServerError,
+    StateError,
+)
+from canal.parse import _pymysql
+from canal.parse.framing import MAX_PACKET
+from canal.parse.source import (
+    SSL_MODES,
+    Connection,
+    DumpStream,
+    MySQLConnection,
+    MySQLSource,
+    Source,
+    register_packet,
+    stream_error,
+)
+from canal.position import Position
+from canal.testing.servers import ThrowawayServer
+
+ROTATE, FORMAT, XID, ANNOTATE = 4, 15, 16, 160
+HEARTBEATS = (27, 41)
+NOWHERE = Position(journal="binlog.000001", offset=4)
+
+
+def packet(sequence: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "little") + bytes((sequence,)) + payload
+
+
+def event(kind: int, body: bytes = b"") -> bytes:
+    return bytes(4) + bytes((kind,)) + bytes(4) + (19 + len(body)).to_bytes(4, "little") + bytes(6) + body
+
+
+def source_of(server: ThrowawayServer, **options: Any) -> MySQLSource:
+    options = {"user": server.user, "password": server.password, "heartbeat_interval": 0.5, **options}
+    return MySQLSource(host=server.host, port=server.port, **options)
+
+
+@contextmanager
+def connected(server: ThrowawayServer, **options: Any) -> Iterator[MySQLConnection]:
+    with closing(source_of(server, **options).connect()) as connection:
+        yield connection
+
+
+def read_until(connection: MySQLConnection, enough: Callable[[list[bytes]], bool], limit: float = 30.0) -> list[bytes]:
+    found: list[bytes] = []
+    end = time.monotonic() + limit
+    while not enough(found):
+        assert time.monotonic() < end, [event[4] for event in found]
+        found += connection.read(1.0) or []
+    return found
+
+
+def has(*kinds: int) -> Callable[[list[bytes]], bool]:
+    return lambda events: any(event[4] in kinds for event in events)
+
+
+# -- configuration, without a server -----------------------------------------------------------------------------------
+
+
+def test_the_password_is_not_in_the_repr() -> None:
+    assert "geheim" not in repr(MySQLSource(password="geheim"))
+
+
+def test_the_server_id_is_random_and_stays_with_the_object() -> None:
+    one, other = MySQLSource(), MySQLSource()
+
+    assert one._random_id != other._random_id
+    assert pickle.loads(pickle.dumps(one))._random_id == one._random_id
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ssl_mode": "MAYBE"}, {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"}, {"server_id": 0}, {"server_id": 1 << 32},
+        {"heartbeat_interval": 0}, {"connect_timeout": -1},
+    ],
+)  # fmt: skip
+def test_bad_options_are_found_before_anything_starts(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        MySQLSource(**options)
+
+
+def test_options_may_be_text_as_in_a_url() -> None:
+    source = MySQLSource(port="3307", server_id="5", ssl_mode="required", read_timeout="1.5")  # type: ignore[arg-type]
+
+    assert (source.port, source.server_id, source.ssl_mode, source.read_timeout) == (3307, 5, "REQUIRED", 1.5)
+
+
+def test_missing_tls_files_are_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="TLS files"):
+        MySQLSource(ssl_mode="VERIFY_CA", ssl_ca="/nowhere/ca.pem").tls_context()
+
+
+def test_nobody_listening_is_a_lost_connection() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    with pytest.raises(ConnectionLostError, match=f"127.0.0.1:{port}"):
+        MySQLSource(port=port).connect()
+
+
+def test_a_server_that_says_nothing_is_a_lost_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ConnectionLostError):
+        MySQLSource(port=silent.getsockname()[1], read_timeout=0.1).connect()
+
+
+def test_registering_sends_no_password() -> None:
+    sent = register_packet(0x01020304)
+    host = socket.gethostname().encode()[:60]
+
+    assert sent == b"\4\3\2\1" + bytes((len(host),)) + host + bytes(1 + 1 + 2 + 4 + 4)
+
+
+# -- the stream, over a socket pair ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stream_of(ahead: bytes = b"", **options: Any) -> Iterator[tuple[socket.socket, DumpStream]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    source = MySQLSource(**options)
+    with theirs, closing(DumpStream(ours, ahead, source, 77, NOWHERE)) as stream:
+        yield theirs, stream
+
+
+def test_bytes_that_the_driver_had_read_ahead_come_first() -> None:
+    data = packet(1, b"\0" + event(4)) + packet(2, b"\0" + event(15))
+    with stream_of(data[:40]) as (server, stream):
+        server.sendall(data[40:])
+
+        assert stream.read(1.0) + stream.read(1.0) == [event(4), event(15)]
+
+
+def test_read_gives_nothing_when_nothing_comes() -> None:
+    with stream_of() as (_, stream):
+        before = time.monotonic()
+
+        assert stream.read(0.05) == []
+        assert time.monotonic() - before >= 0.05
+
+
+def test_half_an_event_is_waited_for() -> None:
+    data = packet(1, b"\0" + event(4, bytes(1000)))
+    with stream_of() as (server, stream):
+        server.sendall(data[:500])
+        assert stream.read(0.01) == []
+
+        server.sendall(data[500:])
+
+        assert stream.read(1.0) == [event(4, bytes(1000))]
+
+
+def test_events_before_an_error_are_given_first() -> None:
+    with stream_of() as (server, stream):
+        server.sendall(packet(1, b"\0" + event(4)) + packet(2, b"\xff\xd4\x04#HY000Could not find first log file"))
+
+        assert stream.read(1.0) == [event(4)]
+        with pytest.raises(PositionLostError) as caught:
+            stream.read(1.0)
+    assert caught.value.errno == 1236
+
+
+def test_a_closed_socket_is_a_lost_connection() -> None:
+    with stream_of() as (server, stream):
+        server.sendall(packet(1, b"\0" + event(4))[:10])
+        server.close()
+
+        with pytest.raises(ConnectionLostError, match="closed by the server"):
+            stream.read(1.0)
+
+
+def test_packets_out_of_order_are_a_decode_error() -> None:
+    with stream_of() as (server, stream):
+        server.sendall(packet(5, b"\0" + event(4)))
+
+        with pytest.raises(DecodeError, match="packet number 5"):
+            stream.read(1.0)
+
+
+def test_close_from_another_thread_wakes_a_read() -> None:
+    with stream_of() as (_, stream):
+        threading.Timer(0.05, stream.close).start()
+        before = time.monotonic()
+
+        with pytest.raises(ConnectionLostError):
+            stream.read(30.0)
+        assert time.monotonic() - before < 5
+
+
+def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
+    with stream_of(heartbeat_interval=0.02) as (server, stream):
+        server.sendall(packet(1, b"\0" + event(27)))
+        assert stream.read(1.0)
+
+        with pytest.raises(ConnectionLostError, match="half-open"):
+            stream.read(10.0)
+
+
+def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
+    with stream_of(heartbeat_interval=0.01) as (server, stream):
+        server.sendall(packet(1, b"\0" + event(ROTATE)) + packet(2, b"\0" + event(FORMAT)))
+        assert stream.read(1.0)
+
+        assert stream.read(0.2) == []
+
+
+@pytest.mark.parametrize(
+    ("errno", "text", "kind", "words"),
+    [
+        (1236, "Could not find first log file name in binary log index file", PositionLostError, "latest"),
+        (1236, "Cannot replicate because the source purged required binary logs.", PositionLostError, "latest"),
+        (1236, "Could not find GTID state requested by slave in any binlog files", PositionLostError, "latest"),
+        (1236, "Client requested source to start from position > file size", PositionLostError, "end of its"),
+        (1236, "Client requested master to start from impossible position", PositionLostError, "end of its"),
+        (1236, "A replica with the same server_uuid/server_id as this replica has connected", ServerError, "id 77"),
+        (1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet", ServerError, "up to 1G"),
+        (1236, "bogus data in log event", ServerError, "bogus"),
+        (1236, "Replica can not handle replication events with the checksum", ConnectionLostError, "checksum"),
+        (1053, "Server shutdown in progress", ConnectionLostError, "1053"),
+        (1927, "Connection was killed", ConnectionLostError, "1927"),
+        (1227, "Access denied; you need REPLICATION SLAVE", AuthenticationError, "GRANT"),
+    ],
+)  # fmt: skip
+def test_errors_of_a_dump_are_told_apart(errno: int, text: str, kind: type[CanalError], words: str) -> None:
+    error = stream_error(ServerError(text, errno=errno), MySQLSource(), 77, NOWHERE)
+
+    assert type(error) is kind
+    assert words in str(error)
+
+
+# -- PyMySQL's private parts -------------------------------------------------------------------------------------------
+
+
+def test_the_driver_still_has_the_parts_that_are_used() -> None:
+    connection = pymysql.connections.Connection(defer_connect=True)
+
+    for name in ("_execute_command", "_read_ok_packet", "_read_packet", "_force_close", "write_packet"):
+        assert callable(getattr(connection, name)), name
+    assert connection._sock is None
+
+
+def test_taking_over_keeps_what_was_read_ahead_and_leaves_the_socket_open() -> None:
+    ours, theirs = socket.socketpair()
+    connection = pymysql.connections.Connection(defer_connect=True)
+    connection._sock, connection._rfile = ours, ours.makefile("rb")
+    theirs.sendall(b"answerAHEAD")
+    assert connection._rfile.read(6) == b"answer"
+
+    sock, ahead = _pymysql.take_over(connection)
+    del connection
+    theirs.sendall(b"more")
+
+    with sock, theirs:
+        assert ahead == b"AHEAD"
+        assert sock.recv(10) == b"more"
+
+
+def test_taking_over_without_anything_read_ahead_does_not_wait() -> None:
+    ours, theirs = socket.socketpair()
+    connection = pymysql.connections.Connection(defer_connect=True)
+    connection._sock, connection._rfile = ours, ours.makefile("rb")
+
+    sock, ahead = _pymysql.take_over(connection)
+
+    with sock, theirs:
+        assert ahead == b""
+
+
+# -- real servers: login -----------------------------------------------------------------------------------------------
+
+
+def test_a_connection_meets_the_protocols(server: ThrowawayServer) -> None:
+    source = source_of(server)
+
+    assert isinstance(source, Source)
+    with closing(source.connect()) as connection:
+        assert isinstance(connection, Connection)
+        assert connection.flavor == server.kind
+        assert connection.full_metadata is True
+        assert connection.identity
+
+
+@pytest.mark.parametrize("mode", SSL_MODES[:3])
+def test_caching_sha2_logs_in_with_and_without_tls(mysql_server: ThrowawayServer, mode: str) -> None:
+    # FLUSH PRIVILEGES empties the server's cache: without TLS the password travels under the server's RSA key.
+    mysql_server.query("FLUSH PRIVILEGES")
+
+    with connected(mysql_server, ssl_mode=mode) as connection:
+        connection.dump(connection.resolve("latest"))
+
+        assert connection.is_encrypted is (mode != "DISABLED")
+        assert read_until(connection, has(*HEARTBEATS))
+
+
+def test_verification_refuses_an_unknown_authority_and_takes_the_servers_own(mysql_server: ThrowawayServer) -> None:
+    with pytest.raises(ServerError, match="certificate"):
+        source_of(mysql_server, ssl_mode="VERIFY_CA").connect()
+
+    with connected(mysql_server, ssl_mode="VERIFY_CA", ssl_ca=str(mysql_server.data_dir / "ca.pem")) as connection:
+        assert connection.is_encrypted
+    with pytest.raises(ServerError, match="certificate"):  # its certificate names no host
+        source_of(mysql_server, ssl_mode="VERIFY_IDENTITY", ssl_ca=str(mysql_server.data_dir / "ca.pem")).connect()
+
+
+def test_ed25519_logs_in(mariadb_server: ThrowawayServer) -> None:
+    try:
+        mariadb_server.query("INSTALL SONAME 'auth_ed25519'")
+    except pymysql.MySQLError as error:
+        if error.args[0] != 1968:  # installed already
+            pytest.skip(f"the server has no ed25519 plugin: {error}")
+    mariadb_server.query("CREATE OR REPLACE USER edward IDENTIFIED VIA ed25519 USING PASSWORD('süß')")
+    mariadb_server.query("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO edward")
+
+    with connected(mariadb_server, user="edward", password="süß") as connection:
+        connection.dump(connection.resolve("latest"))
+        assert read_until(connection, has(*HEARTBEATS))
+
+
+def test_a_password_that_is_not_latin1_logs_in(server: ThrowawayServer) -> None:
+    server.query("DROP USER IF EXISTS pass")
+    server.query("CREATE USER pass IDENTIFIED BY '密码'")
+    server.query("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO pass")
+
+    with connected(server, user="pass", password="密码") as connection:
+        assert connection.resolve("latest").journal
+
+
+def test_the_unix_socket_is_used_when_it_is_named(server: ThrowawayServer) -> None:
+    with connected(server, unix_socket=str(server.socket_path)) as connection:
+        assert connection.resolve("latest").journal
+        assert not connection.is_encrypted
+
+
+def test_a_wrong_password_is_an_authentication_error(server: ThrowawayServer) -> None:
+    with pytest.raises(AuthenticationError) as caught:
+        source_of(server, password="wrong-and-secret").connect()
+
+    assert "wrong-and-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("granted", ["REPLICATION SLAVE", "REPLICATION CLIENT"])
+def test_a_missing_privilege_is_found_at_once_with_the_grant_to_run(server: ThrowawayServer, granted: str) -> None:
+    server.query("DROP USER IF EXISTS few")
+    server.query("CREATE USER few IDENTIFIED BY 'few'")
+    server.query(f"GRANT {granted} ON *.* TO few")
+
+    with pytest.raises(AuthenticationError, match="GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT"):
+        source_of(server, user="few", password="few").connect()
+
+
+# -- real servers: positions and dumps ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["gtid", "file"])
+def test_a_dump_gives_what_was_written_after_its_position(server: ThrowawayServer, database: str, by: str) -> None:
+    server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY, v VARCHAR(20))")
+    server.query(f"INSERT INTO `{database}`.t VALUES (1, 'before')")
+    with connected(server) as connection:
+        start = connection.resolve("latest")
+        assert start.gtid
+        if by == "file":
+            start = Position(journal=start.journal, offset=start.offset)
+        server.query(f"INSERT INTO `{database}`.t VALUES (2, 'after')")
+
+        connection.dump(start)
+        events = read_until(connection, has(XID))
+
+    assert events[0][4] == ROTATE
+    assert events[1][4] == FORMAT
+    stream = b"".join(events)
+    assert b"after" in stream
+    assert b"before" not in stream
+
+
+def test_mariadb_sends_annotations_so_that_offsets_have_no_holes(mariadb_server: ThrowawayServer) -> None:
+    mariadb_server.query("CREATE DATABASE IF NOT EXISTS annotated")
+    mariadb_server.query("CREATE OR REPLACE TABLE annotated.t (id INT)")
+    with connected(mariadb_server) as connection:
+        start = connection.resolve("latest")
+        mariadb_server.query("INSERT INTO annotated.t VALUES (1)")
+        end = connection.resolve("latest")
+
+        connection.dump(Position(journal=start.journal, offset=start.offset))
+        events = [event for event in read_until(connection, has(XID, 2))[2:] if event[13:17] != bytes(4)]
+
+    assert ANNOTATE in [event[4] for event in events]
+    assert sum(map(len, events)) >= end.offset - start.offset - 64
+
+
+def test_earliest_begins_with_the_first_log(server: ThrowawayServer) -> None:
+    with connected(server) as connection:
+        start = connection.resolve("earliest")
+
+    assert start.offset == 4
+    assert start.journal == server.query("SHOW BINARY LOGS")[0][0]
+
+
+def test_a_time_becomes_a_position_before_what_came_after_it(server: ThrowawayServer, database: str) -> None:
+    server.query(f"CREATE TABLE `{database}`.t (v VARCHAR(20))")
+    while time.time() % 1 > 0.5:  # events have whole seconds
+        time.sleep(0.01)
+    moment = (int(time.time()) + 1) * 1000
+    server.query(f"INSERT INTO `{database}`.t VALUES ('before')")
+    server.query("FLUSH BINARY LOGS")
+    while time.time() * 1000 < moment:
+        time.sleep(0.01)
+    server.query(f"INSERT INTO `{database}`.t VALUES ('after')")
+
+    with connected(server) as connection:
+        start = connection.resolve(Position(timestamp=moment))
+        future = connection.resolve(Position(timestamp=moment + 10**8))
+        latest = connection.resolve("latest")
+        connection.dump(start)
+        stream = b"".join(read_until(connection, has(XID, 2, *HEARTBEATS)))
+
+    assert b"after" in stream
+    assert b"before" not in stream
+    assert start.gtid
+    assert (future.journal, future.offset, future.gtid) == (latest.journal, latest.offset, latest.gtid)
+
+
+def test_positions_that_cannot_be_are_refused_with_what_there_is(server: ThrowawayServer) -> None:
+    with connected(server) as connection:
+        journal = connection.resolve("latest").journal
+
+        with pytest.raises(PositionLostError, match=r"no log gone\.000001; it has .*000001 to"):
+            connection.resolve(Position(journal="gone.000001", offset=4))
+        with pytest.raises(PositionLostError, match="before offset 4000000000"):
+            connection.resolve(Position(journal=journal, offset=4_000_000_000))
+        with pytest.raises(PositionLostError, match="one of server somebody"):
+            connection.resolve(Position(journal=journal, offset=4, source="somebody"))
+        with pytest.raises(PositionLostError, match="32 bits"):
+            connection.dump(Position(journal=journal, offset=1 << 32))
+        with pytest.raises(ConfigError, match="empty"):
+            connection.resolve(Position())
+        with pytest.raises(StateError):
+            connection.read(0)
+        connection.dump(Position(journal="gone.000001", offset=4))
+        with pytest.raises(PositionLostError, match=r"1236.*it has .*000001 to"):
+            read_until(connection, bool)
+
+
+def test_columns_are_those_of_information_schema(server: ThrowawayServer, database: str) -> None:
+    server.query(
+        f"CREATE TABLE `{database}`.`wide table` (id BIGINT UNSIGNED PRIMARY KEY, "
+        "e ENUM('it''s', 'b\\\\c', 'z,)') CHARACTER SET latin1, s SET('x', 'y') NOT NULL, n VARCHAR(20) NOT NULL, "
+        "d DECIMAL(10, 2), b VARBINARY(3))"
+    )
+    with connected(server) as connection:
+        found = connection.table_columns(database, "wide table")
+        everything = connection.all_columns(lambda schema, table: schema == database)
+        assert connection.table_columns(database, "missing") is None
+
+    assert found is not None
+    assert everything == [found]
+    by_name = {column.name: column for column in found.columns}
+    assert list(by_name) == ["id", "e", "s", "n", "d", "b"]
+    assert (by_name["id"].key, by_name["id"].unsigned, by_name["id"].nullable) == (True, True, False)
+    assert by_name["e"].labels == ("it's", "b\\c", "z,)")
+    assert (by_name["e"].charset, by_name["n"].charset, by_name["b"].charset) == ("latin1", "utf8mb4", None)
+    assert by_name["s"].labels == ("x", "y")
+    assert by_name["d"].column_type == "decimal(10,2)"
+
+
+def test_a_query_connection_that_was_lost_is_opened_again(server: ThrowawayServer, database: str) -> None:
+    server.query(f"CREATE TABLE `{database}`.t (id INT)")
+    with connected(server) as connection:
+        assert connection.table_columns(database, "t")
+        own = connection._queries.rows("SELECT CONNECTION_ID()", doing="ask")[0][0]
+        server.query(f"KILL {own}")
+
+        assert connection.table_columns(database, "t")
+
+
+# -- real servers: faults ----------------------------------------------------------------------------------------------
+
+
+def dump_threads(server: ThrowawayServer) -> list[int]:
+    return [row[0] for row in server.query("SHOW PROCESSLIST") if str(row[4]).startswith("Binlog Dump")]
+
+
+def test_an_idle_server_sends_heartbeats(server: ThrowawayServer) -> None:
+    with connected(server, heartbeat_interval=0.2) as connection:
+        connection.dump(connection.resolve("latest"))
+        read_until(connection, lambda events: sum(event[4] in HEARTBEATS for event in events) >= 3, 10.0)
+
+
+def test_a_killed_dump_is_a_lost_connection(server: ThrowawayServer) -> None:
+    before = set(dump_threads(server))
+    with connected(server) as connection:
+        connection.dump(connection.resolve("latest"))
+        read_until(connection, has(*HEARTBEATS))
+        (thread,) = set(dump_threads(server)) - before
+
+        server.query(f"KILL {thread}")
+
+        with pytest.raises(ConnectionLostError):
+            read_until(connection, lambda events: False)
+
+
+def test_close_wakes_a_reader_and_frees_the_server(server: ThrowawayServer) -> None:
+    with connected(server) as connection:
+        connection.dump(connection.resolve("latest"))
+        read_until(connection, has(FORMAT))
+
+        threading.Timer(0.1, connection.close).start()
+        with pytest.raises(ConnectionLostError):
+            read_until(connection, lambda events: False, 10.0)
+        connection.close()
+
+
+def test_the_same_server_id_twice_is_named(mariadb_server: ThrowawayServer) -> None:
+    with connected(mariadb_server, server_id=4711) as first, connected(mariadb_server, server_id=4711) as second:
+        first.dump(first.resolve("latest"))
+        read_until(first, has(*HEARTBEATS))
+        second.dump(second.resolve("latest"))
+
+        with pytest.raises(ServerError, match="uses our server id 4711"):
+            read_until(first, lambda events: False, 10.0)
+
+
+def test_a_server_that_stops_dies_or_freezes_is_a_lost_connection(own_server: ThrowawayServer) -> None:
+    for fault in (own_server.pause, own_server.kill):
+        with connected(own_server, heartbeat_interval=0.2, read_timeout=2.0) as connection:
+            connection.dump(connection.resolve("latest"))
+            read_until(connection, has(*HEARTBEATS))
+
+            fault()
+            with pytest.raises(
+                ConnectionLostError, match="half-open" if fault == own_server.pause else "clos|broke|reset"
+            ):
+                read_until(connection, lambda events: False, 10.0)
+            if fault == own_server.pause:
+                own_server.resume()
+    own_server.restart()
+    with connected(own_server) as connection:
+        connection.dump(connection.resolve("latest"))
+        read_until(connection, has(*HEARTBEATS))
+        stopping = threading.Thread(target=own_server.shutdown)
+        stopping.start()
+        with pytest.raises(ConnectionLostError):
+            read_until(connection, lambda events: False)
+        stopping.join()
+
+
+def test_events_of_more_than_one_packet_arrive_whole(own_server: ThrowawayServer) -> None:
+    redo = "--innodb-log-file-size=512M" if own_server.kind == "mariadb" else "--innodb-redo-log-capacity=512M"
+    own_server.restart("--max-allowed-packet=256M", redo)
+    own_server.query("CREATE DATABASE big")
+    own_server.query("CREATE TABLE big.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)")
+    with connected(own_server) as connection:
+        connection.dump(connection.resolve("latest"))
+
+        def written(size: int) -> bytes:
+            own_server.query("INSERT INTO big.t (v) VALUES (REPEAT('q', %s))", size)
+            return max(read_until(connection, has(XID)), key=len)
+
+        overhead = len(written(1000)) - 1000
+        for payload in (MAX_PACKET - 1, MAX_PACKET, MAX_PACKET + 1, 40 << 20):
+            event = written(payload - 1 - overhead)  # one byte of the payload is the status byte
+            assert len(event) == payload - 1
+            assert event.count(b"q") >= payload - 1 - overhead
+
+
+def purge_all_but_last(server: ThrowawayServer) -> None:
+    end = time.monotonic() + 30
+    while len(logs := server.query("SHOW BINARY LOGS")) > 1:  # MariaDB keeps a log until its engine's next checkpoint
+        server.query(f"PURGE BINARY LOGS TO '{logs[-1][0]}'")
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_purged_logs_are_a_lost_position(own_server: ThrowawayServer) -> None:
+    own_server.query("CREATE DATABASE old")
+    with connected(own_server) as connection:
+        early = connection.resolve("earliest")
+    for _ in range(2):
+        own_server.query("CREATE TABLE IF NOT EXISTS old.t (id INT)")
+        own_server.query("INSERT INTO old.t VALUES (1)")
+        own_server.query("FLUSH BINARY LOGS")
+    behind = (
+        Position(gtid=f"{own_server.query('SELECT @@server_uuid')[0][0]}:1") if own_server.kind == "mysql" else None
+    )
+    purge_all_but_last(own_server)
+
+    with connected(own_server) as connection:
+        kept = connection.resolve("earliest")
+        assert kept.journal != early.journal
+        assert kept.gtid
+        with pytest.raises(PositionLostError, match="it has"):
+            connection.resolve(early)
+        with pytest.raises(PositionLostError, match="no log from that time"):
+            connection.resolve(Position(timestamp=1000))
+        if behind is not None:
+            with pytest.raises(PositionLostError, match="purged transactions that were not read"):
+                connection.resolve(behind)
+        connection.dump(behind or Position(gtid="0-1-1"))
+        with pytest.raises(PositionLostError, match="it has"):
+            read_until(connection, lambda events: False)
+
+
+def test_settings_that_hide_changes_are_refused(own_server: ThrowawayServer) -> None:
+    own_server.query("SET GLOBAL binlog_format = 'STATEMENT'")
+
+    with pytest.raises(ServerError, match="STATEMENT format"):
+        source_of(own_server).connect()
+    with connected(own_server, require_row_format=False) as connection:
+        assert connection.resolve("latest").journal
