@@ -14,10 +14,34 @@ from canal import _build
 
 _build.select()
 
-from canal import errors  # noqa: E402
 from canal._build import compiled  # noqa: E402
 from canal.config import InstanceConfig  # noqa: E402
-from canal.errors import *  # noqa: E402, F403
+from canal.errors import (  # noqa: E402
+    AuthenticationError,
+    BatchError,
+    CanalError,
+    ChecksumError,
+    ConfigError,
+    ConnectionLostError,
+    CoordinationError,
+    CursorError,
+    DecodeError,
+    HookError,
+    MissingTableMapError,
+    NotActiveError,
+    NotSubscribedError,
+    PositionLostError,
+    SchemaError,
+    ServerError,
+    SourceError,
+    StateError,
+    StoreClosedError,
+    StoreError,
+    TruncatedError,
+    UnknownDestinationError,
+    UnsupportedError,
+    UsageError,
+)
 from canal.filter import TableFilter  # noqa: E402
 from canal.instance import Instance  # noqa: E402
 from canal.meta import FileMeta, MemoryMeta, MetaManager  # noqa: E402
@@ -41,15 +65,68 @@ from canal.position import Position  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
 from canal.server import Server  # noqa: E402
 from canal.sink import EntrySink, Hook, Sink  # noqa: E402
-from canal.store import EntryStore, MemoryStore  # noqa: E402
+from canal.store import EntryStore, MemoryStore, Slice  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = sorted(
-    [
-        "ABSENT", "BinlogParser", "ChangedRow", "ColumnSchema", "Connection", "Entry", "EntrySink", "EntryStore",
-        "EntryType", "EventParser", "EventType", "FileMeta", "Header", "Hook", "InstanceConfig", "Instance",
-        "InvalidText", "LocalBinlogSource", "MemoryMeta", "MemoryStore", "Message", "MetaManager", "MySQLSource",
-        "Position", "Row", "RowChange", "RowData", "Server", "Sink", "Source", "TableFilter", "TableSchema",
-        "Transaction", "ZeroDate", "compiled", *errors.__all__,
-    ]
-)  # fmt: skip
+__all__ = [
+    "ABSENT",
+    "AuthenticationError",
+    "BatchError",
+    "BinlogParser",
+    "CanalError",
+    "ChangedRow",
+    "ChecksumError",
+    "ColumnSchema",
+    "ConfigError",
+    "Connection",
+    "ConnectionLostError",
+    "CoordinationError",
+    "CursorError",
+    "DecodeError",
+    "Entry",
+    "EntrySink",
+    "EntryStore",
+    "EntryType",
+    "EventParser",
+    "EventType",
+    "FileMeta",
+    "Header",
+    "Hook",
+    "HookError",
+    "Instance",
+    "InstanceConfig",
+    "InvalidText",
+    "LocalBinlogSource",
+    "MemoryMeta",
+    "MemoryStore",
+    "Message",
+    "MetaManager",
+    "MissingTableMapError",
+    "MySQLSource",
+    "NotActiveError",
+    "NotSubscribedError",
+    "Position",
+    "PositionLostError",
+    "Row",
+    "RowChange",
+    "RowData",
+    "SchemaError",
+    "Server",
+    "ServerError",
+    "Sink",
+    "Slice",
+    "Source",
+    "SourceError",
+    "StateError",
+    "StoreClosedError",
+    "StoreError",
+    "TableFilter",
+    "TableSchema",
+    "Transaction",
+    "TruncatedError",
+    "UnknownDestinationError",
+    "UnsupportedError",
+    "UsageError",
+    "ZeroDate",
+    "compiled",
+]

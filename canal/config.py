@@ -6,8 +6,9 @@ Never connects to anything.
 from __future__ import annotations
 
 import re
-from datetime import timezone, tzinfo
-from typing import Sequence
+from collections.abc import Sequence
+from datetime import UTC, tzinfo
+from typing import Any
 
 import attrs
 
@@ -30,7 +31,7 @@ def _check_start(instance: object, attribute: object, value: object) -> None:
         raise ConfigError(f'start is "latest", "earliest" or a canal.Position, not {value!r}')
 
 
-def _positive(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
     if value <= 0:
         raise ConfigError(f"{attribute.name} must be more than 0, not {value!r}")
 
@@ -70,7 +71,7 @@ class InstanceConfig:
     start: str | Position = attrs.field(default="latest", validator=_check_start)
     meta: MetaManager = attrs.field(factory=MemoryMeta)
     hooks: Sequence[Hook] = ()
-    time_zone: tzinfo = timezone.utc
+    time_zone: tzinfo = UTC
     store_entries: int = attrs.field(default=1 << 16, validator=_positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=_positive)
     isolate_ddl: bool = False

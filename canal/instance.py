@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Callable, Iterator, Self
+from typing import Any, Self
 
 import attrs
 
@@ -171,7 +172,7 @@ class Instance:
         log.info("[%s] stopped", self.destination)
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self if self._running else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

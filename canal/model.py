@@ -6,8 +6,9 @@ and rows are decoded each time ``entry.rows`` is asked for. Compiled where a C c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 from canal.errors import DecodeError
 from canal.position import Position
@@ -67,11 +68,11 @@ class Transaction:
         self.end = 0
         self.server_id = server_id
         self.timestamp = timestamp
-        self.gtid_source = None
+        self.gtid_source: Any = None  # a UUID, or MariaDB's (domain, server id)
         self.gtid_number = 0
         self.gtid_first = 0
         self.gtid_previous = 0
-        self.gtid_base = None
+        self.gtid_base: Any = None
         self.thread_id = 0
         self.xid = 0
         self.row_count = 0
@@ -142,7 +143,7 @@ class Entry:
         self.entry_type = entry_type
         self.event_type = event_type
         self.transaction = transaction
-        self.table = None
+        self.table: TableMap | None = None
         self.data = data
         self.body = 0
         self.body_end = 0
@@ -154,15 +155,15 @@ class Entry:
         self.row_count = 0
         self.first_row = 0
         self.skip_rows = 0
-        self.selected = None
-        self.sql = None
-        self.statement = None
-        self.query = None
+        self.selected: tuple[int, ...] | None = None
+        self.sql: str | None = None
+        self.statement: Any = None
+        self.query: str | None = None
         self.part = 0
         self.last = True
         self.is_end = False
         self.size = len(data) + 256
-        self._props = None
+        self._props: dict[str, Any] | None = None
 
     @property
     def props(self) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterable, Self
+from typing import Any, Self
 
 from canal.config import InstanceConfig
 from canal.errors import StateError, UnknownDestinationError

@@ -5,8 +5,9 @@ Never guesses: what an Arrow type cannot hold is null in its column and stands, 
 
 from __future__ import annotations
 
-from datetime import timezone
-from typing import Any, Iterable
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any
 
 import pyarrow as pa
 
@@ -140,5 +141,5 @@ def _zone_name(values: list[Any]) -> str:
     for value in values:
         zone = getattr(value, "tzinfo", None)
         if zone is not None:
-            return "UTC" if zone is timezone.utc else str(zone)
+            return "UTC" if zone is UTC else str(zone)
     return "UTC"

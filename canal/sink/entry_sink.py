@@ -6,7 +6,7 @@ Never reorders, and never decodes unless a row predicate asks for it.
 from __future__ import annotations
 
 import time
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from canal.errors import CanalError, HookError, StateError
 from canal.model import Entry, EntryType, Header, Row

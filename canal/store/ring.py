@@ -47,8 +47,8 @@ class Ring:
     def take(self, sequence: int, batch_size: int, isolate_ddl: bool) -> list[Entry]:
         """Entries from ``sequence`` on that make at most ``batch_size`` row changes, but at least one entry.
 
-        A statement counts as one row change, BEGIN and END count nothing; a BEGIN comes with what follows it. With ``isolate_ddl`` a statement that changes
-        a schema comes alone.
+        A statement counts as one row change, BEGIN and END count nothing; a BEGIN comes with what follows it. With
+        ``isolate_ddl`` a statement that changes a schema comes alone.
         """
         slots = self._slots
         taken = []

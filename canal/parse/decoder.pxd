@@ -1,0 +1,73 @@
+cimport cython
+from canal.model cimport Entry, TableMap, Transaction
+from canal.parse cimport wire
+
+cdef class BinlogDecoder:
+    cdef object _resolve, _classify, _changed, _deliver
+    cdef long long _piece_bytes
+    cdef Py_ssize_t _piece_entries
+    cdef dict _gtid_sources, _maps, _tables
+    cdef public long long event_count, byte_count, timestamp
+    cdef public str journal
+    cdef public long long offset
+    cdef public str flavor
+    cdef str _source
+    cdef object _format
+    cdef bint _checksum
+    cdef Transaction _txn
+    cdef list _pending, _out
+    cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip
+    cdef bint _skipping, _group
+    cdef long long _group_offset
+    cdef bytes _query
+    cdef object _gtid_source, _run_base, _run_source
+    cdef unsigned long long _gtid_number, _gtid_previous, _run_first, _run_last
+
+    cpdef feed(self, list events)
+    cpdef flush(self)
+    @cython.locals(p="const unsigned char*", size=Py_ssize_t, end=Py_ssize_t, kind=int, log_pos="long long",
+                   start="long long", expected="long long")
+    cdef _event(self, bytes data)
+    cdef bint _is_open_format(self, bytes data, int kind) except -1
+    @cython.locals(p="const unsigned char*")
+    cdef _dispatch(self, bytes data, int kind, Py_ssize_t end, long long start)
+    @cython.locals(p="const unsigned char*")
+    cdef _rare(self, bytes data, int kind, Py_ssize_t end, long long start)
+    cdef _format_description(self, bytes data)
+    @cython.locals(stop=Py_ssize_t, offset="long long")
+    cdef _rotate(self, bytes data, Py_ssize_t end)
+    cdef _adopt_executed(self, object executed)
+    @cython.locals(p="const unsigned char*", sid=bytes)
+    cdef _gtid(self, bytes data, Py_ssize_t end, long long start)
+    @cython.locals(p="const unsigned char*", flags=int)
+    cdef _mariadb_gtid(self, bytes data, Py_ssize_t end, long long start)
+    cdef _start_group(self, long long start, object source, unsigned long long number)
+    cdef _executed_now(self)
+    @cython.locals(p="const unsigned char*", txn=Transaction)
+    cdef Transaction _new_transaction(self, bytes data, long long start)
+    @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry)
+    cdef _open(self, bytes data, long long start)
+    cdef _add(self, Entry entry)
+    @cython.locals(entry=Entry)
+    cdef _hand_piece(self)
+    @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry)
+    cdef _finish(self, bytes data, long long start)
+    cdef _release(self, Py_ssize_t size)
+    cdef _close_group(self)
+    cdef _drop_transaction(self)
+    @cython.locals(p="const unsigned char*", schema_end=Py_ssize_t, sql_start=Py_ssize_t, size=Py_ssize_t)
+    cdef _query_event(self, bytes data, Py_ssize_t end, long long start)
+    cdef _statement(self, bytes data, Py_ssize_t end, long long start, Py_ssize_t schema_start, Py_ssize_t schema_end)
+    cdef _rollback(self, bytes data, long long start, object statement)
+    @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry, alone=bint, opens=bint)
+    cdef _statement_entry(self, bytes data, long long start, str sql, object statement)
+    cdef _xa_prepare(self, bytes data, Py_ssize_t end, long long start)
+    @cython.locals(p="const unsigned char*", body=bytes, table=TableMap)
+    cdef _table_map(self, bytes data, Py_ssize_t end)
+    cdef Py_ssize_t _body_start(self, bytes data, int kind, Py_ssize_t end) except -1
+    @cython.locals(p="const unsigned char*", body=Py_ssize_t, table_id="unsigned long long", table=TableMap,
+                   txn=Transaction, entry=Entry, count="long long", first="long long", last_of_statement=bint)
+    cdef _rows(self, bytes data, int kind, Py_ssize_t end, long long start, int change)
+    cdef long long _measure(self, TableMap table, bytes data, Py_ssize_t body, Py_ssize_t end, int kind, int change, long long start) except -1
+    @cython.locals(inner=bytes, kind=int)
+    cdef _payload(self, bytes data, Py_ssize_t end, long long start)

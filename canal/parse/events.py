@@ -1,0 +1,251 @@
+"""The binlog events that are rare enough to be decoded in plain Python: formats, GTID lists, compressed ones.
+
+Never keeps state: each function takes the bytes of one event and gives a value.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import lru_cache
+from typing import Iterator
+
+import attrs
+import zstandard
+
+from canal.errors import DecodeError, TruncatedError, UnsupportedError
+from canal.gtid import MariadbGtidSet, MysqlGtidSet
+from canal.parse import charsets
+
+#: Names of the event types, as the server's documentation spells them.
+EVENT_NAMES = {
+    1: "START_EVENT_V3", 2: "QUERY", 3: "STOP", 4: "ROTATE", 5: "INTVAR", 6: "LOAD", 7: "SLAVE", 8: "CREATE_FILE",
+    9: "APPEND_BLOCK", 10: "EXEC_LOAD", 11: "DELETE_FILE", 12: "NEW_LOAD", 13: "RAND", 14: "USER_VAR",
+    15: "FORMAT_DESCRIPTION", 16: "XID", 17: "BEGIN_LOAD_QUERY", 18: "EXECUTE_LOAD_QUERY", 19: "TABLE_MAP",
+    20: "PRE_GA_WRITE_ROWS", 21: "PRE_GA_UPDATE_ROWS", 22: "PRE_GA_DELETE_ROWS", 23: "WRITE_ROWS_V1",
+    24: "UPDATE_ROWS_V1", 25: "DELETE_ROWS_V1", 26: "INCIDENT", 27: "HEARTBEAT", 28: "IGNORABLE", 29: "ROWS_QUERY",
+    30: "WRITE_ROWS", 31: "UPDATE_ROWS", 32: "DELETE_ROWS", 33: "GTID", 34: "ANONYMOUS_GTID", 35: "PREVIOUS_GTIDS",
+    36: "TRANSACTION_CONTEXT", 37: "VIEW_CHANGE", 38: "XA_PREPARE", 39: "PARTIAL_UPDATE_ROWS",
+    40: "TRANSACTION_PAYLOAD", 41: "HEARTBEAT_V2", 42: "GTID_TAGGED", 160: "ANNOTATE_ROWS", 161: "BINLOG_CHECKPOINT",
+    162: "MARIADB_GTID", 163: "MARIADB_GTID_LIST", 164: "START_ENCRYPTION", 165: "QUERY_COMPRESSED",
+    166: "WRITE_ROWS_COMPRESSED_V1", 167: "UPDATE_ROWS_COMPRESSED_V1", 168: "DELETE_ROWS_COMPRESSED_V1",
+    169: "WRITE_ROWS_COMPRESSED", 170: "UPDATE_ROWS_COMPRESSED", 171: "DELETE_ROWS_COMPRESSED",
+}  # fmt: skip
+
+#: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
+MAX_EVENT_BYTES = 1 << 30
+
+
+def event_name(kind: int) -> str:
+    return f"{EVENT_NAMES.get(kind, 'unknown')} event (type {kind})"
+
+
+@attrs.frozen
+class Format:
+    """What a FORMAT_DESCRIPTION event says of its log."""
+
+    server_version: str
+    created: int
+    checksum: bool
+    post_header_lengths: bytes
+
+    def post_header_length(self, kind: int) -> int:
+        """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
+        return self.post_header_lengths[kind - 1] if kind <= len(self.post_header_lengths) else 0
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "mariadb" in self.server_version.lower()
+
+
+def parse_format(data: bytes) -> Format:
+    """Decode a FORMAT_DESCRIPTION event."""
+    if len(data) < 77:
+        raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
+    version = int.from_bytes(data[19:21], "little")
+    if version != 4:
+        raise UnsupportedError(f"binlog format version {version}", event_type=15, remedy="MySQL 5.1 and later write 4.")
+    if data[75] != 19:
+        raise UnsupportedError(f"event headers of {data[75]} bytes", event_type=15, remedy="A patched server wrote this.")
+    server_version = data[21:71].split(b"\0")[0].decode("ascii", "replace")
+    lengths, checksum = data[76:], False
+    if _writes_checksums(server_version):
+        if len(lengths) < 6:
+            raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
+        algorithm, lengths = lengths[-5], lengths[:-5]
+        if algorithm not in (0, 1):
+            raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=15)
+        checksum = algorithm == 1
+    return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths)
+
+
+def _writes_checksums(server_version: str) -> bool:
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", server_version)
+    if match is None:
+        return True
+    number = tuple(map(int, match.groups()))
+    return number >= ((5, 3, 0) if "mariadb" in server_version.lower() else (5, 6, 1))
+
+
+def uuid_text(sid: bytes) -> str:
+    h = sid.hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def parse_previous_gtids(data: bytes, end: int) -> MysqlGtidSet:
+    return MysqlGtidSet.decode(data[19:end])
+
+
+def parse_gtid_list(data: bytes, end: int) -> MariadbGtidSet:
+    return MariadbGtidSet.decode(data[19:end])
+
+
+# -- compressed events -------------------------------------------------------------------------------------------------
+
+
+def iter_payload(data: bytes, end: int) -> Iterator[bytes]:
+    """The events inside a TRANSACTION_PAYLOAD, one by one; a large payload is never inflated as a whole."""
+    at, size, compression, inflated = 19, -1, 0, -1
+    while True:
+        field, at = _packed(data, at, end)
+        if field == 0:
+            break
+        length, at = _packed(data, at, end)
+        if at + length > end:
+            raise TruncatedError("a field of TRANSACTION_PAYLOAD runs past its end", event_type=40)
+        value = _packed(data, at, at + length)[0] if field in (1, 2, 3) else 0
+        if field == 1:
+            size = value
+        elif field == 2:
+            compression = value
+        elif field == 3:
+            inflated = value
+        at += length
+    if size < 0 or at + size > end:
+        raise TruncatedError("TRANSACTION_PAYLOAD is shorter than it says", event_type=40)
+    if compression == 255:
+        chunks: Iterator[bytes] = iter((data[at : at + size],))
+    elif compression == 0:
+        chunks = _inflate_zstd(data[at : at + size], inflated)
+    else:
+        raise UnsupportedError(f"TRANSACTION_PAYLOAD with compression type {compression}", event_type=40)
+    yield from _split(chunks)
+
+
+def _packed(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A length-encoded integer at ``at`` and the index after it."""
+    if at >= end:
+        raise TruncatedError("a packed integer runs past the end of its event")
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    width = {252: 2, 253: 3, 254: 8}.get(first)
+    if width is None:
+        raise DecodeError(f"{first:#x} does not begin a packed integer")
+    if at + 1 + width > end:
+        raise TruncatedError("a packed integer runs past the end of its event")
+    return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
+
+
+def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            total = 0
+            while chunk := reader.read(1 << 20):
+                total += len(chunk)
+                yield chunk
+    except zstandard.ZstdError as error:
+        raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=40) from error
+    if inflated >= 0 and total != inflated:
+        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {total} bytes, not {inflated}", event_type=40)
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        rest += chunk
+        at = 0
+        while at + 19 <= len(rest):
+            length = int.from_bytes(rest[at + 9 : at + 13], "little")
+            if length < 19 or length > MAX_EVENT_BYTES:
+                raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=40)
+            if at + length > len(rest):
+                break
+            yield rest[at : at + length]
+            at += length
+        rest = rest[at:]
+    if rest:
+        raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=40)
+
+
+def _inflate_mariadb(data: bytes, at: int, end: int, kind: int) -> bytes:
+    """MariaDB's compressed form: a byte with algorithm and length of the length, the length, zlib data."""
+    if at >= end:
+        raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
+    head = data[at]
+    width = head & 0x07
+    if head & 0x80 == 0 or (head & 0x70) or not 1 <= width <= 4:
+        raise UnsupportedError(f"{event_name(kind)} with compression header {head:#x}", event_type=kind)
+    if at + 1 + width > end:
+        raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
+    size = int.from_bytes(data[at + 1 : at + 1 + width], "big")
+    if size > MAX_EVENT_BYTES:
+        raise DecodeError(f"{event_name(kind)} says it inflates to {size} bytes", event_type=kind)
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(data[at + 1 + width : end], size + 1)
+    except zlib.error as error:
+        raise DecodeError(f"{event_name(kind)} cannot be inflated", event_type=kind) from error
+    if len(plain) != size or not inflater.eof:
+        raise DecodeError(f"{event_name(kind)} does not inflate to {size} bytes", event_type=kind)
+    return plain
+
+
+def inflate_query(data: bytes, end: int) -> bytes:
+    """A QUERY_COMPRESSED event as the QUERY event it stands for (without checksum)."""
+    if end < 32:
+        raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=165)
+    text = 32 + int.from_bytes(data[30:32], "little") + data[27] + 1
+    return data[:text] + _inflate_mariadb(data, text, end, 165)
+
+
+def inflate_rows(data: bytes, end: int, kind: int, body: int) -> bytes:
+    """A compressed rows event as the plain one it stands for: only the row images are compressed."""
+    count, at = _packed(data, body, end)
+    at += (count + 7) // 8 * (2 if (kind - 166) % 3 == 1 else 1)
+    if at > end:
+        raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
+    return data[:at] + _inflate_mariadb(data, at, end, kind)
+
+
+# -- status variables of QUERY ---------------------------------------------------------------------------------------
+
+#: Length of each status variable that has a fixed one; those that start with their length are in _COUNTED.
+_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3, 129: 8}
+_COUNTED = {2, 5, 6}
+
+
+@lru_cache(maxsize=256)
+def query_context(status: bytes) -> tuple[str, int]:
+    """The Python codec of a statement's text (UTF-8 where the variables do not say) and its sql_mode."""
+    codec, sql_mode, at = "utf-8", 0, 0
+    while at < len(status):
+        code = status[at]
+        if code == 1 and at + 9 <= len(status):
+            sql_mode = int.from_bytes(status[at + 1 : at + 9], "little")
+        elif code == 4 and at + 3 <= len(status):
+            codec = _codec(int.from_bytes(status[at + 1 : at + 3], "little"))
+        if code in _FIXED:
+            at += 1 + _FIXED[code]
+        elif code in _COUNTED and at + 1 < len(status):
+            at += 2 + status[at + 1] + (0 if code != 2 else 1)
+        else:
+            break
+    return codec, sql_mode
+
+
+def _codec(collation: int) -> str:
+    try:
+        return charsets.codec_of(charsets.charset_of(collation)) or "utf-8"
+    except UnsupportedError:
+        return "utf-8"

@@ -1,0 +1,434 @@
+"""Table maps: what the log says about a table, joined with what is known of its schema, once per table map.
+
+Never reads rows. With ``binlog_row_metadata=FULL`` names, signs, charsets and labels come with the map itself; otherwise the
+schema comes from a look-up and is compared with the map.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import tzinfo
+from typing import Any, Callable, Iterable
+
+import attrs
+
+from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
+from canal.filter import FieldFilter, TableFilter
+from canal.model import TableMap
+from canal.parse.charsets import charset_of
+from canal.parse.ddl import Statement
+from canal.parse.rows import RowDecoder
+from canal.schema import ColumnSchema, TableSchema
+
+log = logging.getLogger("canal.parse")
+
+BIT, ENUM, SET, STRING, VAR_STRING, VARCHAR = 16, 247, 248, 254, 253, 15
+_BLOBS = frozenset((249, 250, 251, 252))
+_TEXTS = frozenset((STRING, VAR_STRING, VARCHAR)) | _BLOBS
+#: Types that have a bit in the SIGNEDNESS field, in the order of the columns.
+_NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 13, 246))
+_ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255)) | _BLOBS
+_TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET))
+
+#: The type codes that a column of a data type has in the log (old temporal formats included).
+_CODES = {
+    "tinyint": {1}, "smallint": {2}, "mediumint": {9}, "int": {3}, "bigint": {8}, "decimal": {246, 0},
+    "float": {4}, "double": {5}, "bit": {16}, "year": {13}, "date": {10, 14}, "time": {11, 19}, "datetime": {12, 18},
+    "timestamp": {7, 17}, "char": {254}, "varchar": {15, 253}, "binary": {254}, "varbinary": {15, 253},
+    "tinytext": {252}, "text": {252}, "mediumtext": {252}, "longtext": {252}, "tinyblob": {252}, "blob": {252},
+    "mediumblob": {252}, "longblob": {252}, "enum": {247}, "set": {248}, "json": {245, 252}, "geometry": {255},
+    "point": {255}, "linestring": {255}, "polygon": {255}, "multipoint": {255}, "multilinestring": {255},
+    "multipolygon": {255}, "geomcollection": {255}, "geometrycollection": {255}, "vector": {242, 15, 253},
+    "uuid": {254}, "inet6": {254}, "inet4": {254},
+}  # fmt: skip
+_BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
+_MAX_CHAR_BYTES = {
+    "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gbk": 2, "gb2312": 2,
+    "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2,
+}  # fmt: skip
+
+
+@attrs.frozen
+class RawTableMap:
+    """The fields of a TABLE_MAP event; what optional metadata does not say is None."""
+
+    schema: str
+    table: str
+    types: bytes
+    metas: tuple[int, ...]
+    nullable: tuple[bool, ...]
+    unsigned: tuple[bool, ...] | None = None
+    charsets: tuple[int | None, ...] | None = None
+    names: tuple[str, ...] | None = None
+    labels: tuple[tuple[str, ...] | None, ...] | None = None
+    keys: frozenset[int] | None = None
+    visible: tuple[bool, ...] | None = None
+
+    def real_type(self, column: int) -> int:
+        """The type code, looked up behind STRING, which ENUM, SET and long CHAR travel as."""
+        code = self.types[column]
+        if code == STRING and self.metas[column] >= 256:
+            real = self.metas[column] >> 8
+            return real if real in (ENUM, SET) else STRING
+        return code
+
+
+class _Reader:
+    """A cursor over the body of a table map; every read is checked."""
+
+    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data) if end is None else end
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self.at + size > self.end:
+            raise TruncatedError("TABLE_MAP event is too short", event_type=19)
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def packed(self) -> int:
+        first = self.take(1)[0]
+        if first < 251:
+            return first
+        width = {252: 2, 253: 3, 254: 8}.get(first)
+        if width is None:
+            raise DecodeError(f"{first:#x} does not begin a packed integer", event_type=19)
+        return int.from_bytes(self.take(width), "little")
+
+    def text(self) -> bytes:
+        return self.take(self.packed())
+
+    @property
+    def more(self) -> bool:
+        return self.at < self.end
+
+
+def parse_table_map(body: bytes) -> RawTableMap:
+    """Decode a TABLE_MAP event from its flags on (after the table id), without checksum."""
+    r = _Reader(body)
+    r.take(2)
+    schema, _ = r.take(r.take(1)[0]), r.take(1)
+    table, _ = r.take(r.take(1)[0]), r.take(1)
+    count = r.packed()
+    if count > 4096:
+        raise DecodeError(f"TABLE_MAP of {count} columns; servers have 4096 at most", event_type=19)
+    types = r.take(count)
+    metas = _parse_metas(types, r.text())
+    nulls = r.take((count + 7) // 8)
+    raw = RawTableMap(
+        schema=schema.decode("utf-8", "surrogateescape"),
+        table=table.decode("utf-8", "surrogateescape"),
+        types=types,
+        metas=metas,
+        nullable=tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count)),
+    )
+    return _parse_optional(raw, r)
+
+
+def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
+    r = _Reader(block)
+    metas = []
+    for code in types:
+        if code in _ONE_BYTE_META:
+            metas.append(r.take(1)[0])
+        elif code in (STRING, ENUM, SET):
+            metas.append(int.from_bytes(r.take(2), "big"))
+        elif code in _TWO_BYTE_META:
+            metas.append(int.from_bytes(r.take(2), "little"))
+        elif code == 20:
+            raise UnsupportedError("a TYPED_ARRAY column", event_type=19)
+        else:
+            metas.append(0)
+    if r.more:
+        raise DecodeError("TABLE_MAP has more column metadata than its columns need", event_type=19)
+    return tuple(metas)
+
+
+def _parse_optional(raw: RawTableMap, r: _Reader) -> RawTableMap:
+    """The optional metadata: fields of (type, length, value); unknown types are skipped, as the format allows."""
+    count = len(raw.types)
+    real = [raw.real_type(i) for i in range(count)]
+    text_columns = [i for i in range(count) if real[i] in _TEXTS]
+    label_columns = [i for i in range(count) if real[i] in (ENUM, SET)]
+    sets, enums = [i for i in label_columns if real[i] == SET], [i for i in label_columns if real[i] == ENUM]
+    charsets: dict[int, int] = {}
+    labels: dict[int, list[bytes]] = {}
+    found: dict[str, Any] = {}
+    while r.more:
+        kind = r.take(1)[0]
+        f = _Reader(r.text())
+        if kind == 1:
+            numeric = [i for i in range(count) if real[i] in _NUMERIC]
+            bits = f.take((len(numeric) + 7) // 8)
+            signs = dict(zip(numeric, (bool(bits[n >> 3] << (n & 7) & 0x80) for n in range(len(numeric)))))
+            found["unsigned"] = tuple(signs.get(i, False) for i in range(count))
+        elif kind in (2, 10):
+            columns = text_columns if kind == 2 else label_columns
+            default = f.packed()
+            charsets.update(dict.fromkeys(columns, default))
+            while f.more:
+                number = f.packed()
+                if number >= len(columns):
+                    raise DecodeError("TABLE_MAP names a charset for a column it does not have", event_type=19)
+                charsets[columns[number]] = f.packed()
+        elif kind in (3, 11):
+            for column in text_columns if kind == 3 else label_columns:
+                charsets[column] = f.packed()
+        elif kind == 4:
+            names = []
+            while f.more:
+                names.append(f.text().decode("utf-8", "surrogateescape"))
+            if len(names) != count:
+                raise DecodeError(f"TABLE_MAP has {count} columns and {len(names)} names", event_type=19)
+            found["names"] = tuple(names)
+        elif kind in (5, 6):
+            for column in sets if kind == 5 else enums:
+                labels[column] = [f.text() for _ in range(f.packed())]
+        elif kind == 8:
+            keys = set()
+            while f.more:
+                keys.add(f.packed())
+            found["keys"] = frozenset(keys)
+        elif kind == 9:
+            keys = set()
+            while f.more:
+                keys.add(f.packed())
+                f.packed()
+            found["keys"] = frozenset(keys)
+        elif kind == 12:
+            bits = f.take((count + 7) // 8)
+            found["visible"] = tuple(bool(bits[i >> 3] << (i & 7) & 0x80) for i in range(count))
+    if charsets:
+        found["charsets"] = tuple(charsets.get(i) for i in range(count))
+    if labels:
+        found["labels"] = tuple(_label_texts(labels.get(i), charsets.get(i)) for i in range(count))
+    return attrs.evolve(raw, **found)
+
+
+def _label_texts(labels: list[bytes] | None, collation: int | None) -> tuple[str, ...] | None:
+    """ENUM and SET members; servers send them in the column's charset."""
+    if labels is None:
+        return None
+    from canal.parse.charsets import codec_of
+
+    codec = (codec_of(charset_of(collation)) if collation else None) or "utf-8"
+    return tuple(label.decode(codec, "surrogateescape") for label in labels)
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+
+
+class TableResolver:
+    """Makes a :class:`~canal.model.TableMap` of each new table map body.
+
+    Args:
+        lookup: gives the schema of a table as it is now (or None), for maps that do not carry names.
+        tables, fields: the instance's filters.
+        timezone: zone of TIMESTAMP values.
+    """
+
+    def __init__(
+        self,
+        lookup: Callable[[str, str], TableSchema | None],
+        tables: TableFilter,
+        fields: FieldFilter,
+        timezone: tzinfo,
+    ) -> None:
+        self._lookup = lookup
+        self._tables = tables
+        self._fields = fields
+        self._timezone = timezone
+        self._known: dict[tuple[str, str], TableSchema | None] = {}
+        self._altered: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str]] = set()
+
+    def resolve(self, body: bytes) -> TableMap:
+        raw = parse_table_map(body)
+        if not self._tables.accepts(raw.schema, raw.table):
+            return self._filtered(raw)
+        schema = schema_from_map(raw) if raw.names is not None else self._looked_up(raw)
+        # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
+        strict = (raw.schema, raw.table) not in self._seen
+        self._seen.add((raw.schema, raw.table))
+        names = [column.name for column in schema.columns]
+        wanted = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
+        decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone)
+        columns = schema.columns if wanted is None else tuple(schema.columns[i] for i in wanted)
+        return TableMap(schema, columns, decoder, True)
+
+    def changed(self, statement: Statement) -> None:
+        """A statement may have changed tables: forget what was looked up of them."""
+        if statement.temporary:
+            return
+        names = {(schema.lower(), table.lower()) for schema, table in statement.tables}
+        database = statement.database.lower()
+        for name in list(self._known):
+            # Without regard to case: with lower_case_table_names the log and the statement may spell names differently.
+            schema, table = name[0].lower(), name[1].lower()
+            if statement.doubtful or (statement.schema_wide and schema == database) or (schema, table) in names:
+                self._altered.add(name)
+                del self._known[name]
+
+    def preload(self, tables: Iterable[TableSchema]) -> None:
+        """Schemas that were read as of the start position, so that a later change of them cannot mislead."""
+        for table in tables:
+            self._known[table.schema, table.table] = table
+
+    def accepts(self, schema: str, table: str) -> bool:
+        """Whether the filter lets the table through."""
+        return self._tables.accepts(schema, table)
+
+    def _filtered(self, raw: RawTableMap) -> TableMap:
+        schema = TableSchema(raw.schema, raw.table, ())
+        try:
+            decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
+        except UnsupportedError:
+            decoder = None  # its rows are not wanted; they are only counted inside a transaction of several pieces
+        return TableMap(schema, (), decoder, False)
+
+    def _looked_up(self, raw: RawTableMap) -> TableSchema:
+        name = (raw.schema, raw.table)
+        if name not in self._known:
+            self._known[name] = self._lookup(*name)
+            if name in self._altered:
+                log.warning(
+                    "%s.%s was altered: its columns are read again from the source, which is exact only while no later "
+                    "change of them waits in the log; set binlog_row_metadata=FULL on the source to be sure", *name
+                )  # fmt: skip
+        found = self._known[name]
+        if found is None:
+            return positional_schema(raw)
+        return merge_schema(raw, found)
+
+
+def schema_from_map(raw: RawTableMap) -> TableSchema:
+    """The schema that a map with FULL metadata carries."""
+    assert raw.names is not None
+    return _build(raw, raw.names, raw.unsigned or (False,) * len(raw.types))
+
+
+def positional_schema(raw: RawTableMap) -> TableSchema:
+    """Columns named @1, @2 … where nothing is known but the map; text stays bytes unless the map tells its charset."""
+    names = tuple(f"@{i + 1}" for i in range(len(raw.types)))
+    return _build(raw, names, raw.unsigned or (False,) * len(raw.types))
+
+
+def _build(raw: RawTableMap, names: tuple[str, ...], unsigned: tuple[bool, ...]) -> TableSchema:
+    columns = []
+    for i, name in enumerate(names):
+        collation = raw.charsets[i] if raw.charsets is not None else None
+        charset = charset_of(collation) if collation else None
+        labels = raw.labels[i] if raw.labels is not None else None
+        columns.append(
+            ColumnSchema(
+                name=name,
+                type_code=raw.real_type(i),
+                meta=raw.metas[i],
+                nullable=raw.nullable[i],
+                unsigned=unsigned[i],
+                charset=charset,
+                key=i in (raw.keys or ()),
+                labels=labels,
+                # Without its charset a CHAR cannot be told from a BINARY, which is padded.
+                column_type=type_text(raw.real_type(i), raw.metas[i], unsigned[i], charset, labels)
+                if raw.charsets is not None or raw.real_type(i) not in _TEXTS
+                else "",
+                visible=raw.visible[i] if raw.visible is not None else True,
+            )
+        )
+    return TableSchema(raw.schema, raw.table, tuple(columns))
+
+
+def merge_schema(raw: RawTableMap, found: TableSchema) -> TableSchema:
+    """A looked-up schema with the map's types, after both were found to agree."""
+    name = f"{raw.schema}.{raw.table}"
+    remedy = (
+        "The table was changed since this event was written: "
+        "set binlog_row_metadata=FULL on the source, or start after the change."
+    )
+    if len(found.columns) != len(raw.types):
+        raise SchemaError(f"{name} has {len(raw.types)} columns in the log and {len(found.columns)} now", remedy=remedy)
+    columns = []
+    for i, column in enumerate(found.columns):
+        problem = _difference(raw, i, column)
+        if problem:
+            raise SchemaError(f"column {i + 1} of {name}, {column.name!r}: {problem}", remedy=remedy)
+        columns.append(
+            attrs.evolve(column, type_code=raw.real_type(i), meta=raw.metas[i], nullable=raw.nullable[i])
+        )
+    return TableSchema(raw.schema, raw.table, tuple(columns))
+
+
+def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
+    """Why a looked-up column cannot be the one in the map, or ""."""
+    base = column.column_type.split("(")[0].split(" ")[0].lower()
+    code, meta = raw.real_type(i), raw.metas[i]
+    codes = _CODES.get(base)
+    if codes is not None and code not in codes:
+        return f"type {code} in the log, {column.column_type} now"
+    if raw.nullable[i] != column.nullable and not column.key:
+        return "nullable in the log and not now" if raw.nullable[i] else "not nullable in the log, nullable now"
+    if raw.unsigned is not None and code in (1, 2, 3, 8, 9) and raw.unsigned[i] != column.unsigned:
+        return "signed in one and unsigned in the other"
+    arguments = column.column_type[len(base) :].partition(")")[0].lstrip("(")
+    if base == "decimal" and code == 246 and arguments:
+        precision, _, scale = arguments.partition(",")
+        if (meta & 0xFF, meta >> 8) != (int(precision), int(scale or 0)):
+            return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} now"
+    if base in ("varchar", "varbinary") and arguments.isdigit():
+        width = 1 if base == "varbinary" else _MAX_CHAR_BYTES.get(column.charset or "", 1)
+        if meta != int(arguments) * width:
+            return f"up to {meta} bytes in the log, {column.column_type} now"
+    if base.endswith(("blob", "text")) and meta != _BLOB_WIDTHS.get(base[:-4], meta):
+        return f"lengths of {meta} bytes in the log, {column.column_type} now"
+    if base in ("enum", "set") and column.labels is not None:
+        count = len(column.labels)
+        expected = (1 if count < 256 else 2) if base == "enum" else _set_bytes(count)
+        if meta & 0xFF != expected:
+            return f"stored in {meta & 0xFF} bytes in the log, {count} members now"
+    return ""
+
+
+def _set_bytes(count: int) -> int:
+    size = (count + 7) // 8
+    return 8 if size > 4 else max(size, 1)
+
+
+_NAMES = {
+    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp", 8: "bigint", 9: "mediumint",
+    10: "date", 11: "time", 12: "datetime", 13: "year", 14: "date", 17: "timestamp", 18: "datetime", 19: "time",
+    242: "vector", 245: "json", 255: "geometry",
+}  # fmt: skip
+
+
+def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels: tuple[str, ...] | None) -> str:
+    """The column type as the server would print it, as far as a table map tells it."""
+    text = _NAMES.get(code, "")
+    binary = charset in (None, "binary")
+    width = _MAX_CHAR_BYTES.get(charset or "", 1)
+    if code in (17, 18, 19) and meta:
+        text += f"({meta})"
+    elif code == 0 or code == 246:
+        text = f"decimal({meta & 0xFF},{meta >> 8})"
+    elif code == BIT:
+        text = f"bit({(meta >> 8) * 8 + (meta & 0xFF)})"
+    elif code in (VARCHAR, VAR_STRING):
+        text = f"varbinary({meta})" if binary else f"varchar({meta // width})"
+    elif code == STRING:
+        size = string_length(meta)
+        text = f"binary({size})" if binary else f"char({size // width})"
+    elif code in _BLOBS:
+        text = {1: "tiny", 3: "medium", 4: "long"}.get(meta, "") + ("blob" if binary else "text")
+    elif code in (ENUM, SET):
+        members = ",".join("'" + label.replace("'", "''") + "'" for label in labels or ())
+        text = ("enum" if code == ENUM else "set") + f"({members})"
+    return text + " unsigned" if unsigned and code in _NUMERIC and code != 13 else text
+
+
+def string_length(meta: int) -> int:
+    """Bytes that a CHAR or BINARY column can hold: two bits of the length hide, inverted, in the type byte."""
+    if meta < 256:
+        return meta
+    head = meta >> 8
+    return (meta & 0xFF) | ((head & 0x30) ^ 0x30) << 4
