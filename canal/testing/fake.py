@@ -1,0 +1,1120 @@
+"""A fake binlog: tables and transactions built in Python, as the genuine binlog bytes of MySQL or MariaDB.
+
+Never talks to a server and never stores a row that it was not given.
+
+    fake = FakeBinlog()
+    orders = fake.table("shop", "orders", "id INT PRIMARY KEY, price DECIMAL(10,2), note VARCHAR(40)")
+    with fake.transaction():
+        orders.insert({"id": 1, "price": Decimal("9.99"), "note": "é"}, {"id": 2})
+        orders.update({"id": 1, "price": Decimal("9.99"), "note": "é"}, {"price": Decimal("5.00")})
+    orders.delete({"id": 2})                       # outside of a transaction: one of its own
+
+It is a source for an Instance (``InstanceConfig(source=fake, ...)``), a directory of files (``write``) and a server on
+loopback (``serve``). All of it may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import time
+import uuid as uuids
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import attrs
+
+from canal.errors import ConnectionLostError, PositionLostError, ServerError, StateError, UsageError
+from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from canal.position import Position
+from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.testing import _encode
+from canal.testing._encode import Column, Flavor, Image, Row
+
+if TYPE_CHECKING:
+    from canal.testing._serve import FakeServer
+
+__all__ = ["Column", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable", "FakeTransaction", "Repeat", "Stall"]
+
+QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, ROWS_QUERY, HEARTBEAT_V2 = 2, 3, 4, 15, 16, 19, 27, 29, 41
+GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS = 33, 34, 35
+ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIADB_GTID, MARIADB_GTID_LIST = 160, 161, 162, 163
+#: What a journal begins with.
+_OPENING: Final = frozenset((FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
+#: Write, update and delete: version 2 of MySQL, version 1 of MariaDB.
+_ROWS: Final[dict[str, tuple[int, int, int]]] = {"mysql": (30, 31, 32), "mariadb": (23, 24, 25)}
+_ARTIFICIAL, _SUPPRESS_USE, _IGNORABLE = 0x20, 0x08, 0x80
+_STANDALONE, _TRANSACTIONAL, _ALLOW_PARALLEL, _DDL = 1, 4, 8, 32
+_VERSIONS: Final[dict[str, str]] = {"mysql": "8.4.0-fake", "mariadb": "10.11.19-MariaDB-fake"}
+#: How many events and bytes one read gives at most.
+_READ_EVENTS, _READ_BYTES = 1024, 1 << 20
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Cut:
+    """The connection breaks, as by a reset; with ``inside`` half of the next event was sent before (served only)."""
+
+    inside: bool = False
+
+
+@attrs.frozen
+class Corrupt:
+    """One byte of the next event is turned over: the one at ``byte``, or in the middle of the event."""
+
+    byte: int | None = None
+
+
+@attrs.frozen
+class Stall:
+    """Nothing comes for so many seconds, not even a heartbeat."""
+
+    seconds: float
+
+
+@attrs.frozen
+class Repeat:
+    """The last events come once more."""
+
+    events: int = 1
+
+
+@attrs.frozen
+class ErrorPacket:
+    """The server ends the stream with an error packet."""
+
+    errno: int = 1236
+    text: str = "Could not find first log file name in binary log index file"
+
+
+Fault = Cut | Corrupt | Stall | Repeat | ErrorPacket
+
+
+@attrs.define
+class _Due:
+    """A fault and how many events are delivered before it."""
+
+    remaining: int
+    fault: Fault
+
+
+Bytes = bytes  # FakeBinlog has a method of that name
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+Gtid = tuple[str, int] | tuple[int, int, int]
+
+
+@attrs.frozen
+class _Event:
+    """One event of a journal: where it begins and the transaction that it belongs to."""
+
+    offset: int
+    data: bytes
+    gtid: Gtid | None = None
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+@attrs.define
+class _Journal:
+    """One binlog file."""
+
+    name: str
+    executed: MysqlGtidSet | MariadbGtidSet
+    """The GTIDs of the journals before it."""
+    end: int = 4
+    events: list[_Event] = attrs.field(factory=list)
+    first: int = 4
+    """Where a reader of the whole journal begins: behind the hole that start_offset leaves, else 4."""
+
+
+@attrs.frozen
+class _Piece:
+    """An event of a transaction that is not in the log yet, so has no offset."""
+
+    kind: int
+    body: bytes
+    flags: int = 0
+
+
+class FakeTransaction:
+    """One transaction that is being made; the tables' own methods add to it."""
+
+    def __init__(self, fake: FakeBinlog, end: str, gtid: str | None) -> None:
+        self._fake = fake
+        self._end = end
+        self._gtid = gtid
+        self._pieces: list[_Piece] = []
+        self._schema = ""
+        self._rolled_back = False
+
+    def query(self, sql: str, schema: str = "") -> None:
+        """Add a statement as text, as statement format or SAVEPOINT do."""
+        self._add(self._fake._query(schema or self._schema, sql))
+
+    def rollback(self) -> None:
+        """Leave nothing of the transaction in the log."""
+        self._rolled_back = True
+
+    def _add(self, *pieces: _Piece, schema: str = "") -> None:
+        self._schema = self._schema or schema
+        self._pieces.extend(pieces)
+
+
+class FakeTable:
+    """A table of a fake binlog; it knows its columns but keeps no rows."""
+
+    def __init__(self, fake: FakeBinlog, schema: str, name: str, columns: Sequence[Column]) -> None:
+        self._fake = fake
+        self.schema = schema
+        self.name = name
+        self.id = fake._next_table_id()
+        self._encoder = self._encoder_of(columns)
+        self._auto = 0
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self._encoder.columns
+
+    def insert(self, *rows: Row, sql: str | None = None) -> None:
+        """Write rows as one statement. A column that is left out is NULL, or the next number of an AUTO_INCREMENT.
+
+        ``sql`` is logged beside the rows, as binlog_rows_query_log_events and MariaDB's annotate events do.
+        """
+        whole = [self._numbered(self._checked(row)) for row in rows]
+        image = self._image([row.keys() for row in whole])
+        self._write(0, [image], [self._encoder.image(row, image) for row in whole], sql)
+
+    def update(self, before: Row, after: Row, *more: Row, sql: str | None = None) -> None:
+        """Change a row; columns that ``after`` leaves out stay. ``more`` rows are further pairs of before and after."""
+        pairs = [self._checked(row) for row in (before, after, *more)]
+        if len(pairs) % 2:
+            raise UsageError(f"update of {self.schema}.{self.name} needs pairs of rows: before, after")
+        changes = [(old, {**old, **new}) for old, new in zip(pairs[::2], pairs[1::2], strict=True)]
+        first = self._image()
+        changed = [[name for name in new if name not in old or old[name] != new[name]] for old, new in changes]
+        second = self._image(changed)
+        rows = [self._encoder.image(old, first) + self._encoder.image(new, second) for old, new in changes]
+        self._write(1, [first, second], rows, sql)
+
+    def delete(self, *rows: Row, sql: str | None = None) -> None:
+        """Delete rows as one statement; each is the row as it was."""
+        image = self._image()
+        self._write(2, [image], [self._encoder.image(self._checked(row), image) for row in rows], sql)
+
+    def alter(self, sql: str, columns: str | Sequence[Column]) -> None:
+        """Log a DDL statement and have these columns from then on, under a new table id."""
+        self._fake.ddl(sql, self.schema)
+        self._encoder = self._encoder_of(self._fake._columns(columns))
+        self.id = self._fake._next_table_id()
+
+    def _encoder_of(self, columns: Sequence[Column]) -> _encode.TableEncoder:
+        return _encode.TableEncoder(self._fake.flavor, self.schema, self.name, tuple(columns))
+
+    def _checked(self, row: Row) -> dict[str, Any]:
+        names = {column.name.lower(): column.name for column in self.columns}
+        unknown = [name for name in row if name.lower() not in names]
+        if unknown:
+            raise UsageError(f"{self.schema}.{self.name} has no column {unknown[0]!r}")
+        return {names[name.lower()]: value for name, value in row.items()}
+
+    def _numbered(self, row: Row) -> dict[str, Any]:
+        numbered = dict(row)
+        for column in self.columns:
+            if column.auto_increment:
+                self._auto = numbered.setdefault(column.name, self._auto + 1)
+        return numbered
+
+    def _image(self, given: Sequence[Iterable[str]] = ()) -> Image:
+        """The columns of an image under binlog_row_image; ``given`` are those that each row sets or changes."""
+        fake, named = self._fake, set[str]().union(*given)
+        no_key = not any(column.key for column in self.columns)
+        if fake.row_image == "FULL" or (no_key and (fake.flavor == "mariadb" or not given)):
+            return Image((True,) * len(self.columns), fill=fake.flavor == "mysql")
+        if fake.row_image == "NOBLOB":
+            return Image(tuple(not column.is_blob or column.key > 0 or column.name in named for column in self.columns))
+        if given:
+            return Image(tuple(column.name in named for column in self.columns))
+        return Image(tuple(column.key > 0 for column in self.columns))
+
+    def _write(self, kind: int, images: list[Image], rows: list[bytes], sql: str | None) -> None:
+        if not rows:
+            raise UsageError(f"a change of {self.schema}.{self.name} needs a row")
+        fake = self._fake
+        pieces = []
+        if sql is not None:
+            text = sql.encode("utf-8")
+            pieces = [
+                _Piece(ROWS_QUERY, bytes((min(len(text), 255),)) + text, _IGNORABLE)
+                if fake.flavor == "mysql"
+                else _Piece(ANNOTATE_ROWS, text)
+            ]
+        pieces.append(_Piece(TABLE_MAP, self._encoder.table_map(self.id, fake.metadata)))
+        pieces += [
+            _Piece(_ROWS[fake.flavor][kind], body)
+            for body in self._encoder.rows_bodies(self.id, images, rows, fake.row_event_max_size)
+        ]
+        fake._add(self.schema, pieces)
+
+    def _schema_now(self) -> TableSchema:
+        return TableSchema(self.schema, self.name, tuple(self._column_schema(column) for column in self.columns))
+
+    def _column_schema(self, column: Column) -> ColumnSchema:
+        return column_from_text(
+            column.name, column.column_type(self._fake.flavor), charset=column.charset if column.is_text else None,
+            nullable=column.nullable, key=column.key > 0, visible=column.visible,
+        )  # fmt: skip
+
+
+class FakeBinlog:
+    """A server's binary log, made in Python.
+
+    Args:
+        flavor: "mysql" (8.4) or "mariadb" (10.11).
+        metadata: binlog_row_metadata: "FULL", "MINIMAL", or MariaDB's default "NO_LOG".
+        checksum: whether events end in a CRC32.
+        row_image: binlog_row_image: "FULL", "MINIMAL" or "NOBLOB".
+        gtid: MySQL's gtid_mode; MariaDB always has GTIDs.
+        server_id, domain, uuid: who writes; ``domain`` is MariaDB's, ``uuid`` MySQL's.
+        charset: of the columns that name none.
+        base_name: the journals are ``<base_name>.000001`` and so on.
+        start_offset: the first journal's first transaction begins there, beyond 4 GiB if wanted; what would be before
+            it does not exist, "earliest" is there, and such a journal cannot be written as a file.
+        row_event_max_size: binlog_row_event_max_size: longer statements are split.
+        clock: seconds since 1970, for the events' times.
+    """
+
+    def __init__(
+        self,
+        flavor: Flavor = "mysql",
+        *,
+        metadata: Literal["FULL", "MINIMAL", "NO_LOG"] = "FULL",
+        checksum: bool = True,
+        row_image: Literal["FULL", "MINIMAL", "NOBLOB"] = "FULL",
+        gtid: bool = True,
+        server_id: int = 1,
+        domain: int = 0,
+        uuid: str | None = None,
+        charset: str = "utf8mb4",
+        base_name: str = "binlog",
+        start_offset: int = 4,
+        row_event_max_size: int = 8192,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        for name, value, known in (
+            ("flavor", flavor, ("mysql", "mariadb")),
+            ("metadata", metadata, ("FULL", "MINIMAL", "NO_LOG") if flavor == "mariadb" else ("FULL", "MINIMAL")),
+            ("row_image", row_image, ("FULL", "MINIMAL", "NOBLOB")),
+        ):
+            if value not in known:
+                raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        if flavor == "mariadb" and not gtid:
+            raise UsageError("MariaDB always has GTIDs")
+        self.flavor: Flavor = flavor
+        self.metadata = metadata
+        self.checksum = checksum
+        self.row_image = row_image
+        self.gtid = gtid
+        self.server_id = server_id
+        self.domain = domain
+        self.uuid = uuid or str(uuids.UUID(int=0xFA4EFA4E << 96 | 0x4000_8000 << 48 | server_id))
+        self.charset = charset
+        self.row_event_max_size = row_event_max_size
+        self.version: str = _VERSIONS[flavor]
+        self._base_name = base_name
+        self._clock: Callable[[], float] = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._local = threading.local()
+        self._tables: dict[tuple[str, str], FakeTable] = {}
+        self._table_ids = 100
+        self._thread_id = 10
+        self._xid = 10
+        self._sequence = 0  # of transactions in this journal, for MySQL's logical timestamps
+        self._number = 0  # of the last GTID
+        self._executed: MysqlGtidSet | MariadbGtidSet = MysqlGtidSet() if flavor == "mysql" else MariadbGtidSet()
+        self._timestamp = 0
+        self._journals: list[_Journal] = []
+        self._journal_number = 0
+        self._ended = False
+        self._beats = 0
+        self._faults: deque[_Due] = deque()
+        with self._changed:
+            self._open_journal(created=True)
+        if start_offset != 4:
+            journal = self._journals[0]
+            if start_offset < journal.end:
+                raise UsageError(f"start_offset is 4, or {journal.end} and more")
+            journal.first = journal.end = start_offset
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what a test writes --------------------------------------------------------------------------------------------
+
+    def table(self, schema: str, name: str, columns: str | Sequence[Column]) -> FakeTable:
+        """Have a table; nothing is logged. Given again, it replaces the one of that name.
+
+        ``columns`` is the text that CREATE TABLE has in its brackets (types, UNSIGNED, NOT NULL, PRIMARY KEY,
+        AUTO_INCREMENT, CHARACTER SET, COLLATE, INVISIBLE, key clauses), or a list of :class:`Column`.
+        """
+        with self._changed:
+            made = FakeTable(self, schema, name, self._columns(columns))
+            self._tables[schema, name] = made
+            return made
+
+    @contextlib.contextmanager
+    def transaction(
+        self, *, end: Literal["XID", "COMMIT", "ROLLBACK"] = "XID", gtid: str | None = None
+    ) -> Iterator[FakeTransaction]:
+        """A transaction of this thread: in the log as a whole when the block ends, not at all if the block raises.
+
+        ``end`` is how it ends: "COMMIT" and "ROLLBACK" are what tables without transactions get. ``gtid`` is its GTID,
+        such as ``"uuid:5"`` or ``"0-1-5"``, where it is not to be the next one. A transaction without a change leaves
+        nothing, as on a server; ``query`` counts as one.
+        """
+        if self._current() is not None:
+            raise StateError("this thread has a transaction open already")
+        made = FakeTransaction(self, end, gtid)
+        self._local.transaction = made
+        try:
+            yield made
+        finally:
+            self._local.transaction = None
+        if made._pieces and not made._rolled_back:
+            self._commit(made)
+
+    def insert(self, table: FakeTable, *rows: Row) -> None:
+        """``table.insert(*rows)``."""
+        table.insert(*rows)
+
+    def ddl(self, sql: str, schema: str = "", *, gtid: str | None = None) -> None:
+        """Log a statement that stands for itself, such as CREATE, ALTER, DROP, TRUNCATE."""
+        self._no_transaction("a DDL")
+        with self._changed:
+            self._xid += 1
+            piece = self._query(schema, sql, ddl_xid=self._xid)
+            self._append_group([piece], standalone=True, is_ddl=True, gtid=gtid)
+
+    def query(self, sql: str, schema: str = "") -> None:
+        """Log a statement as text: within the open transaction, or alone."""
+        current = self._current()
+        if current is not None:
+            current.query(sql, schema)
+            return
+        with self._changed:
+            self._append_group([self._query(schema, sql)], standalone=True, is_ddl=False, gtid=None)
+
+    def rotate(self) -> str:
+        """End the journal as FLUSH BINARY LOGS does; the name of the new one."""
+        self._no_transaction("a rotation")
+        with self._changed:
+            old, name = self._journals[-1], self._journal_name(self._journal_number + 1)
+            self._append(ROTATE, struct.pack("<Q", 4) + name.encode("utf-8"))
+            old_end = old.end
+            self._open_journal(created=False)
+            assert old.end == old_end
+            return name
+
+    def restart(self) -> str:
+        """End the journal as a shutdown does, with STOP; the name of the new one. Table ids begin anew."""
+        self._no_transaction("a restart")
+        with self._changed:
+            self._append(STOP, b"")
+            self._table_ids = 100
+            for table in self._tables.values():
+                table.id = self._next_table_id()
+            self._open_journal(created=True)
+            return self.journal
+
+    def flush_tables(self) -> None:
+        """FLUSH TABLES: every table gets a new id."""
+        self._no_transaction("FLUSH TABLES")
+        with self._changed:
+            for table in self._tables.values():
+                table.id = self._next_table_id()
+            self._append_group([self._query("", "FLUSH TABLES")], standalone=True, is_ddl=False, gtid=None)
+
+    def heartbeat(self) -> None:
+        """Send a heartbeat to every open connection that has read all there is; nothing is logged."""
+        with self._changed:
+            self._beats += 1
+            self._changed.notify_all()
+
+    def purge(self, to: str) -> None:
+        """Forget the journals before ``to``."""
+        with self._changed:
+            place = self._journals.index(self._find(to))
+            del self._journals[:place]
+
+    def end(self) -> None:
+        """Nothing more will come: connections that have read everything get the end of the log."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    close = end
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def fail(self, after_events: int, fault: Fault) -> None:
+        """Do a fault once, when so many more events of the log were delivered, counted over all connections from now.
+
+        What a journal begins with, artificial events and heartbeats do not count. Several faults come one after the
+        other, each counted from the one before. In process a cut is a ConnectionLostError and an error packet a
+        ServerError.
+        """
+        with self._changed:
+            self._faults.append(_Due(after_events, fault))
+            self._changed.notify_all()
+
+    def cut_after(self, events: int, *, inside: bool = False) -> None:
+        self.fail(events, Cut(inside))
+
+    def corrupt_after(self, events: int, byte: int | None = None) -> None:
+        self.fail(events, Corrupt(byte))
+
+    def stall_after(self, events: int, seconds: float) -> None:
+        self.fail(events, Stall(seconds))
+
+    def repeat_after(self, events: int, count: int = 1) -> None:
+        self.fail(events, Repeat(count))
+
+    def error_after(self, events: int, errno: int, text: str) -> None:
+        self.fail(events, ErrorPacket(errno, text))
+
+    # -- what was written ----------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> str:
+        """The source's identity, as a connection to the served fake would find it."""
+        return self.uuid if self.flavor == "mysql" else f"{self.server_id}@{self.uuid}"
+
+    @property
+    def journal(self) -> str:
+        """Name of the journal that is being written."""
+        return self._journals[-1].name
+
+    @property
+    def journals(self) -> list[tuple[str, int]]:
+        """Names and sizes of the journals that are there, the oldest first."""
+        with self._changed:
+            return [(journal.name, journal.end) for journal in self._journals]
+
+    @property
+    def position(self) -> Position:
+        """The end of the log."""
+        with self._changed:
+            journal = self._journals[-1]
+            return self._position(journal.name, journal.end, self._executed, self._timestamp)
+
+    @property
+    def executed(self) -> str:
+        """The GTID set of everything in the log, as text."""
+        return str(self._executed) if self.gtid else ""
+
+    @property
+    def purged(self) -> str:
+        """The GTID set of the journals that were purged."""
+        return str(self._journals[0].executed) if self.gtid else ""
+
+    def events(self, journal: str | None = None) -> list[Bytes]:
+        """The events of one journal, or of all."""
+        with self._changed:
+            chosen = self._journals if journal is None else [self._find(journal)]
+            return [event.data for one in chosen for event in one.events]
+
+    def bytes(self, journal: str | None = None) -> Bytes:
+        """A journal as a file has it, with the magic number; the one being written if none is named."""
+        with self._changed:
+            chosen = self._find(journal or self.journal)
+            if chosen.first != 4:
+                raise UsageError(f"{chosen.name} begins at offset {chosen.first}, which no file can")
+            return b"\xfebin" + b"".join(event.data for event in chosen.events)
+
+    def write(self, directory: str | Path) -> list[Path]:
+        """Write the journals and their index into a directory; the paths of the journals."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._changed:
+            paths = [folder / name for name, _ in self.journals]
+            for path in paths:
+                path.write_bytes(self.bytes(path.name))
+            (folder / f"{self._base_name}.index").write_text("".join(f"./{path.name}\n" for path in paths))
+        return paths
+
+    def table_columns(self, schema: str, table: str) -> TableSchema | None:
+        """A table's columns as of now."""
+        with self._changed:
+            found = self._tables.get((schema, table))
+            return found._schema_now() if found else None
+
+    # -- as a source ---------------------------------------------------------------------------------------------------
+
+    def connect(self, server_id_hint: int | None = None) -> FakeConnection:
+        """A connection of :class:`canal.Source`, within this process."""
+        return FakeConnection(self)
+
+    def serve(self, host: str = "127.0.0.1", port: int = 0, *, user: str = "", password: str = "") -> FakeServer:
+        """A server on loopback that speaks the replication protocol; a context manager with ``.host`` and ``.port``.
+
+        Any name and password are accepted, unless a user is given: then only that one with its password.
+        """
+        from canal.testing._serve import FakeServer
+
+        return FakeServer(self, host, port, user, password)
+
+    def resolve(self, start: str | Position) -> Position:
+        """The concrete position that ``start`` means now; see :class:`canal.Connection`."""
+        with self._changed:
+            if start == "latest":
+                return self.position
+            if start == "earliest":
+                oldest = self._journals[0]
+                return self._position(oldest.name, oldest.first, oldest.executed, 0)
+            if not isinstance(start, Position):
+                raise UsageError(f'a start is "latest", "earliest" or a Position, not {start!r}')
+            if not start.is_concrete:
+                return self._at_time(start.timestamp)
+            self._locate(start)
+            if start.gtid and self.gtid:
+                return start
+            return attrs.evolve(start, offset=max(start.offset, 4), source=self.identity)
+
+    def _at_time(self, timestamp: int) -> Position:
+        """The start of the first transaction at or after a time in milliseconds."""
+        executed = self._journals[0].executed
+        for journal in self._journals:
+            last: Gtid | None = None
+            for one in journal.events:
+                seconds, kind = struct.unpack_from("<IB", one.data)
+                if one.gtid is not None and one.gtid != last:
+                    if seconds * 1000 >= timestamp:
+                        return self._position(journal.name, one.offset, executed, 0)
+                    executed = self._added(executed, one.gtid)
+                last = one.gtid
+                if one.gtid is None and kind == ANONYMOUS_GTID and seconds * 1000 >= timestamp:
+                    return self._position(journal.name, one.offset, executed, 0)
+        return self.position
+
+    def _position(self, journal: str, offset: int, executed: Any, timestamp: int) -> Position:
+        return Position(
+            journal=journal, offset=offset, gtid=str(executed) if self.gtid else "", timestamp=timestamp * 1000,
+            server_id=self.server_id if timestamp else 0, source=self.identity,
+        )  # fmt: skip
+
+    def _locate(self, position: Position) -> tuple[int, int, MysqlGtidSet | MariadbGtidSet | None]:
+        """Journal, event and the GTIDs to leave out, from which a dump sends."""
+        if not position.is_concrete:  # an empty GTID set: everything
+            oldest = self._journals[0]
+            if oldest.executed:
+                raise PositionLostError(
+                    "Cannot replicate because the source purged required binary logs", errno=1236, position=position
+                )
+            position = self._position(oldest.name, oldest.first, oldest.executed, 0)
+        if position.gtid and self.gtid:
+            return self._locate_gtid(parse_gtid_set(position.gtid, self.flavor), position)
+        if position.source not in ("", self.identity):
+            raise PositionLostError(
+                f"the position is one of server {position.source}, and the fake binlog is {self.identity}",
+                position=position,
+            )
+        return (*self._locate_offset(position), None)
+
+    def _locate_offset(self, position: Position) -> tuple[int, int]:
+        names = [journal.name for journal in self._journals]
+        if position.journal not in names:
+            raise PositionLostError(
+                "Could not find first log file name in binary log index file", errno=1236, position=position,
+                remedy=f"The fake binlog has {', '.join(names)}.",
+            )  # fmt: skip
+        place = names.index(position.journal)
+        journal = self._journals[place]
+        offset = max(position.offset, 4)
+        if offset > journal.end:
+            raise PositionLostError(
+                "Client requested source to start replication from position > file size", errno=1236, position=position
+            )
+        if offset == journal.end:
+            return place, len(journal.events)
+        found = next((number for number, one in enumerate(journal.events) if one.offset == offset), None)
+        if found is None or (offset == 4 and journal.first != 4):
+            raise ServerError(
+                "binlog truncated in the middle of event; no event of the fake binlog starts at this offset",
+                errno=1236, sqlstate="HY000", position=position,
+            )  # fmt: skip
+        return place, found
+
+    def _locate_gtid(self, wanted: Any, position: Position) -> tuple[int, int, MysqlGtidSet | MariadbGtidSet]:
+        if isinstance(wanted, MysqlGtidSet) and isinstance(self._executed, MysqlGtidSet):
+            unknown = wanted - self._executed
+            if unknown.intervals(self.uuid):
+                raise PositionLostError(
+                    "Replica has more GTIDs than the source has, using the source's SERVER_UUID",
+                    errno=1236, position=position,
+                )
+        elif not wanted <= self._executed:
+            raise PositionLostError(
+                f"connecting slave requested to start from GTID {wanted}, which is not in the master's binlog",
+                errno=1236, position=position,
+            )  # fmt: skip
+        for place in range(len(self._journals) - 1, -1, -1):
+            journal = self._journals[place]
+            if journal.executed <= wanted:
+                return place, (0 if journal.first == 4 else self._first_event(journal)), wanted
+        raise PositionLostError(
+            "Cannot replicate because the source purged required binary logs", errno=1236, position=position
+        )
+
+    def _first_event(self, journal: _Journal) -> int:
+        return next(
+            (number for number, one in enumerate(journal.events) if one.offset >= journal.first), len(journal.events)
+        )
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _current(self) -> FakeTransaction | None:
+        return getattr(self._local, "transaction", None)
+
+    def _no_transaction(self, what: str) -> None:
+        if self._current() is not None:
+            raise StateError(f"{what} cannot stand inside of a transaction")
+
+    def _columns(self, columns: str | Sequence[Column]) -> tuple[Column, ...]:
+        return _encode.parse_columns(columns, self.charset) if isinstance(columns, str) else tuple(columns)
+
+    def _next_table_id(self) -> int:
+        self._table_ids += 1
+        return self._table_ids
+
+    def _add(self, schema: str, pieces: list[_Piece]) -> None:
+        """Rows of one statement: into this thread's transaction, or one of their own."""
+        current = self._current()
+        if current is not None:
+            current._add(*pieces, schema=schema)
+            return
+        alone = FakeTransaction(self, "XID", None)
+        alone._add(*pieces, schema=schema)
+        self._commit(alone)
+
+    def _query(self, schema: str, sql: str, ddl_xid: int | None = None, flags: int = 0) -> _Piece:
+        of_schema = sql.lower().split()[1:2] in (["database"], ["schema"])
+        if of_schema:
+            flags = _SUPPRESS_USE
+        is_ddl = ddl_xid is not None
+        if of_schema and self.flavor == "mariadb":
+            ddl_xid = None
+        status = _encode.query_status(self.flavor, schema, ddl_xid=ddl_xid, sql=sql if is_ddl else "")
+        return _Piece(QUERY, _encode.query_body(self._thread_id, schema, status, sql.encode("utf-8")), flags)
+
+    def _commit(self, made: FakeTransaction) -> None:
+        with self._changed:
+            pieces = list(made._pieces)
+            if self.flavor == "mysql":
+                pieces.insert(0, self._query(made._schema, "BEGIN", flags=_SUPPRESS_USE))
+            if made._end == "XID":
+                self._xid += 1
+                pieces.append(_Piece(XID, struct.pack("<Q", self._xid)))
+            else:
+                pieces.append(self._query(made._schema, made._end))
+            self._append_group(
+                pieces, standalone=False, is_ddl=False, gtid=made._gtid, transactional=made._end == "XID"
+            )
+
+    def _append_group(
+        self,
+        pieces: list[_Piece],
+        *,
+        standalone: bool,
+        is_ddl: bool,
+        gtid: str | None,
+        transactional: bool = True,
+    ) -> None:
+        """The events of one GTID, with the GTID event before them."""
+        if self._ended:
+            raise StateError("the fake binlog was ended")
+        now = self._clock()
+        with_gtid = self._next_gtid(gtid)
+        self._sequence += 1
+        if self.flavor == "mysql":
+            head = self._mysql_gtid(with_gtid, pieces, now, statement=standalone)
+        else:
+            flags = _STANDALONE if standalone else 0
+            flags |= _DDL if is_ddl else _TRANSACTIONAL if transactional and not standalone else 0
+            body = struct.pack("<QIB", with_gtid[2], with_gtid[0], flags | _ALLOW_PARALLEL).ljust(19, b"\0")
+            head = _Piece(MARIADB_GTID, body, _SUPPRESS_USE)
+        server_id = with_gtid[1] if with_gtid is not None and len(with_gtid) == 3 else self.server_id
+        for piece in (head, *pieces):
+            self._append(piece.kind, piece.body, piece.flags, gtid=with_gtid, now=now, server_id=server_id)
+        if with_gtid is not None:
+            self._executed = self._added(self._executed, with_gtid)
+        self._timestamp = int(now)
+        self._changed.notify_all()
+
+    def _next_gtid(self, text: str | None) -> Any:
+        """The transaction's GTID as ``(source, number)`` or ``(domain, server, sequence)``."""
+        if not self.gtid:
+            if text:
+                raise UsageError("this fake binlog has no GTIDs")
+            return None
+        if text is None:
+            self._number += 1
+            return (self.uuid, self._number) if self.flavor == "mysql" else (self.domain, self.server_id, self._number)
+        if self.flavor == "mysql":
+            source, _, number = text.rpartition(":")
+            found: Gtid = (str(uuids.UUID(source)), int(number))
+            own = found[0] == self.uuid
+        else:
+            domain, server, sequence = map(int, text.split("-"))
+            found = (domain, server, sequence)
+            own = domain == self.domain
+        if own:
+            self._number = max(self._number, found[-1])
+        return found
+
+    @staticmethod
+    def _added(executed: Any, gtid: Any) -> Any:
+        return executed.add(*gtid)
+
+    def _mysql_gtid(self, gtid: Any, pieces: list[_Piece], now: float, *, statement: bool) -> _Piece:
+        length = sum(_encode.HEADER.size + len(piece.body) + 4 * self.checksum for piece in pieces)
+        source, number = gtid or ("0" * 32, 0)
+        body = _encode.mysql_gtid_body(
+            uuids.UUID(source).bytes, number, ddl=statement, last_committed=self._sequence - 1, sequence=self._sequence,
+            micros=int(now * 1_000_000), length=length - (0 if self.checksum else 4), version=80400,
+        )  # fmt: skip
+        return _Piece(GTID if gtid else ANONYMOUS_GTID, body)
+
+    def _append(
+        self,
+        kind: int,
+        body: Bytes,
+        flags: int = 0,
+        *,
+        gtid: Gtid | None = None,
+        now: float | None = None,
+        server_id: int | None = None,
+    ) -> None:
+        """One event at the end of the journal."""
+        if self._ended:
+            raise StateError("the fake binlog was ended")
+        journal = self._journals[-1]
+        size = _encode.HEADER.size + len(body) + 4 * (self.checksum or kind == FORMAT)
+        data = _encode.event(
+            kind, body, timestamp=int(self._clock() if now is None else now),
+            server_id=self.server_id if server_id is None else server_id, end=journal.end + size, flags=flags,
+            checksum=self.checksum or kind == FORMAT,
+        )  # fmt: skip
+        journal.events.append(_Event(journal.end, data, gtid))
+        journal.end += len(data)
+        self._changed.notify_all()
+
+    def _journal_name(self, number: int) -> str:
+        return f"{self._base_name}.{number:06}"
+
+    def _open_journal(self, *, created: bool) -> None:
+        self._journal_number += 1
+        self._sequence = 0
+        self._journals.append(_Journal(self._journal_name(self._journal_number), self._executed))
+        now = int(self._clock()) if created else 0
+        self._append(FORMAT, _encode.format_description(self.flavor, self.version, now, self.checksum))
+        if isinstance(self._executed, MysqlGtidSet):
+            self._append(PREVIOUS_GTIDS, self._executed.encode(), _IGNORABLE)
+        else:
+            self._append(MARIADB_GTID_LIST, self._gtid_list(self._executed))
+            # The checkpoint moves on from the journal before; a server writes the second one a little later.
+            for journal in self._journals[-1:] if created else self._journals[-2:]:
+                name = journal.name.encode("utf-8")
+                self._append(BINLOG_CHECKPOINT, struct.pack("<I", len(name)) + name)
+
+    @staticmethod
+    def _gtid_list(executed: MariadbGtidSet) -> Bytes:
+        entries = sorted(executed.domains.items())
+        data = b"".join(struct.pack("<IIQ", domain, server, sequence) for domain, (server, sequence) in entries)
+        return (struct.pack("<I", len(entries)) + data).ljust(6, b"\0")  # an empty list has two bytes more
+
+    def _find(self, name: str) -> _Journal:
+        for journal in self._journals:
+            if journal.name == name:
+                return journal
+        raise UsageError(f"the fake binlog has no journal {name}")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class Feed:
+    """What one dump sends, in order: the opening events, the log, heartbeats, and the faults that are due.
+
+    ``checksum`` is whether events that are not in the log have one; ``period`` the seconds between heartbeats.
+    """
+
+    def __init__(
+        self,
+        fake: FakeBinlog,
+        position: Position,
+        *,
+        checksum: bool = True,
+        period: float | None = None,
+        newer_heartbeat: bool = False,
+    ) -> None:
+        self._fake = fake
+        self._checksum = fake.checksum and checksum
+        self._period = period
+        self._newer_heartbeat = newer_heartbeat
+        self._ready: deque[bytes] = deque()
+        self._recent: deque[bytes] = deque(maxlen=64)
+        self._stalled_until = 0.0
+        self._sent_at = time.monotonic()
+        self._skipped = 0
+        self.cut_inside: bytes = b""
+        self.closed = False
+        with fake._changed:
+            self._place, self._event, self._done = fake._locate(position)
+            self._beats = fake._beats
+            self._journal = fake._journals[self._place]
+            self._open(self._event)
+
+    def take(self, timeout: float) -> list[bytes] | None:
+        """The next events: [] when there were none in time, None at the end of the log."""
+        fake, deadline = self._fake, time.monotonic() + timeout
+        with fake._changed:
+            while True:
+                if self.closed:
+                    raise ConnectionLostError("the connection to the fake binlog was closed")
+                now = time.monotonic()
+                if now >= self._stalled_until:
+                    events = self._collect()
+                    if events:
+                        self._sent_at = now
+                        return events
+                    if self._at_end() and fake._ended:
+                        return None
+                if now >= deadline:
+                    return []
+                wake = self._stalled_until if now < self._stalled_until else self._heartbeat_at()
+                fake._changed.wait(max(min(wake, deadline) - now, 0.0001))
+
+    def close(self) -> None:
+        with self._fake._changed:
+            self.closed = True
+            self._fake._changed.notify_all()
+
+    def _heartbeat_at(self) -> float:
+        return self._sent_at + self._period if self._period else float("inf")
+
+    def _collect(self) -> list[bytes]:
+        events: list[bytes] = []
+        size = 0
+        while len(events) < _READ_EVENTS and size < _READ_BYTES and time.monotonic() >= self._stalled_until:
+            self._repeat()
+            if self._ready:
+                events.append(self._ready.popleft())
+            elif self._meets_fault(events):
+                break
+            else:
+                data = self._next_logged()
+                if data is None:
+                    break
+                events.append(data)
+            size += len(events[-1])
+        if not events and self._at_end() and self._stalled_until <= time.monotonic():
+            events = self._heartbeats()
+        return events
+
+    def _due(self) -> Fault | None:
+        """The fault whose time has come."""
+        faults = self._fake._faults
+        return faults[0].fault if faults and faults[0].remaining <= 0 else None
+
+    def _repeat(self) -> None:
+        fault = self._due()
+        if isinstance(fault, Repeat) and self._recent:
+            self._fake._faults.popleft()
+            self._ready.extend(list(self._recent)[-fault.events :])
+
+    def _meets_fault(self, events: list[bytes]) -> bool:
+        """Whether a fault ends this read."""
+        fault = self._due()
+        if fault is None or isinstance(fault, (Corrupt, Repeat)):  # those are done to events
+            return False
+        if events:
+            return True  # hand over what came before it
+        self._fake._faults.popleft()
+        if isinstance(fault, Stall):
+            self._stalled_until = time.monotonic() + fault.seconds
+            return True
+        if isinstance(fault, ErrorPacket):
+            raise _server_error(fault)
+        if fault.inside:
+            upcoming = self._next_logged()
+            self.cut_inside = upcoming[: len(upcoming) // 2] if upcoming else b""
+        raise ConnectionLostError("the connection to the fake binlog was cut, as ordered")
+
+    def _next_logged(self) -> bytes | None:
+        """The next event of the log that this dump is to see."""
+        while True:
+            if self._event >= len(self._journal.events):
+                if not self._next_journal():
+                    return None
+                return self._ready.popleft()
+            event = self._journal.events[self._event]
+            self._event += 1
+            if self._is_done(event):
+                self._skipped = event.end
+                continue
+            if self._skipped and event.gtid is not None:
+                # A server tells how far it has skipped before it goes on.
+                self._ready.append(self._skip_mark())
+                self._skipped = 0
+                self._event -= 1
+                return self._ready.popleft()
+            return self._delivered(event.data)
+
+    def _delivered(self, data: bytes) -> bytes:
+        if data[4] in _OPENING:
+            return data
+        faults = self._fake._faults
+        fault = self._due()
+        if isinstance(fault, Corrupt):
+            faults.popleft()
+            place = len(data) // 2 if fault.byte is None else fault.byte % len(data)
+            data = data[:place] + bytes((data[place] ^ 0xFF,)) + data[place + 1 :]
+        elif faults and fault is None:
+            faults[0].remaining -= 1
+        self._recent.append(data)
+        return data
+
+    def _is_done(self, event: _Event) -> bool:
+        if self._done is None or event.gtid is None:
+            return False
+        contains: Callable[..., bool] = self._done.contains
+        return contains(*event.gtid)
+
+    def _next_journal(self) -> bool:
+        journals = self._fake._journals
+        place = next((number for number, one in enumerate(journals) if one is self._journal), -1)
+        if place + 1 >= len(journals):
+            return False
+        self._journal, self._event, self._skipped = journals[place + 1], 0, 0
+        self._open(0)
+        return True
+
+    def _open(self, event: int) -> None:
+        """The artificial ROTATE, and the FORMAT_DESCRIPTION where the dump does not begin with it."""
+        journal = self._journal
+        offset = journal.events[event].offset if event < len(journal.events) else journal.end
+        body = struct.pack("<Q", offset) + journal.name.encode("utf-8")
+        self._ready.append(self._artificial(ROTATE, body, 0, _ARTIFICIAL))
+        if event > 0:
+            self._ready.append(
+                _encode.with_header(journal.events[0].data, end=0, created=0, checksum=self._fake.checksum)
+            )
+
+    def _artificial(self, kind: int, body: bytes, end: int, flags: int = 0) -> bytes:
+        return _encode.event(
+            kind, body, timestamp=0, server_id=self._fake.server_id, end=end, flags=flags, checksum=self._checksum
+        )
+
+    def _skip_mark(self) -> bytes:
+        if self._fake.flavor == "mariadb":
+            assert isinstance(self._done, MariadbGtidSet)
+            return self._artificial(MARIADB_GTID_LIST, FakeBinlog._gtid_list(self._done), self._skipped, _ARTIFICIAL)
+        return self._heartbeat(self._skipped)
+
+    def _heartbeat(self, offset: int) -> bytes:
+        name = self._journal.name.encode("utf-8")
+        if self._newer_heartbeat or (self._fake.flavor == "mysql" and offset >> 32):
+            place = _encode.packed(offset)
+            return self._artificial(HEARTBEAT_V2, _encode.tlv(1, name) + _encode.tlv(2, place) + b"\0", offset)
+        return self._artificial(HEARTBEAT, name, offset)
+
+    def _heartbeats(self) -> list[bytes]:
+        if self._skipped:
+            mark, self._skipped = self._skip_mark(), 0
+            return [mark]
+        beaten = self._fake._beats - self._beats
+        self._beats = self._fake._beats
+        if not beaten and time.monotonic() >= self._heartbeat_at():
+            beaten = 1
+        return [self._heartbeat(self._journal.end)] * beaten
+
+    def _at_end(self) -> bool:
+        return (
+            not self._ready
+            and self._event >= len(self._journal.events)
+            and self._journal is self._fake._journals[-1]
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether all that is in the log now was taken."""
+        with self._fake._changed:
+            return self._at_end() and not self._skipped
+
+
+def _server_error(fault: ErrorPacket) -> ServerError:
+    text = fault.text.lower()
+    gone = fault.errno == 1236 and any(word in text for word in ("could not find", "purged", "not in the"))
+    return (PositionLostError if gone else ServerError)(fault.text, errno=fault.errno, sqlstate="HY000")
+
+
+class FakeConnection:
+    """A connection to a fake binlog within the process; meets :class:`canal.Connection`."""
+
+    def __init__(self, fake: FakeBinlog) -> None:
+        self._fake = fake
+        self._feed: Feed | None = None
+        self._closed = False
+
+    @property
+    def identity(self) -> str:
+        return self._fake.identity
+
+    @property
+    def flavor(self) -> str:
+        return self._fake.flavor
+
+    @property
+    def has_gtids(self) -> bool:
+        return self._fake.gtid
+
+    @property
+    def full_metadata(self) -> bool | None:
+        return self._fake.metadata == "FULL"
+
+    def resolve(self, start: str | Position) -> Position:
+        return self._fake.resolve(start)
+
+    def dump(self, position: Position) -> None:
+        if self._feed is not None:
+            raise StateError("this connection streams already")
+        if self._closed:
+            raise ConnectionLostError("the connection to the fake binlog was closed")
+        self._feed = Feed(self._fake, position)
+
+    def read(self, timeout: float) -> list[bytes] | None:
+        if self._feed is None:
+            raise StateError("nothing is streamed before dump()")
+        return self._feed.take(timeout)
+
+    def table_columns(self, schema: str, table: str) -> TableSchema | None:
+        return self._fake.table_columns(schema, table)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._feed is not None:
+            self._feed.close()

@@ -1,0 +1,388 @@
+"""From a source's events to entries: transactions, pieces, positions, faults and reconnects, over genuine binlog bytes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import canal
+from canal.filter import FieldFilter, TableFilter
+from canal.gtid import parse_gtid_set
+from canal.parse.ddl import classify
+from canal.parse.decoder import BinlogDecoder
+from canal.parse.tables import TableResolver
+from canal.testing.fake import FakeBinlog
+
+COLUMNS = "id INT UNSIGNED PRIMARY KEY, note VARCHAR(40), price DECIMAL(10,2)"
+flavors = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+
+
+def shop(flavor: str = "mysql", **options: Any) -> tuple[FakeBinlog, Any]:
+    fake = FakeBinlog(flavor=flavor, **options)  # type: ignore[arg-type]
+    return fake, fake.table("shop", "orders", COLUMNS)
+
+
+def order(number: int, note: str | None = "é") -> dict[str, Any]:
+    return {"id": number, "note": note, "price": Decimal(number) / 4}
+
+
+def decoded(
+    events: list[bytes], position: canal.Position | None = None, *, flavor: str = "mysql", tables: str = "", **limits: int
+) -> list[canal.Entry]:
+    """Entries of raw events, through the decoder alone."""
+    import datetime
+
+    out: list[canal.Entry] = []
+    resolver = TableResolver(lambda schema, table: None, TableFilter(tables), FieldFilter(), datetime.UTC)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.changed, out.extend, **limits)
+    start = position or canal.Position(journal="binlog.000001", offset=4)
+    executed = parse_gtid_set(start.gtid, flavor) if start.gtid else None  # type: ignore[arg-type]
+    decoder.reset(start, flavor, "", executed)
+    decoder.feed(events)
+    return out
+
+
+def started(fake: FakeBinlog, **options: Any) -> canal.Instance:
+    config = canal.InstanceConfig(
+        **{"destination": "test", "source": fake, "start": "earliest", "reconnect_backoff": (0.01, 0.05)} | options
+    )
+    return canal.Instance(config).start()
+
+
+def rows_of(entries: list[canal.Entry]) -> list[tuple[str, Any, Any]]:
+    return [
+        (entry.event_type.name, change.before and change.before[0], change.after and change.after[0])
+        for entry in entries
+        for change in entry.rows
+    ]
+
+
+def everything(instance: canal.Instance, batch_size: int = 100) -> list[canal.Entry]:
+    return [entry for message in instance.stream(batch_size) for entry in message.entries]
+
+
+# -- what comes out ------------------------------------------------------------------------------------------------------
+
+
+@flavors
+def test_a_transaction_is_begin_rows_end_with_its_place_and_gtid(flavor: str) -> None:
+    fake, orders = shop(flavor)
+    with fake.transaction():
+        orders.insert(order(1), order(2))
+        orders.update(order(1), {**order(1), "note": None})
+        orders.delete(order(2))
+    gtid = fake.executed
+
+    entries = [e for e in decoded(fake.events(), flavor=flavor) if e.transaction.row_count]
+
+    assert [e.entry_type.name for e in entries] == ["TRANSACTIONBEGIN", "ROWDATA", "ROWDATA", "ROWDATA", "TRANSACTIONEND"]
+    assert rows_of(entries) == [("INSERT", None, 1), ("INSERT", None, 2), ("UPDATE", 1, 1), ("DELETE", 2, None)]
+    assert [e.header.ordinal for e in entries] == [0, 1, 2, 3, 4]
+    assert {e.header.gtid for e in entries} == {gtid}
+    assert {(e.header.schema, e.header.table) for e in entries[1:4]} == {("shop", "orders")}
+    assert entries[-1].position.offset == fake.position.offset
+    assert entries[-1].position.gtid == gtid
+    assert all(not e.part and e.last for e in entries)
+
+
+@flavors
+def test_row_values_by_name_index_and_dict(flavor: str) -> None:
+    fake, orders = shop(flavor)
+    orders.insert(order(3))
+    (change,) = [row for entry in decoded(fake.events(), flavor=flavor) for row in entry.rows]
+    row = change.after
+
+    assert change.before is None
+    assert (row["id"], row["NOTE"], row[2]) == (3, "é", Decimal("0.75"))
+    assert row.as_dict() == order(3)
+    assert list(row) == list(order(3).values())
+    with pytest.raises(KeyError, match="no column 'x'"):
+        row["x"]
+
+
+def test_a_statement_is_an_entry_of_its_own_that_names_all_its_tables() -> None:
+    fake, _ = shop()
+    fake.ddl("RENAME TABLE a TO b, shop.c TO other.d", schema="shop")
+    fake.ddl("DROP TABLE x, y", schema="shop")
+
+    rename, drop = decoded(fake.events())
+
+    assert (rename.header.event_type, drop.header.event_type) == (canal.EventType.RENAME, canal.EventType.ERASE)
+    assert (rename.header.schema, rename.header.table) == ("shop", "b")
+    assert drop.header.tables == (("shop", "x"), ("shop", "y"))
+    assert rename.row_change.is_ddl
+    assert rename.row_change.sql.startswith("RENAME")
+    assert (rename.rows, rename.is_end) == ([], True)
+
+
+def test_names_that_end_like_a_boundary_are_none() -> None:
+    fake, _ = shop()
+    fake.ddl("DROP TABLE my_commit", schema="shop")
+    fake.ddl("ALTER TABLE t ADD COLUMN begin INT", schema="shop")
+
+    assert [e.header.event_type.name for e in decoded(fake.events())] == ["ERASE", "ALTER"]
+
+
+def test_filtered_rows_are_left_out_but_counted() -> None:
+    fake, orders = shop()
+    other = fake.table("shop", "other", "id INT")
+    with fake.transaction():
+        other.insert({"id": 1}, {"id": 2})
+        orders.insert(order(5))
+
+    entries = decoded(fake.events(), tables=r"shop\.orders")
+    (row,) = [e for e in entries if e.row_count]
+
+    assert (row.first_row, row.header.ordinal) == (2, 2)
+    assert row.position.row == 3
+
+
+def test_field_filter_leaves_columns_out() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    fake.end()
+    with started(fake, field_filter="shop.orders:ID/Price") as instance:
+        instance.subscribe()
+        (change,) = [change for entry in everything(instance) for change in entry.rows]
+
+    assert change.after.as_dict() == {"id": 1, "price": Decimal("0.25")}
+
+
+def test_row_filter_keeps_the_changes_for_which_it_is_true() -> None:
+    fake, orders = shop()
+    orders.insert(*[order(n) for n in range(6)])
+    fake.end()
+    with started(fake, row_filter=lambda header, before, after: after["id"] % 2 == 1) as instance:
+        instance.subscribe()
+        entries = everything(instance)
+
+    assert [after for _, _, after in rows_of(entries)] == [1, 3, 5]
+    assert [e.header.row_count for e in entries] == [0, 3, 0]
+
+
+# -- large transactions --------------------------------------------------------------------------------------------------
+
+
+@flavors
+def test_a_transaction_beyond_the_limit_comes_in_pieces_that_say_so(flavor: str) -> None:
+    fake, orders = shop(flavor)
+    with fake.transaction():
+        for number in range(10):
+            orders.insert(order(number))
+
+    entries = [e for e in decoded(fake.events(), flavor=flavor, piece_entries=3) if e.transaction.row_count]
+
+    assert [e.part for e in entries] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert [e.last for e in entries] == [False] * 8 + [True] * 4
+    assert [e.first_row for e in entries[1:-1]] == list(range(10))
+
+
+@flavors
+@settings(max_examples=40)
+@given(data=st.data())
+def test_resuming_at_any_entry_gives_exactly_the_rest(flavor: str, data: st.DataObject) -> None:
+    fake, orders = shop(flavor, row_event_max_size=data.draw(st.sampled_from([100, 8192])))
+    number = 0
+    for rows in data.draw(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=5)):
+        with fake.transaction():
+            for count in rows:
+                orders.insert(*[order(number + n) for n in range(count)])
+                number += count
+    entries = decoded(fake.events(), flavor=flavor, piece_entries=data.draw(st.integers(1, 8)))
+    at = data.draw(st.integers(0, len(entries) - 1))
+    position = entries[at].position
+    knows_gtids = bool(position.gtid)  # an empty set cannot be told from an unknown one
+
+    connection = fake.connect()
+    connection.dump(position)
+    fake.end()
+    events: list[bytes] = []
+    while (read := connection.read(1.0)) is not None:
+        events += read
+    rest = decoded(events, position, flavor=flavor)
+
+    assert rows_of(rest) == rows_of(entries[at + 1 :])
+    if rest:
+        assert rest[-1].position == attrs.evolve(entries[-1].position, **{} if knows_gtids else {"gtid": ""})
+
+
+def test_a_cursor_inside_a_transaction_that_is_shorter_now_is_an_error() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    entries = decoded(fake.events())
+    begin = entries[0]
+
+    with pytest.raises(canal.SourceError, match="7 rows.*has 1"):
+        decoded(fake.events(), begin.transaction.position_before(7))
+
+
+def test_offsets_go_on_beyond_four_gibibytes() -> None:
+    fake, orders = shop(start_offset=(1 << 32) - 300)
+    for number in range(4):
+        orders.insert(order(number))
+    fake.end()
+    with started(fake) as instance:
+        instance.subscribe()
+        entries = everything(instance)
+
+    offsets = [e.header.offset for e in entries]
+    assert offsets == sorted(offsets)
+    assert offsets[0] < 1 << 32 < offsets[-1]
+    assert entries[-1].position.offset == fake.position.offset
+
+
+# -- damaged and cut input -----------------------------------------------------------------------------------------------
+
+
+@flavors
+def test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed(flavor: str) -> None:
+    fake, orders = shop(flavor)
+    with fake.transaction():
+        orders.insert(order(1), order(2, None))
+        orders.update(order(1), order(3))
+    events = fake.events()
+    whole = rows_of(decoded(events, flavor=flavor))
+
+    for number, event in enumerate(events):
+        for cut in range(len(event)):
+            with pytest.raises(canal.DecodeError):
+                decoded([*events[:number], event[:cut], *events[number + 1 :]], flavor=flavor)
+        for at in range(0, len(event), 3):
+            damaged = event[:at] + bytes((event[at] ^ 0x10,)) + event[at + 1 :]
+            with pytest.raises(canal.SourceError):
+                got = decoded([*events[:number], damaged, *events[number + 1 :]], flavor=flavor)
+                raise AssertionError(f"byte {at} of event {number} was not noticed: {rows_of(got)} for {whole}")
+
+
+@flavors
+def test_damage_without_checksums_never_raises_anything_else(flavor: str) -> None:
+    fake, orders = shop(flavor, checksum=False)
+    with fake.transaction():
+        orders.insert(order(1), order(2, None))
+        orders.update(order(1), order(3))
+    fake.ddl("ALTER TABLE orders ADD x INT", schema="shop")
+    events = fake.events()
+    rng = random.Random(3)
+
+    for _ in range(3000):
+        number = rng.randrange(len(events))
+        event = bytearray(events[number])
+        for _ in range(rng.randint(1, 3)):
+            event[rng.randrange(19 if rng.random() < 0.9 else 0, len(event))] = rng.randrange(256)
+        try:
+            rows_of(decoded([*events[:number], bytes(event), *events[number + 1 :]], flavor=flavor))
+        except canal.CanalError:
+            pass
+
+
+def test_a_bad_checksum_stops_the_instance_and_says_where() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    fake.corrupt_after(8)
+    orders.insert(order(2))
+    alarms: list[str] = []
+    with started(fake, alarm=lambda destination, text: alarms.append(text)) as instance:
+        instance.subscribe()
+        got = instance.get_without_ack(100, timeout=5)
+        with pytest.raises(canal.ChecksumError, match=r"\[test\].*binlog.000001:\d+"):
+            while True:
+                got = instance.get_without_ack(100, timeout=5)
+
+    assert rows_of(got.entries) == [("INSERT", None, 1)]
+    assert any("has stopped" in text for text in alarms)
+
+
+def test_rows_without_their_table_map_are_a_typed_error() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    events = [event for event in fake.events() if event[4] != 19]
+
+    with pytest.raises(canal.MissingTableMapError, match="table id"):
+        decoded(events)
+
+
+def test_a_position_inside_a_transaction_is_an_error_with_a_remedy() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    events = [event for event in fake.events() if event[4] not in (2, 33)]
+
+    with pytest.raises(canal.DecodeError, match="start from the beginning"):
+        decoded(events)
+
+
+@flavors
+@pytest.mark.parametrize("served", [False, True], ids=["in process", "served"])
+def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool) -> None:
+    fake, orders = shop(flavor, row_event_max_size=200)
+    expected = []
+    rng = random.Random(5)
+    number = 0
+    for _ in range(30):
+        with fake.transaction():
+            for _ in range(rng.randint(1, 4)):
+                count = rng.randint(1, 12)
+                orders.insert(*[order(number + n) for n in range(count)])
+                expected += [("INSERT", None, number + n) for n in range(count)]
+                number += count
+    for _ in range(25):
+        fake.cut_after(rng.randint(1, 15), inside=served and rng.random() < 0.5)
+    alarms: list[str] = []
+    options: dict[str, Any] = {"alarm": lambda destination, text: alarms.append(text), "store_entries": 8}
+
+    with fake.serve(user="u", password="p") as server:
+        source: Any = fake
+        if served:
+            source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with started(fake, **options, source=source) as instance:
+            instance.subscribe()
+            got: list[tuple[str, Any, Any]] = []
+            while len(got) < len(expected):
+                message = instance.get_without_ack(7, timeout=10)
+                assert message
+                got += rows_of(message.entries)
+                instance.ack(message.id)
+
+    assert got == expected
+    assert len(alarms) >= 20
+
+
+def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    fake.error_after(2, 1236, "Could not find first log file name in binary log index file")
+    with fake.serve(user="u", password="p") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with started(fake, source=source, alarm=lambda *_: None) as instance:
+            instance.subscribe()
+            with pytest.raises(canal.PositionLostError, match="start from"):
+                instance.get_without_ack(1, timeout=10)
+
+
+def test_a_stop_while_the_store_is_full_ends_every_thread() -> None:
+    fake, orders = shop()
+    for number in range(100):
+        orders.insert(order(number))
+    with started(fake, store_entries=4) as instance:
+        instance.subscribe()
+        instance.get_without_ack(1, timeout=5)
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("canal-test")]
+
+
+def test_a_source_that_is_not_there_is_told_at_subscribe_and_tried_again() -> None:
+    alarms: list[str] = []
+    config = canal.InstanceConfig(
+        destination="test", source=canal.MySQLSource(port=1, connect_timeout=1.0), start_timeout=0.3,
+        reconnect_backoff=(0.01, 0.02), alarm=lambda destination, text: alarms.append(text),
+    )  # fmt: skip
+    with canal.Instance(config) as instance, pytest.raises(canal.ConnectionLostError, match="goes on trying"):
+        instance.subscribe()
+
+    assert len(alarms) > 1
