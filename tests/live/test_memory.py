@@ -1,0 +1,48 @@
+"""One transaction of millions of rows streams through a small store: memory stays flat."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from canal.testing.servers import MySQLServer, ThrowawayServer
+
+ROWS = 2_000_000
+BUDGET = 8 << 20
+ALLOWANCE = 64 << 20
+
+
+def fill(server: ThrowawayServer) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE big")
+        cursor.execute("USE big")
+        cursor.execute("CREATE TABLE big.t (id BIGINT UNSIGNED PRIMARY KEY, note VARCHAR(40), price DECIMAL(10,2))")
+        if isinstance(server, MySQLServer):
+            cursor.execute("SET SESSION cte_max_recursion_depth = 10000000")
+            numbers = f"(WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n + 1 FROM s WHERE n < {ROWS}) SELECT n FROM s) x"
+        else:
+            numbers = f"(SELECT seq n FROM seq_1_to_{ROWS}) x"
+        cursor.execute(f"INSERT INTO big.t SELECT n, CONCAT('customer number ', n), n / 100 FROM {numbers}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_memory_stays_within_the_stores_budget_and_a_fixed_allowance(own_server: ThrowawayServer) -> None:
+    fill(own_server)
+    arguments = [str(own_server.port), own_server.user, own_server.password, str(ROWS), str(BUDGET)]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.live.memory_child", *arguments],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    print(result)
+    assert (result["rows"], result["total"]) == (ROWS, ROWS * (ROWS + 1) // 2)
+    assert result["pieces"] > 10
+    assert result["grown"] <= BUDGET + ALLOWANCE

@@ -1,0 +1,53 @@
+"""A mixed load of several sessions with DDL on a real server: every committed change once, in order, equal in value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import canal
+from canal.testing.journal import changes_of, check, compare_tables, replay
+from canal.testing.load import Load
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import Reader, end_of_log, source
+
+SECONDS = 8.0
+
+
+@pytest.mark.timeout(240)
+def test_every_committed_change_comes_once_in_order_and_again_from_the_files(
+    own_server: ThrowawayServer, tmp_path: Path
+) -> None:
+    load = Load(own_server, "load", seed=1)
+    load.setup()
+    start = end_of_log(own_server)
+    config = canal.InstanceConfig(
+        destination="load", source=source(own_server), filter=r"load\..*", meta=canal.FileMeta(tmp_path)
+    )
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        with Reader(instance) as reader:
+            load.run(seconds=SECONDS)
+            end = end_of_log(own_server)
+            live = reader.read_up_to(end)
+    final = load.final_tables()
+
+    assert load.journal.row_changes() > 500
+    assert load.journal.ddl
+    assert check(load.journal, live) == []
+    tables, misfits = replay(load.journal, live)
+    assert misfits == []
+    assert compare_tables(final, tables) == []
+
+    own_server.query("FLUSH BINARY LOGS")
+    files = canal.InstanceConfig(
+        destination="files",
+        source=canal.LocalBinlogSource(own_server.binlog_dir),
+        filter=r"load\..*",
+        start=canal.Position(journal=start.journal, offset=start.offset),
+    )
+    with canal.Instance(files) as instance:
+        instance.subscribe()
+        offline = [change for message in instance.stream() for change in changes_of(message.entries)]
+    assert offline == live
