@@ -1,0 +1,252 @@
+"""The command line: ``canal tail`` prints the changes of a server or of binlog files as people read them.
+
+Never keeps a cursor: it is for looking, not for processing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import canal
+from canal.formats.canal_json import to_canal_json
+from canal.model import Entry, EntryType, EventType, Message, Row
+
+_STYLES = {EventType.INSERT: "green", EventType.UPDATE: "yellow", EventType.DELETE: "red"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        return _tail(options)
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit finds no pipe
+        return 0
+    except canal.CanalError as error:
+        print(f"canal: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="canal", description="Changes of a MySQL or MariaDB server, as they happen.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    tail = commands.add_parser(
+        "tail",
+        help="print changes",
+        description="Print the changes of a server (mysql://user@host:port/) or of binlog files (a file or directory).",
+        epilog="The password comes from the URL, from CANAL_PASSWORD, or is asked for.",
+    )
+    tail.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], a binlog file, or a directory")
+    tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
+    tail.add_argument("--black-filter", default="", help="tables not to show")
+    tail.add_argument("--start", help="latest, earliest, JOURNAL:OFFSET, or a time such as 2026-11-21T10:00:00+00:00")
+    tail.add_argument("--follow", action="store_true", help="go on with what is appended to the files")
+    tail.add_argument("--json", action="store_true", help="one canal-json object per line")
+    tail.add_argument("--limit", type=int, default=0, metavar="N", help="stop after N entries")
+    tail.add_argument("--verbose", action="store_true", help="log what the library does")
+    return parser
+
+
+def _tail(options: argparse.Namespace) -> int:
+    live = options.source.startswith(("mysql://", "mariadb://"))
+    source: Any = _server(options.source) if live else canal.LocalBinlogSource(options.source, follow=options.follow)
+    start = _start(options.start or ("latest" if live else "earliest"))
+    config = canal.InstanceConfig(
+        destination="tail", source=source, filter=options.filter, black_filter=options.black_filter, start=start
+    )
+    printer: Callable[[Message], int] = _print_json if options.json else _Printer().print
+    total = 0 if live or options.follow else _size(Path(options.source))
+    shown = 0
+    with _progress(total) as advance, canal.Instance(config) as instance:
+        instance.subscribe()
+        for message in instance.stream(poll=0.2):
+            if options.limit and shown + len(message.entries) > options.limit:
+                message.entries = message.entries[: options.limit - shown]
+            shown += len(message.entries)
+            printer(message)
+            if total and message.entries:
+                advance(_done(Path(options.source), message.entries[-1]))
+            if options.limit and shown >= options.limit:
+                break
+    sys.stdout.flush()
+    return 0
+
+
+def _server(url: str) -> canal.MySQLSource:
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise canal.ConfigError(f"{parts.scheme}:// names no host", remedy="Write mysql://user@host:3306/.")
+    password = unquote(parts.password) if parts.password else os.environ.get("CANAL_PASSWORD")
+    if password is None:
+        password = getpass.getpass(f"Password of {parts.username or 'root'}@{parts.hostname}: ") if sys.stdin.isatty() else ""
+    extra: dict[str, Any] = dict(parse_qsl(parts.query))
+    try:
+        return canal.MySQLSource(
+            host=parts.hostname, port=parts.port or 3306, user=unquote(parts.username or "root"), password=password, **extra
+        )
+    except TypeError as error:
+        raise canal.ConfigError(f"the URL has an unknown option: {', '.join(extra)}") from error
+
+
+def _start(text: str) -> str | canal.Position:
+    if text in ("latest", "earliest"):
+        return text
+    journal, _, offset = text.rpartition(":")
+    if journal and offset.isdigit() and not journal[0].isdigit():
+        return canal.Position(journal=journal, offset=int(offset))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise canal.ConfigError(f"--start {text!r} is neither latest, earliest, JOURNAL:OFFSET nor a time") from None
+    return canal.Position(timestamp=int(moment.astimezone(UTC).timestamp() * 1000))
+
+
+# -- printing ----------------------------------------------------------------------------------------------------------
+
+
+def _print_json(message: Message) -> int:
+    for line in to_canal_json(message.entries, batch_id=message.id):
+        print(line)
+    return 0
+
+
+class _Printer:
+    """Prints changes for people, in colour where the terminal has it."""
+
+    def __init__(self) -> None:
+        try:
+            from rich.console import Console
+            from rich.markup import escape
+
+            console = Console(highlight=False, soft_wrap=True)
+            self._out: Callable[[str], None] = console.print
+            self._escape: Callable[[str], str] = escape
+            self._colour = True
+        except ImportError:
+            self._out, self._escape, self._colour = print, str, False
+
+    def print(self, message: Message) -> int:
+        for entry in message.entries:
+            if entry.entry_type is EntryType.ROWDATA:
+                self._entry(entry)
+        return 0
+
+    def _entry(self, entry: Entry) -> None:
+        header = entry.header
+        when = datetime.fromtimestamp(header.execute_time / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        name = f"{header.schema}.{header.table}" if header.table else header.schema
+        place = f"{header.journal}:{header.offset}" + (f"  {header.gtid}" if header.gtid else "")
+        style = _STYLES.get(header.event_type, "cyan")
+        self._line("bold " + style, f"{header.event_type.name} {name}", "dim", f"  {when}Z  {place}")
+        if entry.table is None:
+            self._line("cyan", "  " + entry.row_change.sql)
+        for row in entry.rows:
+            if row.before is None:
+                self._line("green", "  + " + _values(row.after))
+            elif row.after is None:
+                self._line("red", "  - " + _values(row.before))
+            else:
+                self._line("yellow", "  ~ " + _difference(row.before, row.after))
+
+    def _line(self, *pairs: str) -> None:
+        if self._colour:
+            self._out("".join(f"[{style}]{self._escape(text)}[/]" for style, text in zip(pairs[::2], pairs[1::2])))
+        else:
+            self._out("".join(pairs[1::2]))
+
+
+def _values(row: Row | None) -> str:
+    return "" if row is None else "  ".join(f"{name}={_text(value)}" for name, value in row.as_dict().items())
+
+
+def _difference(before: Row, after: Row) -> str:
+    parts = []
+    for name, new in after.as_dict().items():
+        old = before[name]
+        if old == new and type(old) is type(new):
+            parts.append(f"{name}={_text(new)}")
+        elif new is canal.ABSENT:
+            parts.append(f"{name}={_text(old)}")
+        else:
+            parts.append(f"{name}: {_text(old)} → {_text(new)}")
+    return "  ".join(parts)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return "0x" + value[:32].hex() + ("…" if len(value) > 32 else "")
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False) if len(value) <= 200 else json.dumps(value[:200], ensure_ascii=False) + "…"
+    return str(value)
+
+
+# -- progress over files -----------------------------------------------------------------------------------------------
+
+
+def _files(path: Path) -> list[Path]:
+    from canal.position import journal_key
+
+    if not path.is_dir():
+        return [path]
+    names = [name for name in path.iterdir() if name.is_file() and name.suffix[1:].isdigit()]
+    return sorted(names, key=lambda name: journal_key(name.name))
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in _files(path)) if path.exists() else 0
+
+
+def _done(path: Path, entry: Entry) -> int:
+    done = 0
+    for file in _files(path):
+        if file.name == entry.header.journal:
+            return done + entry.header.offset
+        done += file.stat().st_size
+    return done
+
+
+def _progress(total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """A progress bar on stderr when that is a terminal and stdout is not the same one."""
+    if not total or not sys.stderr.isatty() or sys.stdout.isatty():
+        return nullcontext(lambda done: None)
+    try:
+        return _RichProgress(total)
+    except ImportError:
+        return nullcontext(lambda done: None)
+
+
+class _RichProgress(AbstractContextManager[Callable[[int], None]]):
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+        self._progress = Progress(
+            BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)
+        )
+        self._task = self._progress.add_task("binlog", total=total)
+        self._total = total
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._progress.start()
+        return lambda done: self._progress.update(self._task, completed=done)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self._progress.update(self._task, completed=self._total)
+        self._progress.stop()
