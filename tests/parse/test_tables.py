@@ -1,0 +1,125 @@
+"""Table maps and schemas: full metadata, look-ups that must agree with the map, positional columns."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal.filter import FieldFilter, TableFilter
+from canal.parse.ddl import classify
+from canal.parse.tables import TableResolver, parse_table_map
+from canal.schema import tables_from_mapping
+from canal.testing.fake import FakeBinlog
+
+COLUMNS = (
+    "id INT UNSIGNED PRIMARY KEY, price DECIMAL(10,2), note VARCHAR(20) CHARACTER SET latin1, body TEXT, raw BINARY(4), "
+    "status ENUM('new','paid'), flags SET('a','b','c'), at DATETIME(3)"
+)
+
+
+def map_body(**options: Any) -> bytes:
+    fake = FakeBinlog(**options)
+    fake.table("shop", "orders", COLUMNS).insert({"id": 1})
+    (event,) = [event for event in fake.events() if event[4] == 19]
+    return event[25:-4]
+
+
+def resolver(looked_up: canal.TableSchema | None = None) -> tuple[TableResolver, list[tuple[str, str]]]:
+    asked: list[tuple[str, str]] = []
+
+    def lookup(schema: str, table: str) -> canal.TableSchema | None:
+        asked.append((schema, table))
+        return looked_up
+
+    return TableResolver(lookup, TableFilter(), FieldFilter(), UTC), asked
+
+
+def schema(columns: str = COLUMNS) -> canal.TableSchema:
+    (found,) = tables_from_mapping({"shop.orders": columns}).values()
+    return found
+
+
+def test_full_metadata_needs_no_look_up() -> None:
+    resolve, asked = resolver()
+    columns = resolve.resolve(map_body()).columns
+
+    assert asked == []
+    assert [c.name for c in columns] == ["id", "price", "note", "body", "raw", "status", "flags", "at"]
+    assert [c.column_type for c in columns] == [
+        "int unsigned", "decimal(10,2)", "varchar(20)", "text", "binary(4)", "enum('new','paid')", "set('a','b','c')",
+        "datetime(3)",
+    ]  # fmt: skip
+    assert (columns[0].key, columns[2].charset, columns[4].charset) == (True, "latin1", "binary")
+    assert columns[5].labels == ("new", "paid")
+
+
+@pytest.mark.parametrize("options", [{"metadata": "MINIMAL"}, {"flavor": "mariadb", "metadata": "NO_LOG"}])
+def test_a_looked_up_schema_that_agrees_gives_names_and_types(options: dict[str, Any]) -> None:
+    resolve, asked = resolver(schema())
+    columns = resolve.resolve(map_body(**options)).columns
+
+    assert asked == [("shop", "orders")]
+    assert (columns[0].name, columns[0].unsigned, columns[5].labels) == ("id", True, ("new", "paid"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (", at DATETIME(3)", ""),
+        ("price DECIMAL(10,2)", "price DECIMAL(12,2)"),
+        ("price DECIMAL(10,2)", "price VARCHAR(10)"),
+        ("VARCHAR(20)", "VARCHAR(30)"),
+        ("body TEXT", "body MEDIUMTEXT"),
+        ("price DECIMAL(10,2)", "price DECIMAL(10,2) NOT NULL"),
+        ("SET('a','b','c')", "SET('a','b','c','d','e','f','g','h','i')"),
+    ],
+    ids=lambda text: text[-20:],
+)
+def test_a_looked_up_schema_that_disagrees_is_an_error_that_names_both(old: str, new: str) -> None:
+    resolve, _ = resolver(schema(COLUMNS.replace(old, new)))
+
+    with pytest.raises(canal.SchemaError, match=r"shop.orders.*in the log.*now.*binlog_row_metadata=FULL"):
+        resolve.resolve(map_body(metadata="MINIMAL"))
+
+
+def test_a_sign_that_disagrees_is_an_error_where_the_map_tells_it() -> None:
+    resolve, _ = resolver(schema(COLUMNS.replace("INT UNSIGNED", "INT")))
+
+    with pytest.raises(canal.SchemaError, match="unsigned"):
+        resolve.resolve(map_body(metadata="MINIMAL"))
+
+
+def test_without_any_schema_columns_are_positional_and_text_of_unknown_charset_is_bytes() -> None:
+    resolve, _ = resolver()
+    columns = resolve.resolve(map_body(flavor="mariadb", metadata="NO_LOG")).columns
+
+    assert [c.name for c in columns][:3] == ["@1", "@2", "@3"]
+    assert columns[2].charset is None
+
+
+def test_a_statement_makes_its_tables_be_looked_up_again_and_no_others() -> None:
+    resolve, asked = resolver(schema())
+    body = map_body(metadata="MINIMAL")
+    for sql in ("ALTER TABLE other ADD x INT", "ALTER TABLE ORDERS ADD x INT", "DROP DATABASE shop"):
+        resolve.resolve(body)
+        resolve.changed(classify(sql, "shop"))
+    resolve.resolve(body)
+
+    assert len(asked) == 3
+
+
+def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:
+    body = map_body()
+    whole = parse_table_map(body)
+    for end in range(len(body)):
+        try:
+            cut = parse_table_map(body[:end])
+        except canal.DecodeError:
+            continue
+        assert attrs.evolve(cut, unsigned=None, charsets=None, names=None, labels=None, keys=None, visible=None) == (
+            attrs.evolve(whole, unsigned=None, charsets=None, names=None, labels=None, keys=None, visible=None)
+        ), "only whole fields of the optional metadata may be missing"

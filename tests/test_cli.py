@@ -1,0 +1,99 @@
+"""The command line: what it prints of files and servers, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from canal.cli import main
+from canal.testing.fake import FakeBinlog
+
+
+def shop() -> FakeBinlog:
+    fake = FakeBinlog(clock=lambda: 1_700_000_000)
+    orders = fake.table("shop", "orders", "id INT UNSIGNED PRIMARY KEY, note VARCHAR(40), raw VARBINARY(8)")
+    other = fake.table("shop", "other", "id INT")
+    orders.insert({"id": 1, "note": "it's [bold]é", "raw": b"\1\2"})
+    fake.rotate()
+    orders.update({"id": 1, "note": "a", "raw": None}, {"note": None})
+    other.insert({"id": 7})
+    fake.ddl("ALTER TABLE orders ADD x INT", schema="shop")
+    orders.delete({"id": 1, "note": None, "raw": None})
+    return fake
+
+
+def test_a_directory_is_printed_as_people_read_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop().write(tmp_path)
+
+    assert main(["tail", str(tmp_path), "--filter", r"shop\.orders"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[0].startswith("INSERT shop.orders  2023-11-14 22:13:20Z  binlog.000001:")
+    assert lines[1] == "  + id=1  note=\"it's [bold]é\"  raw=0x0102"
+    assert lines[3] == '  ~ id=1  note: "a" → NULL  raw=NULL'
+    assert lines[5] == "  ALTER TABLE orders ADD x INT"
+    assert lines[7] == "  - id=1  note=NULL  raw=NULL"
+    assert len(lines) == 8
+
+
+def test_json_lines_are_canals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path, *_) = shop().write(tmp_path)
+
+    assert main(["tail", str(path), "--json"]) == 0
+    (message,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert (message["database"], message["table"], message["type"]) == ("shop", "orders", "INSERT")
+    assert message["data"][0]["id"] == "1"
+
+
+def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop().write(tmp_path)
+
+    assert main(["tail", str(tmp_path), "--json", "--limit", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["no-such-file"], "no-such-file"),
+        (["."], "binlog"),
+        (["mysql://"], "names no host"),
+        (["mysql://u:p@127.0.0.1:1/", "--start", "soon"], "neither latest"),
+        (["mysql://u:p@127.0.0.1:1/?colour=red"], "colour"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", *arguments]) == 1
+    error = capsys.readouterr().err
+
+    assert error.startswith("canal: ")
+    assert text in error
+    assert "Traceback" not in error
+
+
+def test_a_server_is_followed_until_ctrl_c() -> None:
+    fake = shop()
+    with fake.serve(user="u", password="p") as server:
+        url = f"mysql://u:p@{server.host}:{server.port}/?ssl_mode=DISABLED"
+        child = subprocess.Popen(
+            [sys.executable, "-m", "canal", "tail", url, "--json", "--start", "earliest"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            cwd=Path(__file__).resolve().parents[1],
+        )  # fmt: skip
+        assert child.stdout is not None
+        first = json.loads(child.stdout.readline())
+        time.sleep(0.2)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+
+    assert first["type"] == "INSERT"
+    assert child.returncode == 0
+    assert "Traceback" not in err
