@@ -205,6 +205,14 @@ def codec_of(charset: str | None) -> str | None:
     raise UnsupportedError(f"character set {charset!r} is unknown")
 
 
+def lenient_text(data: bytes, codec: str) -> str:
+    """Text of names and statements, which must not stop the stream: bytes that are none stay as surrogates."""
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "surrogateescape")
+
+
 # -- our own codecs ----------------------------------------------------------------------------------------------------
 
 Decode = Callable[[bytes, str], tuple[str, int]]

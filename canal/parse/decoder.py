@@ -14,6 +14,7 @@ from typing import Any, Callable
 from canal.errors import ChecksumError, DecodeError, MissingTableMapError, SourceError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import wire
+from canal.parse.charsets import lenient_text
 from canal.parse.events import (
     Format,
     event_name,
@@ -479,7 +480,7 @@ class BinlogDecoder:
     def _statement(self, data: bytes, end: int, start: int, schema_start: int, schema_end: int) -> None:
         codec, sql_mode = query_context(data[32:schema_start])
         schema = data[schema_start:schema_end].decode("utf-8", "surrogateescape")
-        sql = data[schema_end + 1 : end].decode(codec, "surrogateescape")
+        sql = lenient_text(data[schema_end + 1 : end], codec)
         if sql.startswith("# Dum"):  # MariaDB's stand-in for an event that the replica could not take
             return
         statement = self._classify(sql, schema, sql_mode=sql_mode, flavor=self.flavor)

@@ -15,7 +15,7 @@ import attrs
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
-from canal.parse.charsets import charset_of
+from canal.parse.charsets import charset_of, codec_of, lenient_text
 from canal.parse.ddl import Statement
 from canal.parse.rows import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
@@ -210,10 +210,8 @@ def _label_texts(labels: list[bytes] | None, collation: int | None) -> tuple[str
     """ENUM and SET members; servers send them in the column's charset."""
     if labels is None:
         return None
-    from canal.parse.charsets import codec_of
-
     codec = (codec_of(charset_of(collation)) if collation else None) or "utf-8"
-    return tuple(label.decode(codec, "surrogateescape") for label in labels)
+    return tuple(lenient_text(label, codec) for label in labels)
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,11 @@ from canal.errors import UnsupportedError
 from canal.parse.charsets import charset_of, codec_of
 from canal.testing.servers import ThrowawayServer
 
-SINGLE = ["armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce", "macroman", "swe7", "tis620"]
+SINGLE = [
+    "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8",
+    "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce",
+    "macroman", "swe7", "tis620",
+]  # fmt: skip
 #: First bytes of two-byte characters.
 DOUBLE = {
     "big5": range(0xA1, 0xFA), "cp932": [*range(0x81, 0xA0), *range(0xE0, 0xFD)], "euckr": range(0x81, 0xFE),

@@ -26,7 +26,10 @@ def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(17, "BEGIN_LOAD_QUERY"), (20, "PRE_GA_WRITE_ROWS"), (38, "XA"), (39, "PARTIAL_UPDATE_ROWS"), (42, "GTID_TAGGED"), (99, "99")],
+    [
+        (17, "BEGIN_LOAD_QUERY"), (20, "PRE_GA_WRITE_ROWS"), (38, "XA"), (39, "PARTIAL_UPDATE_ROWS"),
+        (42, "GTID_TAGGED"), (99, "99"),
+    ],  # fmt: skip
 )
 def test_an_event_that_is_not_decoded_is_named(kind: int, name: str) -> None:
     with pytest.raises(canal.UnsupportedError, match=name) as caught:
