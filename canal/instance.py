@@ -5,8 +5,10 @@ Never decodes and never reads a socket. This is the only place that wires the pa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -26,6 +28,9 @@ from canal.store import EntryStore, MemoryStore, Slice
 
 log = logging.getLogger("canal")
 
+#: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
+_SETTLE, _SCAN = 0.1, 1.0
+
 #: The client id that canal uses where nobody says another.
 CLIENT_ID = 1001
 
@@ -39,6 +44,7 @@ class _Batch:
     end: int
     position: Position
     open: Transaction | None  # the client's open transaction before this batch
+    begin: Entry | None  # the BEGIN held back before this batch
 
 
 @attrs.define(eq=False)
@@ -57,7 +63,9 @@ class _Client:
     start: int = 0  # store sequence from which the next batch begins
     unclaimed: tuple[Position, int] | None = None  # position and sequence behind entries that its filter dropped
     open: Transaction | None = None  # the transaction that was delivered in part
-    begin: Entry | None = None  # its BEGIN, when nothing of it has passed the filter yet
+    begin: Entry | None = None  # BEGIN of the last transaction, when nothing of it has passed the filter yet
+    held: Entry | None = None  # ``begin`` as it was at ``start``
+    settled: float = 0.0  # when entries that its filter dropped were last acked
     rollbacks: int = 0
     auto: int = 0  # the batch that get() will ack at its next call
     lock: threading.Lock = attrs.field(factory=threading.Lock)
@@ -165,10 +173,11 @@ class Instance:
             if not self._running:
                 return
             self._running = False
-        self.store.stop()
-        self.parser.stop()
-        self.sink.stop()
-        self.meta.stop()
+        with contextlib.ExitStack() as parts:  # in reverse; each is stopped whatever another raises
+            parts.callback(self.meta.stop)
+            parts.callback(self.sink.stop)
+            parts.callback(self.parser.stop)
+            parts.callback(self.store.stop)
         log.info("[%s] stopped", self.destination)
 
     def __enter__(self) -> Self:
@@ -289,18 +298,27 @@ class Instance:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
         client = self._client(client_id)
+        deadline = None if timeout is None else time.monotonic() + timeout
         with client.turn:
             while True:
                 seen = client.rollbacks
-                slice = self._slice(client, batch_size, timeout, linger)
-                if not slice.entries:
-                    self._settle(client, seen)
-                    if self.parser.error is not None and self.parser.is_finished:
+                finished = self.parser.is_finished  # before the look into the store: what it put in goes first
+                left = None if deadline is None else deadline - time.monotonic()
+                wait = left if client.unclaimed is None else _SETTLE if left is None else min(left, _SETTLE)
+                slice = self._slice(client, batch_size, None if wait is None else max(wait, 0.0), linger)
+                if slice.entries:
+                    message = self._record(client, slice, seen)
+                    if message is not None:
+                        return message
+                self._settle(client, seen, not slice.entries)
+                # Passing over what is not for this client may take longer than waiting was to, but not for ever.
+                over = deadline is not None and time.monotonic() >= deadline + (_SCAN if slice.entries else 0.0)
+                if not slice.entries and finished:
+                    if self.parser.error is not None:
                         raise self.parser.error
+                    over = True
+                if over:
                     return Message(-1, [])
-                message = self._record(client, slice, seen)
-                if message is not None:
-                    return message
 
     def get(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
@@ -387,7 +405,8 @@ class Instance:
                 del client.batches[id]
             client.start = first.start
             client.open = first.open
-            client.unclaimed = client.begin = None
+            client.unclaimed = None
+            client.begin = client.held = first.begin
             client.auto = 0
             client.rollbacks += 1
 
@@ -420,45 +439,51 @@ class Instance:
             if not entries:
                 client.unclaimed = (position, slice.end)
                 return None
-            batch = _Batch(client.next_id, client.start, slice.end, position, client.open)
+            batch = _Batch(client.next_id, client.start, slice.end, position, client.open, client.held)
             client.open = None if entries[-1].is_end else entries[-1].transaction
             client.next_id += 1
             client.batches[batch.id] = batch
             client.start = slice.end
-            client.unclaimed = client.begin = None
+            client.unclaimed = None
+            client.held = client.begin
             return Message(batch.id, entries, position)
 
-    def _settle(self, client: _Client, seen: int) -> None:
-        """Nothing to hand out: what the client's filter dropped since the last batch needs no ack by the user."""
+    def _settle(self, client: _Client, seen: int, idle: bool) -> None:
+        """What the client's filter dropped since the last batch needs no ack by the user."""
         with client.lock:
-            if client.unclaimed is None or client.begin is not None or client.batches or client.rollbacks != seen:
+            if client.unclaimed is None or client.batches or client.rollbacks != seen:
+                return
+            if not idle and time.monotonic() < client.settled + _SETTLE:
                 return
             position, end = client.unclaimed
-            self.meta.update_cursor(client.id, position)
+            if client.skip is None:  # else the cursor is ahead of what was dropped
+                self.meta.update_cursor(client.id, position)
+                client.cursor = position
             self.store.ack(client.id, end)
-            client.cursor, client.start, client.unclaimed = position, end, None
+            client.start, client.unclaimed, client.held = end, None, client.begin
+            client.settled = time.monotonic()
 
     def _wanted(self, client: _Client, entries: list[Entry]) -> list[Entry]:
         if client.skip is not None:
             entries = self._unskipped(client, entries)
+        begin, client.begin = client.begin, None
+        if begin is not None and entries and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
+            if _same(entries[0].transaction, begin.transaction):
+                entries = [begin, *entries]
         if client.narrow is None or not entries:
             return entries
         return self._narrowed(client, entries)
 
     def _narrowed(self, client: _Client, entries: list[Entry]) -> list[Entry]:
         """What passes the client's filter, with BEGIN and END of just those transactions of which something passes."""
-        if client.begin is not None and entries[0].transaction is client.begin.transaction:
-            entries = [client.begin, *entries]
         wanted = [entry.entry_type is EntryType.ROWDATA and self._accepts(client, entry) for entry in entries]
-        last = entries[-1].transaction
-        if not any(wanted) and last is not client.open:
-            begins = (e for e in entries if e.entry_type is EntryType.TRANSACTIONBEGIN and e.transaction is last)
-            client.begin = None if entries[-1].is_end else next(begins, None)
-            return []
         alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}
-        alive.add(id(client.open))
-        if not entries[-1].is_end:
-            alive.add(id(last))  # the rest of it is still to come
+        if client.open is not None and _same(entries[0].transaction, client.open):
+            alive.add(id(entries[0].transaction))
+        last = entries[-1]
+        if not last.is_end and id(last.transaction) not in alive:  # something of it may still come
+            begins = (e for e in entries if e.entry_type is EntryType.TRANSACTIONBEGIN)
+            client.begin = next((e for e in begins if e.transaction is last.transaction), None)
         return [
             entry
             for entry, want in zip(entries, wanted)
@@ -482,7 +507,11 @@ class Instance:
         skip = client.skip
         assert skip is not None
         for number, entry in enumerate(entries):
-            if skip.precedes(entry.position):
+            position = entry.position
+            done = position.precedes(skip)
+            if done is False and not skip.precedes(position):  # the same place: a BEGIN stands before its rows
+                done = entry.is_end or entry.row_count > 0
+            if not done:
                 client.skip = None
                 return entries[number:]
         return []
@@ -591,6 +620,11 @@ class _Stream(Iterator[Message]):
 
 def _narrowing(filter: str) -> TableFilter | None:
     return TableFilter(filter) if filter else None
+
+
+def _same(one: Transaction, other: Transaction) -> bool:
+    """Whether two objects are one transaction: after a lost connection the rest of a large one comes with a new object."""
+    return one is other or (one.journal, one.offset, one.source) == (other.journal, other.offset, other.source)
 
 
 def _earliest(positions: list[Position]) -> Position:

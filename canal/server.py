@@ -70,12 +70,19 @@ class Server:
                 return
             self._stopped.set()
             instances, self._instances = self._instances, {}
+        failures = []
         for instance in instances.values():
-            instance.stop()
+            try:
+                instance.stop()
+            except Exception as error:  # the others must stop all the same
+                log.exception("[%s] did not stop cleanly", instance.destination)
+                failures.append(error)
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._previous.items():
                 signal.signal(number, handler)
             self._previous = {}
+        if failures:
+            raise failures[0]
 
     def destinations(self) -> list[str]:
         """The destinations that run."""

@@ -9,6 +9,7 @@ cdef class BinlogDecoder:
     cdef dict _gtid_sources, _maps, _tables
     cdef public long long event_count, byte_count, timestamp
     cdef public str journal
+    cdef public str purged
     cdef public long long offset
     cdef public str flavor
     cdef str _source
@@ -16,10 +17,11 @@ cdef class BinlogDecoder:
     cdef bint _checksum
     cdef Transaction _txn
     cdef list _pending, _out
-    cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip
+    cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip, _skip_timestamp, _skip_server
     cdef bint _skipping, _group
     cdef long long _group_offset
     cdef bytes _query
+    cdef str _query_text
     cdef object _gtid_source, _run_base, _run_source
     cdef unsigned long long _gtid_number, _gtid_previous, _run_first, _run_last
 
@@ -52,6 +54,7 @@ cdef class BinlogDecoder:
     cdef _hand_piece(self)
     @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry)
     cdef _finish(self, bytes data, long long start)
+    cdef _check_skipped(self, Transaction txn)
     cdef _release(self, Py_ssize_t size)
     cdef _close_group(self)
     cdef _drop_transaction(self)

@@ -8,10 +8,12 @@ come through here. Event numbers and layouts: MySQL source ``libs/mysql/binlog/e
 from __future__ import annotations
 
 import logging
+import sys
 import zlib
 from typing import Any, Callable
 
 from canal.errors import ChecksumError, DecodeError, MissingTableMapError, SourceError, TruncatedError, UnsupportedError
+from canal.gtid import parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import wire
 from canal.parse.charsets import lenient_text
@@ -94,6 +96,7 @@ class BinlogDecoder:
         ``executed`` is the set of GTIDs done at ``position`` (or None when it is not known); ``position.row`` row changes
         of the first transaction are left out.
         """
+        self.purged = ""
         self.journal = position.journal
         self.offset = position.offset
         self.flavor = flavor
@@ -110,9 +113,12 @@ class BinlogDecoder:
         self._ordinal = 0
         self._skip = position.row
         self._skipping = position.row > 0
+        self._skip_timestamp = position.timestamp // 1000
+        self._skip_server = position.server_id
         self._group = False
         self._group_offset = 0
         self._query = None
+        self._query_text = None
         self._gtid_source = None
         self._gtid_number = 0
         self._gtid_previous = 0
@@ -238,14 +244,19 @@ class BinlogDecoder:
             self._start_group(start, None, 0)
         elif kind == 35:
             if self._run_base is None:
-                self._adopt_executed(parse_previous_gtids(data, end))
+                executed = parse_previous_gtids(data, end)
+                if executed or self.purged:  # GTIDs that were purged by hand are in no log
+                    executed = executed | parse_gtid_set(self.purged, "mysql")
+                self._adopt_executed(executed)
         elif kind == 163:
             if self._run_base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
         elif kind == 29:  # ROWS_QUERY: one length byte that cannot hold the length, then the text
             self._query = data[20:end]
+            self._query_text = None
         elif kind == 160:  # ANNOTATE_ROWS
             self._query = data[19:end]
+            self._query_text = None
         elif kind == 40:
             self._payload(data, end, start)
         elif kind == 165:
@@ -372,6 +383,14 @@ class BinlogDecoder:
         txn.gtid_first = self._run_first
         txn.gtid_previous = self._gtid_previous
         txn.gtid_base = self._run_base
+        if self._skipping and self._skip_timestamp and (
+            txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
+        ):
+            raise SourceError(
+                f"the cursor says that {self._skip} rows are done of a transaction that server {self._skip_server} made "
+                f"at {self._skip_timestamp}, but the source continues with {txn!r} of server {txn.server_id} at {txn.timestamp}",
+                remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
+            )
         self._txn = txn
         self._ordinal = 0
         self._part = 1 if self._skipping else 0
@@ -382,6 +401,7 @@ class BinlogDecoder:
         p = data
         txn = self._new_transaction(data, start)
         entry = Entry(_BEGIN, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry.first_row = self._skip  # acking a BEGIN that came again must not move the cursor back
         self._add(entry)
 
     def _add(self, entry: Entry) -> None:
@@ -411,11 +431,7 @@ class BinlogDecoder:
             # canal's cursors name the start of the last END: a dump from there begins with it.
             self._close_group()
             return
-        if self._skipping and txn.row_count < self._skip:
-            raise SourceError(
-                f"the cursor says that {self._skip} rows of {txn!r} are done, but it has {txn.row_count}",
-                remedy="The source's log is not the one that the cursor was taken from.",
-            )
+        self._check_skipped(txn)
         entry = Entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
         entry.is_end = True
         entry.row_count = 0
@@ -427,6 +443,13 @@ class BinlogDecoder:
         self._pending.append(entry)
         self._release(entry.size)
 
+    def _check_skipped(self, txn: Transaction) -> None:
+        if self._skipping and txn.row_count < self._skip:
+            raise SourceError(
+                f"the cursor says that {self._skip} rows of {txn!r} are done, but it has {txn.row_count}",
+                remedy="The source's log is not the one that the cursor was taken from.",
+            )
+
     def _release(self, size: int) -> None:
         """The open transaction has ended: its entries may go."""
         self._out.extend(self._pending)
@@ -437,6 +460,7 @@ class BinlogDecoder:
         self._skip = 0
         self._skipping = False
         self._query = None
+        self._query_text = None
         self._part = 0
         self._close_group()
         if self._out_bytes > self._piece_bytes or len(self._out) > self._piece_entries:
@@ -452,6 +476,8 @@ class BinlogDecoder:
         self._pending.clear()
         self._pending_bytes = 0
         self._txn = None
+        self._query = None
+        self._query_text = None
         self._group = False
         self._gtid_source = None
 
@@ -506,7 +532,7 @@ class BinlogDecoder:
 
     def _rollback(self, data: bytes, start: int, statement: Any) -> None:
         txn = self._txn
-        if txn is not None and txn.row_count:
+        if txn is not None and (txn.has_rows or self._skipping):
             raise UnsupportedError(
                 "ROLLBACK inside a transaction with row changes (it mixes engines with and without transactions)",
                 event_type=2,
@@ -528,8 +554,9 @@ class BinlogDecoder:
         txn.has_rows = True
         entry = Entry(_ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
         entry.sql = sql
+        entry.size += sys.getsizeof(sql)
         entry.statement = statement
-        entry.first_row = txn.row_count
+        entry.first_row = max(txn.row_count, self._skip)
         if statement.kind == "dml":
             log.warning(
                 "statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
@@ -539,11 +566,14 @@ class BinlogDecoder:
             self._maps.clear()
             self._changed(statement)
         if alone and not opens:
+            self._check_skipped(txn)
             entry.is_end = True
             entry.part = self._part
             txn.end = self.offset
             self._pending.append(entry)
             self._release(entry.size)
+        elif txn.row_count < self._skip:
+            self._ordinal += 1  # rows behind it are done, so it is too
         else:
             self._add(entry)
 
@@ -629,7 +659,10 @@ class BinlogDecoder:
                 entry.skip_rows = self._skip - first
             entry.row_count = count - entry.skip_rows
             if self._query is not None:
-                entry.query = self._query.decode("utf-8", "surrogateescape")
+                if self._query_text is None:  # one text for all rows events of the statement, accounted once
+                    self._query_text = self._query.decode("utf-8", "surrogateescape")
+                    entry.size += sys.getsizeof(self._query_text)
+                entry.query = self._query_text
             txn.has_rows = True
             self._add(entry)
         else:
@@ -637,15 +670,13 @@ class BinlogDecoder:
         if last_of_statement:
             self._tables.clear()
             self._query = None
+            self._query_text = None
 
     def _measure(
         self, table: TableMap, data: bytes, body: int, end: int, kind: int, change: int, start: int
     ) -> int:
-        if table.decoder is None:
-            raise UnsupportedError(
-                f"{table!r} holds a column type that cannot be measured", event_type=kind,
-                table=f"{table.schema.schema}.{table.schema.table}",
-            )  # fmt: skip
+        if table.decoder is None:  # filtered out, of a column type that cannot be measured: the same each time it comes
+            return 0
         try:
             return table.decoder.walk(data, body, end, change)
         except DecodeError as error:

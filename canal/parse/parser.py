@@ -131,7 +131,9 @@ class BinlogParser:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify_all()
         connection = self._connection
         if connection is not None:
             connection.close()
@@ -176,7 +178,7 @@ class BinlogParser:
             pass  # the instance is being stopped
         except CanalError as error:
             self._fail(error)
-        except Exception as error:
+        except BaseException as error:  # a SystemExit of a hook too: nothing may end the thread unseen
             self._fail(HookError(f"{error!r} came out of the line behind the parser") if self._is_foreign(error)
                        else CanalError(f"unexpected {error!r}", remedy="This is a fault of the library; please report it."),
                        error)  # fmt: skip
@@ -186,7 +188,7 @@ class BinlogParser:
                 self._changed.notify_all()
             self._finished()
 
-    def _is_foreign(self, error: Exception) -> bool:
+    def _is_foreign(self, error: BaseException) -> bool:
         """Whether the exception was raised in somebody else's code, by the file of its innermost frame."""
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
@@ -202,7 +204,13 @@ class BinlogParser:
         if error.position is None:
             error.position = f"{self._decoder.journal}:{self._decoder.offset}" if self._decoder.journal else None
         self._error = error
-        self._alarm(self._destination, f"the parser has stopped: {error}")
+        self._tell(f"the parser has stopped: {error}")
+
+    def _tell(self, message: str) -> None:
+        try:
+            self._alarm(self._destination, message)
+        except Exception:
+            log.exception("[%s] the alarm callback failed on: %s", self._destination, message)
 
     def _reconnect_for_ever(self) -> None:
         wait = self._backoff[0]
@@ -217,7 +225,7 @@ class BinlogParser:
                 if self._decoder.event_count > seen + 2:  # more than the head of a dump: the connection did work
                     wait = self._backoff[0]
                 self._last_problem = error
-                self._alarm(self._destination, f"connection lost, again in {wait:.1f} s: {error}")
+                self._tell(f"connection lost, again in {wait:.1f} s: {error}")
             finally:
                 self._disconnect()
             self._stopping.wait(wait * random.uniform(0.8, 1.2))
@@ -229,14 +237,16 @@ class BinlogParser:
             connection.close()
 
     def _stream_once(self) -> None:
-        connection = self._connection = self._source.connect()
-        if self._stopping.is_set():
+        connection = self._connection = self._connect()
+        if connection is None:
             return
         position = self._position(connection)
         executed = self._executed(connection, position)
         if self._started is None and connection.full_metadata is False:
             self._preload(connection)
         self._decoder.reset(position, connection.flavor, connection.identity, executed)
+        if executed is None:
+            self._decoder.purged = getattr(connection, "purged", "")
         if self._sink is not None:
             self._sink.restart()
         connection.dump(position)
@@ -250,6 +260,32 @@ class BinlogParser:
                 return
             if events:
                 self._decoder.feed(events)
+
+    def _connect(self) -> Connection | None:
+        """A connection, or None when the parser is stopped first: a login can take long and cannot be interrupted."""
+        made: list[Connection | BaseException] = []
+
+        def log_in() -> None:
+            result: Connection | BaseException
+            try:
+                result = self._source.connect()
+            except BaseException as error:
+                result = error
+            with self._changed:
+                made.append(result)
+                self._changed.notify_all()
+                abandoned = self._stopping.is_set()
+            if abandoned and not isinstance(result, BaseException):
+                result.close()
+
+        threading.Thread(target=log_in, name=f"canal-{self._destination}-connect", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: made or self._stopping.is_set())
+            if self._stopping.is_set():
+                return None
+        if isinstance(made[0], BaseException):
+            raise made[0]
+        return made[0]
 
     def _preload(self, connection: Any) -> None:
         """Read all schemas at the start, where the connection can: table maps will not carry them."""

@@ -31,6 +31,7 @@ from canal.errors import (
     SourceError,
     StateError,
 )
+from canal.gtid import MysqlGtidSet
 from canal.parse import _pymysql
 from canal.parse.framing import PacketFramer
 from canal.parse.scan import TransactionScan
@@ -695,6 +696,13 @@ class MySQLConnection:
         return self._server.full_metadata
 
     @property
+    def purged(self) -> str:
+        """GTIDs that a server has executed and may have in no log (MySQL's gtid_purged); "" where there are none."""
+        if self.flavor != "mysql" or not self._server.has_gtids:
+            return ""
+        return str(self._rows("SELECT @@global.gtid_purged")[0][0])
+
+    @property
     def server_version(self) -> tuple[int, ...]:
         return self._server.version
 
@@ -862,7 +870,10 @@ class MySQLConnection:
             if scan.found is not None or (one_journal and scan.journals > 1):
                 break
         found = scan.found or scan.boundary
-        return attrs.evolve(found, source=self.identity, gtid=found.gtid if self._server.has_gtids else "")
+        gtid = found.gtid if self._server.has_gtids else ""
+        if gtid and self.purged:
+            gtid = str(MysqlGtidSet.parse(gtid) | MysqlGtidSet.parse(self.purged))
+        return attrs.evolve(found, source=self.identity, gtid=gtid)
 
     def _non_blocking(self, journal: str) -> Iterator[bytes]:
         """The events of a log and those after it, up to the end."""

@@ -27,8 +27,8 @@ _BLOBS = frozenset((249, 250, 251, 252))
 _TEXTS = frozenset((STRING, VAR_STRING, VARCHAR)) | _BLOBS
 #: Types that have a bit in the SIGNEDNESS field, in the order of the columns.
 _NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 13, 246))
-_ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255)) | _BLOBS
-_TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET))
+_ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255, 140)) | _BLOBS  # 140: MariaDB BLOB COMPRESSED
+_TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, 141))  # 141: MariaDB VARCHAR COMPRESSED
 
 #: The type codes that a column of a data type has in the log (old temporal formats included).
 _CODES = {

@@ -28,7 +28,11 @@ class Condenser:
         kept = []
         for entry in entries:
             if entry.entry_type is _BEGIN:
-                self._begin = entry
+                if entry.part:  # a transaction whose first rows were delivered before the parser came back: keep its END
+                    self._begin = None
+                    kept.append(entry)
+                else:
+                    self._begin = entry
             elif entry.entry_type is not _END:
                 if self._begin is not None:
                     kept.append(self._begin)

@@ -122,6 +122,7 @@ class MemoryStore:
         with self._lock:
             place = self._place(client_id)
             place.got = max(place.acked, min(start, place.got))
+            place.rows = 0  # not known: what is there counts as enough, so that a redelivery does not linger
             self._filled.notify_all()
 
     @property

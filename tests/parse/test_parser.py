@@ -376,6 +376,31 @@ def test_a_stop_while_the_store_is_full_ends_every_thread() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("canal-test")]
 
 
+class Unanswering:
+    """A source whose login never ends."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.release = threading.Event()
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        self.asked.set()
+        self.release.wait(30)
+        raise canal.ConnectionLostError("gave up")
+
+
+def test_a_stop_does_not_wait_for_a_login() -> None:
+    source = Unanswering()
+    instance = started(source)  # type: ignore[arg-type]
+    assert source.asked.wait(5)
+    stopping = threading.Thread(target=instance.stop)
+    stopping.start()
+    stopping.join(5)
+    source.release.set()
+
+    assert not stopping.is_alive()
+
+
 def test_a_source_that_is_not_there_is_told_at_subscribe_and_tried_again() -> None:
     alarms: list[str] = []
     config = canal.InstanceConfig(
