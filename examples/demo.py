@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import canal
-from canal.testing.fake import FakeBinlog
+from canal.testing import FakeBinlog
 
 try:
     from rich.console import Console

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import canal
-from canal.testing.fake import FakeBinlog
+from canal.testing import FakeBinlog
 
 
 class DequeStore:

@@ -1,4 +1,28 @@
 """Public helpers for tests: a fake binlog, throwaway servers, a fault proxy, a load generator.
 
-Imports nothing by itself: each helper is a module of its own.
+Imports nothing before it is asked for: ``canal.testing.FakeBinlog`` loads its module at first use.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from canal.testing.fake import FakeBinlog
+    from canal.testing.load import Load
+    from canal.testing.proxy import FaultProxy
+    from canal.testing.servers import MariaDBServer, MySQLServer
+
+_MODULES = {
+    "FakeBinlog": "fake", "FaultProxy": "proxy", "Load": "load", "MariaDBServer": "servers", "MySQLServer": "servers",
+}  # fmt: skip
+
+__all__ = ["FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'canal.testing' has no attribute {name!r}")
+    return getattr(import_module(f"canal.testing.{module}"), name)

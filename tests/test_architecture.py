@@ -1,0 +1,65 @@
+"""The shape of the folders is the shape of the data flow: who may import whom, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import canal
+
+PACKAGE = Path(canal.__file__).parent
+#: What each part may import of the others: only the Protocols of its neighbour downstream.
+ALLOWED = {
+    "parse": {"canal.sink.protocol"},
+    "sink": {"canal.store.protocol"},
+    "store": set(),
+    "meta": set(),
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Modules that a file imports when it is loaded (not those inside of functions or for type checkers)."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found.update(name.name for name in node.names)
+    return found
+
+
+def test_parts_know_each_other_by_protocol_only() -> None:
+    for part, allowed in ALLOWED.items():
+        others = tuple(f"canal.{other}" for other in (*ALLOWED, "instance", "server", "config", "ha") if other != part)
+        for path in (PACKAGE / part).glob("*.py"):
+            forbidden = {name for name in imports(path) if name.startswith(others)} - allowed
+            assert not forbidden, f"{path.relative_to(PACKAGE)} imports {forbidden}"
+
+
+def test_values_import_no_part() -> None:
+    for name in ("errors", "gtid", "position", "model", "schema", "filter"):
+        known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}
+        assert known <= {"canal.errors", "canal.gtid", "canal.position"}, name
+
+
+def test_every_public_name_exists_and_the_list_is_sorted() -> None:
+    assert canal.__all__ == sorted(canal.__all__)
+    assert [name for name in canal.__all__ if not hasattr(canal, name)] == []
+
+
+def test_importing_the_library_loads_nothing_heavy() -> None:
+    code = "import canal, sys; print([m for m in ('pyarrow', 'sqlglot', 'kazoo', 'pyspark', 'rich', 'hypothesis') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_compiled_modules_know_their_c_declarations() -> None:
+    from canal._build import COMPILED_MODULES
+
+    for name in COMPILED_MODULES:
+        path = PACKAGE.parent.joinpath(*name.split("."))
+        assert path.with_suffix(".py").exists()
+        assert path.with_suffix(".pxd").exists()

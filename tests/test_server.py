@@ -1,0 +1,91 @@
+"""Many destinations in one process: made when asked for, stopped together, also on SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+import canal
+from canal.testing import FakeBinlog
+
+
+def config(destination: str) -> canal.InstanceConfig:
+    fake = FakeBinlog()
+    fake.table("shop", "orders", "id INT").insert({"id": len(destination)})
+    return canal.InstanceConfig(destination=destination, source=fake, start="earliest")
+
+
+def test_known_destinations_are_started_when_first_asked_for() -> None:
+    with canal.Server([config("a"), config("bb")]) as server:
+        assert server.destinations() == []
+        instance = server.instance("bb")
+        instance.subscribe()
+        (row,) = [row for entry in instance.get_without_ack(10, timeout=5).entries for row in entry.rows]
+
+        assert row.after["id"] == 2
+        assert server.destinations() == ["bb"]
+        assert server.instance("bb") is instance
+    assert not instance.is_running
+
+
+def test_a_generator_makes_the_others() -> None:
+    made: list[str] = []
+
+    def generate(destination: str) -> canal.InstanceConfig | None:
+        made.append(destination)
+        return config(destination) if destination.startswith("shop-") else None
+
+    with canal.Server(generator=generate) as server:
+        assert server.instance("shop-1").destination == "shop-1"
+        with pytest.raises(canal.UnknownDestinationError, match="other"):
+            server.instance("other")
+        server.instance("shop-1")
+
+    assert made == ["shop-1", "other"]
+
+
+def test_one_destination_can_be_stopped_and_started_again() -> None:
+    with canal.Server([config("a")]) as server:
+        first = server.instance("a")
+        server.stop("a")
+        with pytest.raises(canal.UnknownDestinationError):
+            server.stop("a")
+
+        assert not first.is_running
+        assert server.instance("a").is_running
+
+
+def test_a_stopped_server_starts_nothing() -> None:
+    server = canal.Server([config("a")])
+    server.stop()
+    with pytest.raises(canal.StateError):
+        server.instance("a")
+
+
+def test_sigterm_stops_everything_and_wakes_consumers() -> None:
+    ended: list[str] = []
+
+    def consume(instance: canal.Instance) -> None:
+        try:
+            instance.consume(lambda message: None)
+        except canal.StateError:
+            ended.append(instance.destination)
+
+    with canal.Server([config("a"), config("b")]) as server:
+        server.stop_on_signals(signal.SIGTERM)
+        consumers = []
+        for name in ("a", "b"):
+            instance = server.instance(name)
+            instance.subscribe()
+            consumers.append(threading.Thread(target=consume, args=(instance,)))
+            consumers[-1].start()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert server.wait(10)
+        for consumer in consumers:
+            consumer.join(10)
+    assert sorted(ended) == ["a", "b"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
