@@ -66,7 +66,8 @@ def test_operations_transactions_and_order() -> None:
 
 def test_what_arrow_cannot_hold_is_null_and_stands_in_exact() -> None:
     fake = FakeBinlog()
-    fake.table("shop", "orders", "id INT, day DATE, at DATETIME").insert({"id": 1, "day": "2026-00-15", "at": "0000-00-00 00:00:00"})
+    table = fake.table("shop", "orders", "id INT, day DATE, at DATETIME")
+    table.insert({"id": 1, "day": "2026-00-15", "at": "0000-00-00 00:00:00"})
     (row,) = batches(fake)[0].to_pylist()
 
     assert (row["day"], row["at"]) == (None, None)
