@@ -53,9 +53,9 @@ _COLLATIONS = {
     "utf16": "54-55 101-124 672-674 1078-1079 1125 1147 2816-2983 3000-3015",
     "utf16le": "56 62 1080 1086",
     "utf32": "60-61 160-183 736-738 1084-1085 1184 1206 3072-3239 3256-3271",
-    "utf8mb3": "33 76 83 192-215 223 576-578 1057 1107 1216 1238 2048-2215 2232-2247",
+    "utf8mb3": "33 76 83 192-215 223 576-579 1057 1107 1216 1238 2048-2215 2232-2247",
     "utf8mb4": (
-        "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-610 1069-1070 1248 1270 2304-2471 2488-2503"
+        "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-611 1069-1070 1248 1270 2304-2471 2488-2503"
     ),
 }
 
@@ -256,7 +256,9 @@ def _multi_byte(charset: str) -> Decode:
 
     def decode(data: bytes, errors: str = "strict") -> tuple[str, int]:
         # A character that Python lacks must not be translated with those that it has otherwise.
-        text = bytes(data).decode(base, handler)
+        # FULLWIDTH TILDE has two codes; Python reads this one as "~". 8F begins a character wherever it stands.
+        whole = bytes(data).replace(b"\x8f\xa2\xb7", b"\xa1\xc1") if charset == "eucjpms" else bytes(data)
+        text = whole.decode(base, handler)
         return (text.translate(translation) if changes else text), len(data)
 
     return decode
@@ -275,7 +277,7 @@ def _one_more(charset: str, error: UnicodeError) -> tuple[str, int]:
 
 
 def _lookup(charset: str, sequence: bytes) -> str | None:
-    if charset in ("ujis", "eucjpms") and sequence[-2] >= 0xF5 and 0xA1 <= sequence[-1] <= 0xFE:
+    if charset in ("ujis", "eucjpms") and 0xF5 <= sequence[-2] <= 0xFE and 0xA1 <= sequence[-1] <= 0xFE:
         private = 0xE000 if len(sequence) == 2 else 0xE3AC
         return chr(private + (sequence[-2] - 0xF5) * 94 + sequence[-1] - 0xA1)
     for first, run in _MORE.get(charset, {}).items():

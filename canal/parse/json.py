@@ -190,7 +190,7 @@ class Document:
 
 
 def double_text(value):
-    """A DOUBLE as the server prints it: the shortest digits, with an exponent from 1e16 on and below 1e-15."""
+    """A DOUBLE as the server prints it: shortest digits, an exponent below 1e-15 and for whole numbers from 1e15 on."""
     text = repr(value)
     if "n" in text:  # nan, inf
         raise DecodeError("a number in the JSON document is not finite")
@@ -202,7 +202,7 @@ def double_text(value):
     digits = digits.rstrip("0")
     if not digits:
         return sign + "0.0"
-    if point > 15 or point < -14:
+    if point < -14 or (point > 15 and len(digits) <= point):  # with a fraction there is no exponent
         rest = "." + digits[1:] if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{rest}e{point - 1}"
     if point <= 0:
@@ -218,14 +218,17 @@ def opaque_text(code, payload):
             raise DecodeError(f"a JSON value of type {code} has {len(payload)} bytes, not 8")
         packed = int.from_bytes(payload, "little", signed=True)
         return '"' + (_time_text(packed) if code == 11 else _datetime_text(packed, code == 10)) + '"'
-    return f'"base64:type{code}:{base64.b64encode(payload).decode("ascii")}"'
+    encoded = base64.b64encode(payload).decode("ascii")
+    # The server breaks its base64 into lines of 76 characters, and escapes the breaks.
+    lines = "\\n".join([encoded[i : i + 76] for i in range(0, len(encoded), 76)])
+    return f'"base64:type{code}:{lines}"'
 
 
 def _decimal_text(payload):
     if len(payload) < 2:
         raise TruncatedError("a DECIMAL in the JSON document is cut")
     precision, scale = payload[0], payload[1]
-    if not 1 <= precision <= 65 or scale > min(precision, 38):
+    if not 1 <= precision <= 81 or scale > min(precision, 38):  # the server rounds 65 digits up to whole groups: 72
         raise DecodeError(f"a DECIMAL({precision},{scale}) in the JSON document")
     whole = precision - scale
     counts = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]

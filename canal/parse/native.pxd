@@ -85,9 +85,9 @@ cdef inline bint is_ascii(const uint8_t* p, Py_ssize_t start, Py_ssize_t end) no
     return seen < 0x80
 
 cdef inline str decimal_text(const uint8_t* p, Py_ssize_t start, const uint8_t* groups, Py_ssize_t count, Py_ssize_t scale):
-    # 65 digits at most, as the row decoder checks: sign, "0", digits and point fit.
-    cdef char text[72]
-    cdef char digits[72]
+    # 81 digits at most (65 in rows, 81 in JSON), as the callers check: sign, "0", digits and point fit.
+    cdef char text[96]
+    cdef char digits[96]
     cdef Py_ssize_t length = 0, at = 0, i, j, size, width, whole
     cdef uint64_t value, mask
     cdef bint negative = not p[start] & 0x80

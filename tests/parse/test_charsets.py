@@ -39,6 +39,7 @@ def decoded(data: bytes, charset: str) -> str | None:
         (b"\xf9\xd6", "big5", "碁"),
         (b"\xad\xa1\xa1\xc1\xf5\xa1", "eucjpms", "①～\ue000"),
         (b"\x8f\xf5\xa1", "ujis", "\ue3ac"),
+        (b"~\x8f\xa2\xb7", "eucjpms", "~～"),
         (b"\x81_", "sjis", "\\"),
         (b"\xa8\xbc", "gb18030", "ḿ"),
         (b"\xd8\x3d\xde\x42", "utf16", "\U0001f642"),
@@ -52,7 +53,7 @@ def test_text_is_decoded_as_the_server_does_it(data: bytes, charset: str, text: 
 @pytest.mark.parametrize(
     ("data", "charset"),
     [(b"\xff", "utf8mb4"), (b"\xd8\x3d\xde\x42", "ucs2"), (b"abc", "ucs2"), (b"\xad", "eucjpms"), (b"\x8f\xf5", "ujis"),
-     (b"\xdb", "tis620"), (b"\x80", "ascii"), (b"\x8a", "cp1256")],
+     (b"\xff\xa1", "ujis"), (b"\xdb", "tis620"), (b"\x80", "ascii"), (b"\x8a", "cp1256")],
 )  # fmt: skip
 def test_bytes_that_are_no_text_are_refused(data: bytes, charset: str) -> None:
     assert decoded(data, charset) is None

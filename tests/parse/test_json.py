@@ -57,6 +57,10 @@ DOCUMENTS = [
     (b'\x02\x01\x00\x19\x00\x0f\x07\x00\xf6\x10\x1e\n\x8c\x14\x9a\xa45\r\xfb8\xd2\x07[\xcd\x15\x00', '[12345678901234567890.1234567890]'),
     (b'\x02\x01\x00\x0c\x00\x0f\x07\x00\x0f\x03\x01\x02\xff', '["base64:type15:AQL/"]'),
     (b'\x02\x01\x00\n\x00\x0f\x07\x00\x0f\x01\x05', '["base64:type15:BQ=="]'),
+    (b'\x0b\xc4\xa5\xb5.*\xeeEC', '1.2345678901234568e16'),
+    (b'\x0b\x03\xeb*\xf2T\x8b\x11C', '1234567890123456.8'),
+    (b'\x0f\xf6"H\x00\x7f\xff\xff\x9c\xc4e6\x00\xc4e6\x00\xc4e6\x00\xc4e6\x00\xc4e6\x00\xc4e6\x00\xc4e6\x00', '-99999999999999999999999999999999999999999999999999999999999999999'),
+    (b'\x0f\x0f:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', '"base64:type15:YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh\\nYQ=="'),
     (b"", "null"),
 ]
 # fmt: on
