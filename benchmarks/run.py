@@ -124,7 +124,7 @@ def main() -> int:
     parser.add_argument("--server", choices=("mariadb", "mysql", "both"), default="both")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bulk", type=int, default=500_000)
-    parser.add_argument("--single", type=int, default=30_000)
+    parser.add_argument("--single", type=int, default=60_000)
     parser.add_argument("--batch", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -8,7 +8,7 @@ cdef class BinlogDecoder:
     cdef Py_ssize_t _piece_entries
     cdef dict _gtid_sources, _maps, _tables
     cdef public long long event_count, byte_count, timestamp
-    cdef public str journal
+    cdef public str destination, journal
     cdef public str purged
     cdef public long long offset
     cdef public str flavor

@@ -85,6 +85,7 @@ class BinlogDecoder:
         self._piece_entries = piece_entries
         self._gtid_sources = {}
         self._maps = {}
+        self.destination = ""
         self.event_count = 0
         self.byte_count = 0
         self.timestamp = 0
@@ -294,7 +295,9 @@ class BinlogDecoder:
                     f"the source stopped inside transaction {self._txn!r} whose first rows are already delivered",
                     remedy="Undo the rows of this transaction, then continue from its start.",
                 )
-            log.warning("the source stopped inside %r; the server rolls it back and so do we", self._txn)
+            log.warning(
+                "[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, self._txn
+            )
             self._drop_transaction()
 
     def _rotate(self, data: bytes, end: int) -> None:
@@ -559,8 +562,8 @@ class BinlogDecoder:
         entry.first_row = max(txn.row_count, self._skip)
         if statement.kind == "dml":
             log.warning(
-                "statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
-                ", ".join(f"{s}.{t}" for s, t in statement.tables) or "unknown tables", self.journal, start,
+                "[%s] statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
+                self.destination, ", ".join(f"{s}.{t}" for s, t in statement.tables) or "unknown tables", self.journal, start,
             )  # fmt: skip
         else:
             self._maps.clear()

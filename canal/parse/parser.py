@@ -120,7 +120,7 @@ class BinlogParser:
     ) -> None:
         if self._thread is not None:
             raise StateError("the parser is started already", destination=destination)
-        self._destination = destination
+        self._destination = self._decoder.destination = self._resolver.destination = destination
         self._sink = sink
         self._resume = resume
         self._finished = finished

@@ -237,6 +237,7 @@ class TableResolver:
         self._tables = tables
         self._fields = fields
         self._timezone = timezone
+        self.destination = ""
         self._known: dict[tuple[str, str], TableSchema | None] = {}
         self._altered: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
@@ -291,8 +292,9 @@ class TableResolver:
             self._known[name] = self._lookup(*name)
             if name in self._altered:
                 log.warning(
-                    "%s.%s was altered: its columns are read again from the source, which is exact only while no later "
-                    "change of them waits in the log; set binlog_row_metadata=FULL on the source to be sure", *name
+                    "[%s] %s.%s was altered: its columns are read again from the source, which is exact only while no "
+                    "later change of them waits in the log; set binlog_row_metadata=FULL on the source to be sure",
+                    self.destination, *name,
                 )  # fmt: skip
         found = self._known[name]
         if found is None:
