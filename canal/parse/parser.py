@@ -20,7 +20,7 @@ from canal.model import Entry
 from canal.parse import ddl
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.source import Connection, Source
-from canal.parse.tables import TableResolver
+from canal.parse.tables import LookedUp, TableResolver
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.sink.protocol import Sink
@@ -94,10 +94,10 @@ class BinlogParser:
         self._backoff = backoff
         self._alarm = alarm
         self._resolver = TableResolver(
-            self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone
+            self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone, lambda text: self._tell(text)
         )
         self._decoder = BinlogDecoder(
-            self._resolver.resolve, ddl.classify, self._resolver.changed, self._deliver, piece_bytes, piece_entries
+            self._resolver.resolve, ddl.classify, self._table_changed, self._deliver, piece_bytes, piece_entries
         )
         self._finished: Callable[[], None] = lambda: None
         self._destination = ""
@@ -295,7 +295,7 @@ class BinlogParser:
         )
         all_columns = getattr(connection, "all_columns", None)
         if all_columns is not None:
-            self._resolver.preload(all_columns(self._resolver.accepts))
+            self._resolver.preload(all_columns(self._resolver.accepts), connection.end_of_log())
 
     def _executed(self, connection: Any, position: Position) -> GtidSet | None:
         """The GTIDs done at the position; None where they are not known, which is not the same as none at all."""
@@ -320,12 +320,17 @@ class BinlogParser:
         self._sink.sink(entries)
         self._handed = last
 
-    def _lookup(self, schema: str, table: str) -> TableSchema | None:
+    def _table_changed(self, statement: ddl.Statement) -> None:
+        decoder = self._decoder
+        self._resolver.changed(statement, Position(journal=decoder.journal, offset=decoder.offset))
+
+    def _lookup(self, schema: str, table: str) -> LookedUp:
         connection: Any = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed while a table was looked up")
         found: TableSchema | None = connection.table_columns(schema, table)
-        return found
+        end_of_log = getattr(connection, "end_of_log", None)
+        return found, None if end_of_log is None else end_of_log()
 
     @property
     def lag(self) -> float:

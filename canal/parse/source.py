@@ -965,6 +965,11 @@ class MySQLConnection:
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         return self._queries.table_columns(schema, table)
 
+    def end_of_log(self) -> Position:
+        """Journal and offset of the present end, without GTIDs: quicker than ``resolve("latest")``."""
+        rows = self._rows(self._server.status_query, (), "find the end of the log")
+        return Position(journal=str(rows[0][0]), offset=int(rows[0][1])) if rows else Position()
+
     def all_columns(self, predicate: Callable[[str, str], bool] = lambda schema, table: True) -> list[TableSchema]:
         """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
         return self._queries.all_columns(predicate)

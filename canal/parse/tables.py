@@ -18,6 +18,7 @@ from canal.model import TableMap
 from canal.parse.charsets import charset_of, codec_of, lenient_text
 from canal.parse.ddl import Statement
 from canal.parse.rows import RowDecoder
+from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 
 log = logging.getLogger("canal.parse")
@@ -46,6 +47,12 @@ _MAX_CHAR_BYTES = {
     "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gbk": 2, "gb2312": 2,
     "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2,
 }  # fmt: skip
+
+
+#: Statements after which a table's columns may be others.
+_CHANGING = frozenset(("ALTER", "RENAME", "CREATE", "ERASE", "QUERY"))
+#: A schema and the end of the log when it was read.
+LookedUp = tuple[TableSchema | None, Position | None]
 
 
 @attrs.frozen
@@ -221,24 +228,29 @@ class TableResolver:
     """Makes a :class:`~canal.model.TableMap` of each new table map body.
 
     Args:
-        lookup: gives the schema of a table as it is now (or None), for maps that do not carry names.
+        lookup: gives the schema of a table as it is now (or None) and the end of the log at which it was read (or None),
+            for maps that do not carry names.
+        alarm: told when rows were decoded with a schema that turns out to be later than they are.
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.
     """
 
     def __init__(
         self,
-        lookup: Callable[[str, str], TableSchema | None],
+        lookup: Callable[[str, str], LookedUp],
         tables: TableFilter,
         fields: FieldFilter,
         timezone: tzinfo,
+        alarm: Callable[[str], None] = log.error,
     ) -> None:
+        self._alarm = alarm
         self._lookup = lookup
         self._tables = tables
         self._fields = fields
         self._timezone = timezone
         self.destination = ""
-        self._known: dict[tuple[str, str], TableSchema | None] = {}
+        self._known: dict[tuple[str, str], LookedUp] = {}
+        self._used: set[tuple[str, str]] = set()
         self._altered: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
 
@@ -256,8 +268,8 @@ class TableResolver:
         columns = schema.columns if wanted is None else tuple(schema.columns[i] for i in wanted)
         return TableMap(schema, columns, decoder, True)
 
-    def changed(self, statement: Statement) -> None:
-        """A statement may have changed tables: forget what was looked up of them."""
+    def changed(self, statement: Statement, place: Position | None = None) -> None:
+        """A statement at ``place`` may have changed tables: forget what was looked up of them."""
         if statement.temporary:
             return
         names = {(schema.lower(), table.lower()) for schema, table in statement.tables}
@@ -266,13 +278,26 @@ class TableResolver:
             # Without regard to case: with lower_case_table_names the log and the statement may spell names differently.
             schema, table = name[0].lower(), name[1].lower()
             if statement.doubtful or (statement.schema_wide and schema == database) or (schema, table) in names:
+                if statement.event_type in _CHANGING:
+                    self._check_age(name, place)
                 self._altered.add(name)
+                self._used.discard(name)
                 del self._known[name]
 
-    def preload(self, tables: Iterable[TableSchema]) -> None:
-        """Schemas that were read as of the start position, so that a later change of them cannot mislead."""
+    def _check_age(self, name: tuple[str, str], place: Position | None) -> None:
+        """Tell when a schema was read after this change of it, and rows from before the change were decoded with it."""
+        read_at = self._known[name][1]
+        if name in self._used and place is not None and read_at is not None and place.precedes(read_at):
+            self._alarm(
+                f"{'.'.join(name)} was changed at {place}, but its columns were read later, at {read_at}: rows before the "
+                "change may have been given wrong column names. Set binlog_row_metadata=FULL on the source, and deliver "
+                "them again"
+            )
+
+    def preload(self, tables: Iterable[TableSchema], read_at: Position | None) -> None:
+        """Schemas that were read at the start, so that changes of them from then on cannot mislead."""
         for table in tables:
-            self._known[table.schema, table.table] = table
+            self._known[table.schema, table.table] = (table, read_at)
 
     def accepts(self, schema: str, table: str) -> bool:
         """Whether the filter lets the table through."""
@@ -296,9 +321,15 @@ class TableResolver:
                     "later change of them waits in the log; set binlog_row_metadata=FULL on the source to be sure",
                     self.destination, *name,
                 )  # fmt: skip
-        found = self._known[name]
+        found = self._known[name][0]
         if found is None:
+            if name not in self._used:
+                log.warning(
+                    "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on", self.destination, *name
+                )
+                self._used.add(name)
             return positional_schema(raw)
+        self._used.add(name)
         return merge_schema(raw, found)
 
 

@@ -109,11 +109,13 @@ def test_every_byte_is_what_the_server_says(server: ThrowawayServer, charset: st
 
 
 @pytest.mark.parametrize("charset", list(DOUBLE))
-def test_two_byte_characters_are_what_the_server_says(mysql_server: ThrowawayServer, charset: str) -> None:
+def test_two_byte_characters_are_what_the_server_says(server: ThrowawayServer, charset: str) -> None:
+    if charset == "gb18030" and "MariaDB" in server.version:
+        pytest.skip("MariaDB has no gb18030")
     sequences = [bytes((lead, trail)) for lead in DOUBLE[charset] for trail in range(0x40, 0xFF, 3)]
     wrong = {
         sequence.hex(): (text, decoded(sequence, charset))
-        for sequence, text in server_says(mysql_server, charset, sequences).items()
+        for sequence, text in server_says(server, charset, sequences).items()
         if text is not None and len(text) == 1 and decoded(sequence, charset) != text
     }
     assert wrong == {}

@@ -40,7 +40,7 @@ def decoded(
     import datetime
 
     out: list[canal.Entry] = []
-    resolver = TableResolver(lambda schema, table: None, TableFilter(tables), FieldFilter(), datetime.UTC)
+    resolver = TableResolver(lambda schema, table: (None, None), TableFilter(tables), FieldFilter(), datetime.UTC)
     decoder = BinlogDecoder(resolver.resolve, classify, resolver.changed, out.extend, **limits)
     start = position or canal.Position(journal="binlog.000001", offset=4)
     executed = parse_gtid_set(start.gtid, flavor) if start.gtid else None  # type: ignore[arg-type]

@@ -28,14 +28,20 @@ def map_body(**options: Any) -> bytes:
     return event[25:-4]
 
 
-def resolver(looked_up: canal.TableSchema | None = None) -> tuple[TableResolver, list[tuple[str, str]]]:
+def resolver(
+    looked_up: canal.TableSchema | None = None, read_at: int = 4, alarms: list[str] | None = None
+) -> tuple[TableResolver, list[tuple[str, str]]]:
     asked: list[tuple[str, str]] = []
 
-    def lookup(schema: str, table: str) -> canal.TableSchema | None:
+    def lookup(schema: str, table: str) -> tuple[canal.TableSchema | None, canal.Position]:
         asked.append((schema, table))
-        return looked_up
+        return looked_up, at(read_at)
 
-    return TableResolver(lookup, TableFilter(), FieldFilter(), UTC), asked
+    return TableResolver(lookup, TableFilter(), FieldFilter(), UTC, (alarms if alarms is not None else []).append), asked
+
+
+def at(offset: int) -> canal.Position:
+    return canal.Position(journal="binlog.000001", offset=offset)
 
 
 def schema(columns: str = COLUMNS) -> canal.TableSchema:
@@ -110,6 +116,25 @@ def test_a_statement_makes_its_tables_be_looked_up_again_and_no_others() -> None
     resolve.resolve(body)
 
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("sql", "offset", "told"),
+    [
+        ("ALTER TABLE orders RENAME COLUMN price TO cost", 500, True),
+        ("ALTER TABLE orders RENAME COLUMN price TO cost", 1500, False),
+        ("ALTER TABLE other ADD x INT", 500, False),
+        ("TRUNCATE TABLE orders", 500, False),
+    ],
+)
+def test_a_schema_that_was_read_after_a_change_of_it_is_told(sql: str, offset: int, told: bool) -> None:
+    alarms: list[str] = []
+    resolve, _ = resolver(schema(), read_at=1000, alarms=alarms)
+    resolve.resolve(map_body(metadata="MINIMAL"))
+    resolve.changed(classify(sql, "shop"), at(offset))
+
+    assert [text for text in alarms if "wrong column names" in text] == alarms
+    assert bool(alarms) == told
 
 
 def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:
