@@ -19,7 +19,7 @@ from canal.parse.charsets import charset_of, codec_of, lenient_text
 from canal.parse.ddl import Statement
 from canal.parse.rows import RowDecoder
 from canal.position import Position
-from canal.schema import ColumnSchema, TableSchema
+from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 
 log = logging.getLogger("canal.parse")
 
@@ -31,16 +31,10 @@ _NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 13, 246))
 _ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255, 140)) | _BLOBS  # 140: MariaDB BLOB COMPRESSED
 _TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, 141))  # 141: MariaDB VARCHAR COMPRESSED
 
-#: The type codes that a column of a data type has in the log (old temporal formats included).
-_CODES = {
-    "tinyint": {1}, "smallint": {2}, "mediumint": {9}, "int": {3}, "bigint": {8}, "decimal": {246, 0},
-    "float": {4}, "double": {5}, "bit": {16}, "year": {13}, "date": {10, 14}, "time": {11, 19}, "datetime": {12, 18},
-    "timestamp": {7, 17}, "char": {254}, "varchar": {15, 253}, "binary": {254}, "varbinary": {15, 253},
-    "tinytext": {252}, "text": {252}, "mediumtext": {252}, "longtext": {252}, "tinyblob": {252}, "blob": {252},
-    "mediumblob": {252}, "longblob": {252}, "enum": {247}, "set": {248}, "json": {245, 252}, "geometry": {255},
-    "point": {255}, "linestring": {255}, "polygon": {255}, "multipoint": {255}, "multilinestring": {255},
-    "multipolygon": {255}, "geomcollection": {255}, "geometrycollection": {255}, "vector": {242, 15, 253},
-    "uuid": {254}, "inet6": {254}, "inet4": {254},
+#: Type codes that a column of a data type may have in the log beside its usual one: old formats, and MariaDB's own.
+_OTHER_CODES = {
+    "decimal": {0}, "date": {14}, "time": {11}, "datetime": {12}, "timestamp": {7}, "varchar": {253}, "varbinary": {253},
+    "json": {252}, "vector": {15, 253},
 }  # fmt: skip
 _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 _MAX_CHAR_BYTES = {
@@ -393,10 +387,9 @@ def merge_schema(raw: RawTableMap, found: TableSchema) -> TableSchema:
 
 def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
     """Why a looked-up column cannot be the one in the map, or ""."""
-    base = column.column_type.split("(")[0].split(" ")[0].lower()
+    base = column.base_type
     code, meta = raw.real_type(i), raw.metas[i]
-    codes = _CODES.get(base)
-    if codes is not None and code not in codes:
+    if base in TYPE_CODES and code != TYPE_CODES[base] and code not in _OTHER_CODES.get(base, ()):
         return f"type {code} in the log, {column.column_type} now"
     if raw.nullable[i] != column.nullable and not column.key:
         return "nullable in the log and not now" if raw.nullable[i] else "not nullable in the log, nullable now"
