@@ -38,6 +38,7 @@ class Server:
         self._instances: dict[str, Instance] = {}
         self._lock = threading.RLock()
         self._stopped = threading.Event()
+        self._idle = threading.Event()
         self._previous: dict[int, Any] = {}
 
     def instance(self, destination: str) -> Instance:
@@ -77,6 +78,7 @@ class Server:
             except Exception as error:  # the others must stop all the same
                 log.exception("[%s] did not stop cleanly", instance.destination)
                 failures.append(error)
+        self._idle.set()
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._previous.items():
                 signal.signal(number, handler)
@@ -98,8 +100,8 @@ class Server:
             self._previous[number] = signal.signal(number, self._on_signal)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server is stopped; True when it is."""
-        return self._stopped.wait(timeout)
+        """Wait until the server and all its instances have stopped; True when they have."""
+        return self._idle.wait(timeout)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         log.info("%s: stopping %d instances", signal.Signals(number).name, len(self._instances))

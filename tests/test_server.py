@@ -85,6 +85,7 @@ def test_sigterm_stops_everything_and_wakes_consumers() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
         assert server.wait(10)
+        assert not instance.is_running
         for consumer in consumers:
             consumer.join(10)
     assert sorted(ended) == ["a", "b"]
