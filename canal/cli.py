@@ -66,8 +66,9 @@ def _tail(options: argparse.Namespace) -> int:
     source: Any = _server(options.source) if live else canal.LocalBinlogSource(options.source, follow=options.follow)
     start = _start(options.start or ("latest" if live else "earliest"))
     config = canal.InstanceConfig(
-        destination="tail", source=source, filter=options.filter, black_filter=options.black_filter, start=start
-    )
+        destination="tail", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
+        alarm=_alarm,
+    )  # fmt: skip
     printer: Callable[[Message], int] = _print_json if options.json else _Printer().print
     total = 0 if live or options.follow else _size(Path(options.source))
     shown = 0
@@ -84,6 +85,12 @@ def _tail(options: argparse.Namespace) -> int:
                 break
     sys.stdout.flush()
     return 0
+
+
+def _alarm(destination: str, text: str) -> None:
+    """Lost connections are told at once; what stops the parser is told by main()."""
+    if not text.startswith("the parser has stopped"):
+        logging.warning(text)
 
 
 def _server(url: str) -> canal.MySQLSource:

@@ -44,7 +44,8 @@ class InstanceConfig:
         destination: name of the instance; the key of its cursors and part of every log line.
         source: :class:`canal.MySQLSource`, :class:`canal.LocalBinlogSource` or :class:`canal.testing.FakeBinlog`.
         filter: tables to deliver, in canal's syntax: comma-separated regular expressions, each matched against the whole
-            of ``schema.table`` without regard to case. Empty: all.
+            of ``schema.table`` without regard to case. Empty: all. A statement passes by any table that it names, or by
+            ``schema.`` when it names none.
         black_filter: tables not to deliver, in the same syntax.
         field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
         row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.

@@ -3,7 +3,7 @@ from canal.model cimport Entry, TableMap, Transaction
 from canal.parse cimport wire
 
 cdef class BinlogDecoder:
-    cdef object _resolve, _classify, _changed, _deliver
+    cdef object _resolve, _classify, _wants, _changed, _deliver
     cdef long long _piece_bytes
     cdef Py_ssize_t _piece_entries
     cdef dict _gtid_sources, _maps, _tables
@@ -64,6 +64,7 @@ cdef class BinlogDecoder:
     cdef _rollback(self, bytes data, long long start, object statement)
     @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry, alone=bint, opens=bint)
     cdef _statement_entry(self, bytes data, long long start, str sql, object statement)
+    cdef _unwanted_statement(self, bytes data, long long start, object statement)
     cdef _xa_prepare(self, bytes data, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*", body=bytes, table=TableMap)
     cdef _table_map(self, bytes data, Py_ssize_t end)

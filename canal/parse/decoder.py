@@ -63,6 +63,7 @@ class BinlogDecoder:
     Args:
         resolve: called with the body of a table map that was not seen before; gives its ``TableMap`` or raises.
         classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for anything but BEGIN and COMMIT.
+        wants: ``Statement -> bool``: whether a statement is delivered.
         changed: called with each ``Statement`` that may change a schema, before later table maps are resolved.
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
         piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
@@ -72,6 +73,7 @@ class BinlogDecoder:
         self,
         resolve: Callable[[bytes], TableMap],
         classify: Callable[..., Any],
+        wants: Callable[[Any], bool],
         changed: Callable[[Any], None],
         deliver: Callable[[list[Entry]], None],
         piece_bytes: int = 4 << 20,
@@ -79,6 +81,7 @@ class BinlogDecoder:
     ) -> None:
         self._resolve = resolve
         self._classify = classify
+        self._wants = wants
         self._changed = changed
         self._deliver = deliver
         self._piece_bytes = piece_bytes
@@ -546,6 +549,12 @@ class BinlogDecoder:
 
     def _statement_entry(self, data: bytes, start: int, sql: str, statement: Any) -> None:
         p = data
+        if statement.kind != "dml":
+            self._maps.clear()
+            self._changed(statement)
+        if not self._wants(statement):
+            self._unwanted_statement(data, start, statement)
+            return
         alone = self._txn is None
         opens = alone and statement.starts_transaction  # MySQL's atomic CREATE TABLE … SELECT
         if opens:
@@ -565,9 +574,6 @@ class BinlogDecoder:
                 "[%s] statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
                 self.destination, ", ".join(f"{s}.{t}" for s, t in statement.tables) or "unknown tables", self.journal, start,
             )  # fmt: skip
-        else:
-            self._maps.clear()
-            self._changed(statement)
         if alone and not opens:
             self._check_skipped(txn)
             entry.is_end = True
@@ -579,6 +585,15 @@ class BinlogDecoder:
             self._ordinal += 1  # rows behind it are done, so it is too
         else:
             self._add(entry)
+
+    def _unwanted_statement(self, data: bytes, start: int, statement: Any) -> None:
+        """The filter leaves a statement out; alone it makes a transaction that the filter has emptied."""
+        if self._txn is not None:
+            self._ordinal += 1
+            return
+        self._open(data, start)
+        if not statement.starts_transaction:
+            self._finish(data, start)
 
     def _xa_prepare(self, data: bytes, end: int, start: int) -> None:
         if end > 19 and data[19]:  # one phase: XA COMMIT … ONE PHASE

@@ -97,8 +97,9 @@ class BinlogParser:
             self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone, lambda text: self._tell(text)
         )
         self._decoder = BinlogDecoder(
-            self._resolver.resolve, ddl.classify, self._table_changed, self._deliver, piece_bytes, piece_entries
-        )
+            self._resolver.resolve, ddl.classify, self._resolver.wants, self._table_changed, self._deliver,
+            piece_bytes, piece_entries,
+        )  # fmt: skip
         self._finished: Callable[[], None] = lambda: None
         self._destination = ""
         self._sink: Sink | None = None

@@ -297,6 +297,14 @@ class TableResolver:
         """Whether the filter lets the table through."""
         return self._tables.accepts(schema, table)
 
+    def wants(self, statement: Statement) -> bool:
+        """Whether the filter lets a statement through: by any table that it names, else by its schema."""
+        if statement.doubtful:
+            return True
+        if statement.tables:
+            return any(self._tables.accepts(*name) for name in statement.tables)
+        return self._tables.accepts(statement.database or statement.default_schema, "")
+
     def _filtered(self, raw: RawTableMap) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())
         try:

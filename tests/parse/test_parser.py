@@ -41,7 +41,7 @@ def decoded(
 
     out: list[canal.Entry] = []
     resolver = TableResolver(lambda schema, table: (None, None), TableFilter(tables), FieldFilter(), datetime.UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.changed, out.extend, **limits)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, resolver.changed, out.extend, **limits)
     start = position or canal.Position(journal="binlog.000001", offset=4)
     executed = parse_gtid_set(start.gtid, flavor) if start.gtid else None  # type: ignore[arg-type]
     decoder.reset(start, flavor, "", executed)
@@ -142,6 +142,21 @@ def test_filtered_rows_are_left_out_but_counted() -> None:
 
     assert (row.first_row, row.header.ordinal) == (2, 2)
     assert row.position.row == 3
+
+
+def test_statements_are_filtered_by_any_table_that_they_name() -> None:
+    fake, orders = shop()
+    for sql in (
+        "CREATE TABLE other (id INT)", "RENAME TABLE other TO orders", "CREATE USER u IDENTIFIED BY 'x'",
+        "DROP TABLE other, orders", "CREATE DATABASE elsewhere", "ALTER TABLE elsewhere.orders ADD x INT",
+    ):  # fmt: skip
+        fake.ddl(sql, schema="shop")
+    orders.insert(order(1))
+
+    entries = decoded(fake.events(), tables=r"shop\.orders")
+    assert [e.row_change.sql.split()[0] for e in entries if e.statement is not None] == ["RENAME", "DROP"]
+    assert rows_of(entries) == [("INSERT", None, 1)]
+    assert entries[-1].position.gtid.endswith(":1-7")
 
 
 def test_field_filter_leaves_columns_out() -> None:
