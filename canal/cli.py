@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     tail.add_argument("--start", help="latest, earliest, JOURNAL:OFFSET, or a time such as 2026-11-21T10:00:00+00:00")
     tail.add_argument("--follow", action="store_true", help="go on with what is appended to the files")
     tail.add_argument("--json", action="store_true", help="one canal-json object per line")
-    tail.add_argument("--limit", type=int, default=0, metavar="N", help="stop after N entries")
+    tail.add_argument("--limit", type=int, default=0, metavar="N", help="stop after N changes (0: never)")
     tail.add_argument("--verbose", action="store_true", help="log what the library does")
     return parser
 
@@ -75,7 +75,8 @@ def _tail(options: argparse.Namespace) -> int:
     with _progress(total) as advance, canal.Instance(config) as instance:
         instance.subscribe()
         for message in instance.stream(poll=0.2):
-            if options.limit and shown + len(message.entries) > options.limit:
+            message.entries = [entry for entry in message.entries if entry.entry_type is EntryType.ROWDATA]
+            if options.limit:
                 message.entries = message.entries[: options.limit - shown]
             shown += len(message.entries)
             printer(message)
@@ -94,7 +95,11 @@ def _alarm(destination: str, text: str) -> None:
 
 
 def _server(url: str) -> canal.MySQLSource:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError as error:
+        raise canal.ConfigError(f"{url.partition('://')[0]} URL: {error}", remedy="Write mysql://user@host:3306/.") from error
     if not parts.hostname:
         raise canal.ConfigError(f"{parts.scheme}:// names no host", remedy="Write mysql://user@host:3306/.")
     password = unquote(parts.password) if parts.password else os.environ.get("CANAL_PASSWORD")
@@ -103,10 +108,12 @@ def _server(url: str) -> canal.MySQLSource:
     extra: dict[str, Any] = dict(parse_qsl(parts.query))
     try:
         return canal.MySQLSource(
-            host=parts.hostname, port=parts.port or 3306, user=unquote(parts.username or "root"), password=password, **extra
+            host=parts.hostname, port=port, user=unquote(parts.username or "root"), password=password, **extra
         )
-    except TypeError as error:
-        raise canal.ConfigError(f"the URL has an unknown option: {', '.join(extra)}") from error
+    except canal.CanalError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise canal.ConfigError(f"the URL has an unknown option or a wrong value: {parts.query}") from error
 
 
 def _start(text: str) -> str | canal.Position:
@@ -148,8 +155,7 @@ class _Printer:
 
     def print(self, message: Message) -> int:
         for entry in message.entries:
-            if entry.entry_type is EntryType.ROWDATA:
-                self._entry(entry)
+            self._entry(entry)
         return 0
 
     def _entry(self, entry: Entry) -> None:

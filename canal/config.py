@@ -28,7 +28,25 @@ def _check_destination(instance: object, attribute: object, value: str) -> None:
 
 def _check_start(instance: object, attribute: object, value: object) -> None:
     if not isinstance(value, Position) and value not in ("latest", "earliest"):
-        raise ConfigError(f'start is "latest", "earliest" or a canal.Position, not {value!r}')
+        raise ConfigError(
+            f'start is "latest", "earliest" or a canal.Position, not {value!r}',
+            remedy="For a time write canal.Position(timestamp=milliseconds since 1970).",
+        )
+    if isinstance(value, Position) and not value.is_concrete and 0 < value.timestamp < 100_000_000_000:
+        raise ConfigError(f"timestamp {value.timestamp} is in 1973 or before", remedy="It counts milliseconds, not seconds.")
+
+
+def _meets(protocol: Any, what: str) -> Any:
+    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if not isinstance(value, protocol):
+            raise ConfigError(f"{attribute.name} must be {what}, not {value!r}")
+
+    return check
+
+
+def _check_hooks(instance: object, attribute: object, value: object) -> None:
+    if not isinstance(value, (list, tuple)) or not all(hasattr(hook, "before") and not isinstance(hook, type) for hook in value):
+        raise ConfigError(f"hooks must be a list of canal.Hook objects, not {value!r}")
 
 
 def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -49,7 +67,8 @@ class InstanceConfig:
         black_filter: tables not to deliver, in the same syntax.
         field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
         row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.
-        start: where to begin when no cursor is stored: "latest", "earliest" or a position.
+        start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
+            ``timestamp`` (milliseconds since 1970).
         meta: keeps subscriptions and cursors.
         hooks: see :class:`canal.Hook`.
         time_zone: zone of TIMESTAMP values.
@@ -63,16 +82,16 @@ class InstanceConfig:
     """
 
     destination: str = attrs.field(validator=_check_destination)
-    source: Source
+    source: Source = attrs.field(validator=_meets(Source, "a source such as canal.MySQLSource"))
     filter: str = ""
     black_filter: str = ""
     field_filter: str = ""
     black_field_filter: str = ""
     row_filter: RowPredicate | None = None
     start: str | Position = attrs.field(default="latest", validator=_check_start)
-    meta: MetaManager = attrs.field(factory=MemoryMeta)
-    hooks: Sequence[Hook] = ()
-    time_zone: tzinfo = UTC
+    meta: MetaManager = attrs.field(factory=MemoryMeta, validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
+    hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)
+    time_zone: tzinfo = attrs.field(default=UTC, validator=_meets(tzinfo, "a tzinfo such as zoneinfo.ZoneInfo(name)"))
     store_entries: int = attrs.field(default=1 << 16, validator=_positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=_positive)
     isolate_ddl: bool = False

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from canal.errors import DecodeError
+from canal.errors import ConfigError, DecodeError
 from canal.position import Position
 
 if TYPE_CHECKING:
@@ -528,7 +528,10 @@ class Message:
 
     def to_arrow(self) -> list[Any]:
         """One ``pyarrow.RecordBatch`` per table and schema version; see :func:`canal.formats.arrow.to_arrow`."""
-        from canal.formats.arrow import to_arrow
+        try:
+            from canal.formats.arrow import to_arrow
+        except ModuleNotFoundError as error:
+            raise ConfigError("Arrow output needs pyarrow", remedy="pip install 'canal-cdc[arrow]'") from error
 
         return to_arrow(self.entries)
 

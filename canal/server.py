@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from canal.config import InstanceConfig
-from canal.errors import StateError, UnknownDestinationError
+from canal.errors import ConfigError, StateError, UnknownDestinationError
 from canal.instance import Instance
 
 log = logging.getLogger("canal")
@@ -33,7 +33,11 @@ class Server:
     """
 
     def __init__(self, configs: Iterable[InstanceConfig] = (), generator: Generator | None = None) -> None:
-        self._configs = {config.destination: config for config in configs}
+        self._configs: dict[str, InstanceConfig] = {}
+        for config in configs:
+            if config.destination in self._configs:
+                raise ConfigError("there are two configs of this destination", destination=config.destination)
+            self._configs[config.destination] = config
         self._generator = generator
         self._instances: dict[str, Instance] = {}
         self._lock = threading.RLock()

@@ -57,7 +57,7 @@ def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     shop().write(tmp_path)
 
     assert main(["tail", str(tmp_path), "--json", "--limit", "2"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,8 @@ def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["mysql://"], "names no host"),
         (["mysql://u:p@127.0.0.1:1/", "--start", "soon"], "neither latest"),
         (["mysql://u:p@127.0.0.1:1/?colour=red"], "colour"),
+        (["mysql://u:p@127.0.0.1:99999/"], "Port"),
+        (["mysql://u:p@127.0.0.1/?ssl_mode=maybe"], "ssl_mode"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,30 @@ def test_one_destination_can_be_stopped_and_started_again() -> None:
 
         assert not first.is_running
         assert server.instance("a").is_running
+
+
+def test_two_configs_of_one_destination_are_refused() -> None:
+    with pytest.raises(canal.ConfigError, match="two configs"):
+        canal.Server([config("a"), config("a")])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"time_zone": "UTC"}, "time_zone must be a tzinfo"),
+        ({"meta": "/var/lib/app"}, "meta must be"),
+        ({"hooks": canal.Hook()}, "hooks must be a list"),
+        ({"hooks": [canal.Hook]}, "hooks must be a list"),
+        ({"source": "host"}, "source must be"),
+        ({"start": canal.Position(timestamp=1_700_000_000)}, "milliseconds"),
+        ({"start": "now"}, "milliseconds since 1970"),
+        ({"destination": "a/b"}, "letters"),
+        ({"filter": "("}, "filter|pattern"),
+    ],
+)
+def test_bad_options_are_found_before_anything_starts(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(canal.ConfigError, match=text):
+        canal.InstanceConfig(**{"destination": "a", "source": FakeBinlog()} | options)
 
 
 def test_a_stopped_server_starts_nothing() -> None:

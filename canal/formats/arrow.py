@@ -44,6 +44,8 @@ def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
         return pa.int16()
     if code == 16:
         return pa.uint64()
+    if code in (247, 248) and column.labels is None:
+        return pa.uint64()
     if code in (245, 247, 248):
         return pa.string()
     if code in (15, 249, 250, 251, 252, 253, 254) and column.charset not in (None, "binary"):

@@ -13,7 +13,7 @@ import time
 from datetime import timezone, tzinfo
 from typing import Any, Callable, Protocol, runtime_checkable
 
-from canal.errors import CanalError, ConnectionLostError, HookError, StateError, StoreClosedError
+from canal.errors import CanalError, ConnectionLostError, HookError, SchemaError, StateError, StoreClosedError
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
@@ -331,7 +331,14 @@ class BinlogParser:
             raise ConnectionLostError("the connection was closed while a table was looked up")
         found: TableSchema | None = connection.table_columns(schema, table)
         end_of_log = getattr(connection, "end_of_log", None)
-        return found, None if end_of_log is None else end_of_log()
+        if end_of_log is None:
+            return found, None
+        if found is None:
+            raise SchemaError(
+                f"the source does not tell the columns of {schema}.{table}: it was dropped since, or SELECT on it is missing",
+                remedy="Grant SELECT, set binlog_row_metadata=FULL on the source, or leave the table out with black_filter.",
+            )
+        return found, end_of_log()
 
     @property
     def lag(self) -> float:

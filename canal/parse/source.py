@@ -922,9 +922,20 @@ class MySQLConnection:
                 (position.gtid,))  # fmt: skip
             _pymysql.command(login, _COM_BINLOG_DUMP, dump_packet(4, flags | _SEND_ANNOTATE_ROWS, self.server_id, ""))
         else:
+            self._check_executed(login, position)
             # Only the set: with a file as well the server would skip to that file (and past what is before it).
             encoded = _encode_gtids(position)
             _pymysql.command(login, _COM_BINLOG_DUMP_GTID, dump_gtid_packet(flags, self.server_id, encoded))
+
+    def _check_executed(self, login: Any, position: Position) -> None:
+        """A server that has not executed what was read already is another one, or has lost transactions."""
+        missing = run(login, "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0]
+        if missing:
+            raise PositionLostError(
+                f"{self._source.address} has not executed transactions that the position says are done: {_short(str(missing))}",
+                position=position,
+                remedy="It is not the server that the position is from (nor a replica of it), or it lost them.",
+            )
 
     def _dump_file(self, login: Any, position: Position, flags: int) -> None:
         if not position.journal:

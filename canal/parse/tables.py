@@ -327,7 +327,9 @@ class TableResolver:
         if found is None:
             if name not in self._used:
                 log.warning(
-                    "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on", self.destination, *name
+                    "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on, and where the log does not "
+                    "tell them integers count as signed, text is bytes, ENUM and SET are numbers; give schema= to the source",
+                    self.destination, *name,
                 )
                 self._used.add(name)
             return positional_schema(raw)

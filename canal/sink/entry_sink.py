@@ -24,7 +24,6 @@ class EntrySink:
     Args:
         hooks: called in this order before the store, and after it.
         row_filter: keeps the row changes for which it is true; it makes the parser's thread decode every row.
-        transaction_entries: deliver BEGIN and END (False: as canal's ``filter.transaction.entry``).
         empty_interval, empty_count: let an empty transaction pass this often.
     """
 
