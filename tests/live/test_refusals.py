@@ -1,0 +1,36 @@
+"""What a real server's answers make impossible is an error, never a guess."""
+
+from __future__ import annotations
+
+import pytest
+
+import canal
+from canal.testing import MariaDBServer
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import source
+
+
+def test_gtids_that_the_server_has_not_executed_are_refused(mysql_server: ThrowawayServer) -> None:
+    connection = source(mysql_server).connect()
+    try:
+        with pytest.raises(canal.PositionLostError, match="has not executed"):
+            connection.dump(canal.Position(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"))
+    finally:
+        connection.close()
+
+
+def test_a_table_whose_columns_nobody_tells_is_an_error(mariadb_server: ThrowawayServer) -> None:
+    with MariaDBServer() as server:  # its default: no names, signs or charsets in the log
+        for sql in (
+            "CREATE DATABASE shop", "CREATE TABLE shop.t (id INT UNSIGNED)", "INSERT INTO shop.t VALUES (4000000001)",
+            "DROP TABLE shop.t",
+        ):  # fmt: skip
+            server.query(sql)
+        config = canal.InstanceConfig(
+            destination="x", source=source(server), start="earliest", alarm=lambda destination, text: None
+        )
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            with pytest.raises(canal.SchemaError, match=r"columns of shop\.t.*black_filter"):
+                while True:
+                    instance.ack(instance.get_without_ack(100, timeout=5).id)
