@@ -18,6 +18,8 @@ cdef class Transaction:
     cdef public unsigned long long xid
     cdef public long long row_count
     cdef public bint has_rows
+    cdef public tuple xa
+    cdef public tuple xa_end
 
 @cython.freelist(256)
 cdef class Entry:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from canal.errors import ConfigError, DecodeError
-from canal.position import Position
+from canal.position import Position, PreparedXa
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
@@ -58,7 +58,7 @@ class Transaction:
 
     __slots__ = (
         "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
-        "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows",
+        "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end",
     )  # fmt: skip
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
@@ -77,6 +77,8 @@ class Transaction:
         self.xid = 0
         self.row_count = 0
         self.has_rows = False
+        self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
+        self.xa_end: tuple[PreparedXa, ...] = ()
 
     @property
     def gtid(self) -> str:
@@ -106,7 +108,7 @@ class Transaction:
         gtid = self.executed(self.gtid_previous)
         return Position(
             journal=self.journal, offset=self.offset, gtid=gtid, row=row, timestamp=self.timestamp * 1000,
-            server_id=self.server_id, source=self.source,
+            server_id=self.server_id, source=self.source, xa=self.xa,
         )  # fmt: skip
 
     def position_after(self) -> Position:
@@ -114,7 +116,7 @@ class Transaction:
         gtid = self.executed(self.gtid_number)
         return Position(
             journal=self.journal, offset=self.end, gtid=gtid, row=0, timestamp=self.timestamp * 1000,
-            server_id=self.server_id, source=self.source,
+            server_id=self.server_id, source=self.source, xa=self.xa_end,
         )  # fmt: skip
 
     def __repr__(self) -> str:

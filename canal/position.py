@@ -6,7 +6,7 @@ Never knows how to find a place or how to store one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,8 +15,8 @@ import attrs
 from canal.errors import ConfigError, CursorError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 
-FORMAT_VERSION: Final = 1
-"""Of ``to_text``; a reader refuses what it does not know instead of losing part of a position."""
+FORMAT_VERSION: Final = 2
+"""Of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``."""
 
 _REMEDY: Final = "Restore the stored position from a backup, or subscribe again from a start that you choose"
 
@@ -33,6 +33,22 @@ def _canonical_gtid(value: str | GtidSet) -> str:
 def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if type(value) is not int or value < 0:
         raise ConfigError(f"{attribute.name} of a position must be a whole number >= 0, not {value!r}")
+
+
+@attrs.frozen
+class PreparedXa:
+    """An XA transaction that is prepared and neither committed nor rolled back, and where its rows lie."""
+
+    xid: str
+    """As servers write it, such as ``X'7831',X'62',7``."""
+
+    journal: str
+    offset: int
+    """Start of the events up to its XA PREPARE, in the source that the position names."""
+
+
+def _prepared_tuple(value: Iterable[PreparedXa]) -> tuple[PreparedXa, ...]:
+    return tuple(value)
 
 
 @attrs.frozen
@@ -63,6 +79,9 @@ class Position:
 
     source: str = ""
     """Identity (server UUID) of the source; journal and offset mean something only there. "" = not known."""
+
+    xa: tuple[PreparedXa, ...] = attrs.field(default=(), converter=_prepared_tuple)
+    """XA transactions that are prepared before this place and whose end lies behind it, in the order of the log."""
 
     @property
     def is_concrete(self) -> bool:
@@ -114,7 +133,9 @@ class Position:
 
     def to_text(self) -> str:
         """Canonical text: one line of JSON, equal for equal positions; fields at their default are left out."""
-        fields = attrs.asdict(self, filter=lambda attribute, value: bool(value))
+        fields = attrs.asdict(self, filter=lambda attribute, value: bool(value), recurse=False)
+        if self.xa:
+            fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
         return json.dumps({"v": FORMAT_VERSION, **fields}, separators=(",", ":"))
 
     @classmethod
@@ -127,18 +148,20 @@ class Position:
         if not isinstance(fields, dict):
             raise CursorError("the text of a position is not a JSON object", remedy=_REMEDY)
         version = fields.pop("v", None)
-        if type(version) is not int or version != FORMAT_VERSION:
+        if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
             raise CursorError(
-                f"the text of a position has format {version!r}, not {FORMAT_VERSION}",
+                f"the text of a position has format {version!r}, not 1 to {FORMAT_VERSION}",
                 remedy="Read it with the version of this library that wrote it, or a later one",
             )
+        xa = fields.pop("xa", [])
         unknown = fields.keys() - _FIELD_TYPES.keys()
         if unknown:
             raise CursorError(f"the text of a position has unknown fields {sorted(unknown)}", remedy=_REMEDY)
-        return _built({name: _typed(fields, name, kind) for name, kind in _FIELD_TYPES.items() if name in fields})
+        values = {name: _typed(fields, name, kind) for name, kind in _FIELD_TYPES.items() if name in fields}
+        return _built({**values, "xa": _prepared(xa)})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
-        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row and source."""
+        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source and xa."""
         return {
             "identity": {"slaveId": -1, "sourceAddress": {"address": address, "port": port}},
             "postion": {
@@ -198,6 +221,15 @@ def _typed(fields: Mapping[str, Any], key: str, kind: type) -> Any:
     if type(value) is not kind:
         raise CursorError(f"{key} of a stored position is not {'text' if kind is str else 'a number'}", remedy=_REMEDY)
     return value
+
+
+def _prepared(value: Any) -> list[PreparedXa]:
+    if not isinstance(value, list):
+        raise CursorError("xa of a stored position is not a list", remedy=_REMEDY)
+    for one in value:
+        if not isinstance(one, list) or [type(field) for field in one] != [str, str, int]:
+            raise CursorError("xa of a stored position is not a list of XID, journal and offset", remedy=_REMEDY)
+    return [PreparedXa(*one) for one in value]
 
 
 def _built(fields: dict[str, Any]) -> Position:

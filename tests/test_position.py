@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from canal.errors import ConfigError, CursorError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet
-from canal.position import Position, journal_key
+from canal.position import Position, PreparedXa, journal_key
 
 U1 = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 U2 = "fd50e54f-e561-11f1-856b-02fc00000001"
@@ -180,15 +180,20 @@ def test_text_round_trips(position: Position) -> None:
 
 def test_text_is_canonical() -> None:
     position = Position("bin.000001", 2**40, gtid=f"{U1}:1-5", source=U2)
-    expected = f'{{"v":1,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
+    expected = f'{{"v":2,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
     assert position.to_text() == expected
-    assert Position().to_text() == '{"v":1}'
+    assert Position().to_text() == '{"v":2}'
+    prepared = Position("bin.000001", 9, xa=[PreparedXa("X'61',X'',1", "bin.000001", 4)])
+    assert prepared.to_text() == '{"v":2,"journal":"bin.000001","offset":9,"xa":[["X\'61\',X\'\',1","bin.000001",4]]}'
+    assert Position.from_text(prepared.to_text()) == prepared
+    assert Position.from_text('{"v":1,"journal":"bin.000001","offset":9}') == Position("bin.000001", 9)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "null", "[]", "{}", '{"v":2}', '{"v":true}', '{"v":"1"}', '{"v":1,"xa":[]}', '{"v":1,"offset":"4"}',
+        "", "null", "[]", "{}", '{"v":3}', '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
+        '{"v":2,"xa":[["X","binlog.1"]]}', '{"v":2,"xa":[["X","binlog.1","4"]]}', '{"v":1,"offset":"4"}',
         '{"v":1,"offset":-4}', '{"v":1,"offset":4.0}', '{"v":1,"journal":5}', '{"v":1,"gtid":"x"}', "\0\0", "[" * 99999,
     ],
 )  # fmt: skip

@@ -72,8 +72,10 @@ class Statement:
     starts_transaction: bool = False
     #: One of the verbs above for begin, commit, rollback, savepoint and xa.
     verb: int = NO_VERB
-    #: Text of the XA identifier as the server writes it, such as ``X'7831',X'62',7``.
+    #: The XA identifier as servers write it, such as ``X'7831',X'62',7``; "" where it does not read as one.
     xid: str = ""
+    #: The name of SAVEPOINT and ROLLBACK TO, in lower case, which is how they compare.
+    savepoint: str = ""
     #: XA COMMIT … ONE PHASE.
     one_phase: bool = False
 
@@ -157,6 +159,26 @@ _KINDS = {
 }
 _EXACT = {text.decode(): Statement(*_KINDS[verb], verb=verb) for text, verb in _VERBS.items()}
 _XA_TEXT = re.compile(r"XA\s+\w+\s+(.*?)(\s+ONE\s+PHASE)?[\s;]*\Z", re.IGNORECASE | re.DOTALL)
+_XID_PART = r"(?:[xX]'([0-9a-fA-F]*)'|0x([0-9a-fA-F]+)|'([^'\\]*)')"
+_XID = re.compile(rf"{_XID_PART}(?:\s*,\s*{_XID_PART}(?:\s*,\s*(\d+))?)?", re.ASCII)
+_SAVEPOINT = re.compile(r"(?:ROLLBACK\s+(?:WORK\s+)?TO\s*(?:SAVEPOINT\b)?|SAVEPOINT)\s*(.*?)[\s;]*\Z", re.IGNORECASE | re.DOTALL)
+
+
+def _normal_xid(text: str) -> str:
+    """One spelling for the text of a statement and the fields of an XA_PREPARE event."""
+    found = _XID.fullmatch(text)
+    if found is None:
+        return ""
+    parts = [
+        (found[at] or found[at + 1] or (found[at + 2] or "").encode("utf-8", "surrogatepass").hex()).lower() for at in (1, 4)
+    ]
+    return f"X'{parts[0]}',X'{parts[1]}',{int(found[7] or 1) & 0xFFFFFFFF}"
+
+
+def _savepoint_name(text: str) -> str:
+    found = _SAVEPOINT.match(text)
+    name = found[1] if found else ""
+    return (name[1:-1].replace("``", "`") if name[:1] == name[-1:] == "`" and len(name) > 1 else name).lower()
 
 
 def _transaction_statement(sql: str, default_schema: str) -> Statement | None:
@@ -171,12 +193,17 @@ def _transaction_statement(sql: str, default_schema: str) -> Statement | None:
     if verb == NO_VERB:
         return None
     kind, event_type = _KINDS[verb]
-    xid, one_phase = "", False
+    xid, one_phase, savepoint = "", False, ""
+    text = core.decode("utf-8", "surrogatepass")
     if kind == "xa":
-        found = _XA_TEXT.match(core.decode("utf-8", "surrogatepass"))
+        found = _XA_TEXT.match(text)
         if found:
-            xid, one_phase = found[1], found[2] is not None
-    return Statement(kind, event_type, (), default_schema, verb=verb, xid=xid, one_phase=one_phase)
+            xid, one_phase = _normal_xid(found[1]), found[2] is not None
+    elif verb in (SAVEPOINT, ROLLBACK_TO):
+        savepoint = _savepoint_name(text)
+    return Statement(
+        kind, event_type, (), default_schema, verb=verb, xid=xid, one_phase=one_phase, savepoint=savepoint
+    )
 
 
 # -- the scanner -------------------------------------------------------------------------------------------------------

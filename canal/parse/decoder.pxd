@@ -7,7 +7,13 @@ cdef class BinlogDecoder:
     cdef long long _piece_bytes
     cdef Py_ssize_t _piece_entries
     cdef dict _gtid_sources, _maps, _tables
-    cdef public long long event_count, byte_count, timestamp
+    cdef public long long event_count, byte_count, statement_count, timestamp
+    cdef public bint follow_only
+    cdef public tuple prepared
+    cdef object _read_again, _replayed, _xa_mark
+    cdef bint _replaying, _in_xa, _released
+    cdef long long _replayed_rows, _adopting, _held_bytes
+    cdef dict _savepoints, _held
     cdef public str destination, journal
     cdef public str purged
     cdef public long long offset
@@ -62,10 +68,20 @@ cdef class BinlogDecoder:
     cdef _query_event(self, bytes data, Py_ssize_t end, long long start)
     cdef _statement(self, bytes data, Py_ssize_t end, long long start, Py_ssize_t schema_start, Py_ssize_t schema_end)
     cdef _rollback(self, bytes data, long long start, object statement)
+    cdef _undo(self, Transaction txn, Py_ssize_t length, long long row, long long part)
+    cdef _xa_statement(self, bytes data, long long start, object statement)
+    @cython.locals(txn=Transaction)
+    cdef _finish_xa(self, bytes data, long long start, str what, str xid, tuple held)
+    cdef _let_go(self)
+    @cython.locals(txn=Transaction, again=BinlogDecoder)
+    cdef _commit_xa(self, object place, long long start)
+    @cython.locals(txn=Transaction, entry=Entry)
+    cpdef _adopt(self, list entries)
     @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry, alone=bint, opens=bint)
     cdef _statement_entry(self, bytes data, long long start, str sql, object statement)
     cdef _unwanted_statement(self, bytes data, long long start, object statement)
-    cdef _xa_prepare(self, bytes data, Py_ssize_t end, long long start)
+    @cython.locals(txn=Transaction)
+    cdef _prepare_xa(self, bytes data, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*", body=bytes, table=TableMap)
     cdef _table_map(self, bytes data, Py_ssize_t end)
     cdef Py_ssize_t _body_start(self, bytes data, int kind, Py_ssize_t end) except -1

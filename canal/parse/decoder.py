@@ -10,26 +10,29 @@ from __future__ import annotations
 import logging
 import sys
 import zlib
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from canal.errors import ChecksumError, DecodeError, MissingTableMapError, SourceError, TruncatedError, UnsupportedError
-from canal.gtid import parse_gtid_set
+from canal.gtid import MariadbGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse import wire
+from canal.parse import ddl, wire
 from canal.parse.charsets import lenient_text
 from canal.parse.events import (
     Format,
     event_name,
+    execute_load_query,
     inflate_query,
     inflate_rows,
     iter_payload,
     parse_format,
     parse_gtid_list,
     parse_previous_gtids,
+    parse_tagged_gtid,
+    parse_xa_prepare,
     query_context,
     uuid_text,
 )
-from canal.position import Position
+from canal.position import Position, PreparedXa
 
 log = logging.getLogger("canal.parse")
 
@@ -49,6 +52,7 @@ _IGNORED = frozenset(
     (
         3,  # STOP
         5, 13, 14,  # INTVAR, RAND, USER_VAR: context of a statement that follows
+        9, 11, 17,  # APPEND_BLOCK, DELETE_FILE, BEGIN_LOAD_QUERY: the file of a LOAD DATA statement that follows
         28,  # IGNORABLE
         36, 37,  # TRANSACTION_CONTEXT, VIEW_CHANGE of group replication
         161,  # BINLOG_CHECKPOINT
@@ -67,6 +71,8 @@ class BinlogDecoder:
         changed: called with each ``Statement`` that may change a schema, before later table maps are resolved.
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
         piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
+        read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
+            with the FORMAT_DESCRIPTION; its ``journal`` is empty when its place is not known, it lies before ``offset``.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class BinlogDecoder:
         deliver: Callable[[list[Entry]], None],
         piece_bytes: int = 4 << 20,
         piece_entries: int = 4096,
+        read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None = None,
     ) -> None:
         self._resolve = resolve
         self._classify = classify
@@ -86,11 +93,18 @@ class BinlogDecoder:
         self._deliver = deliver
         self._piece_bytes = piece_bytes
         self._piece_entries = piece_entries
+        self._read_again = read_again
+        self._replaying = False
+        self._replayed = None
+        self._replayed_rows = 0
+        self._adopting = 0
+        self.follow_only = False
         self._gtid_sources = {}
         self._maps = {}
         self.destination = ""
         self.event_count = 0
         self.byte_count = 0
+        self.statement_count = 0
         self.timestamp = 0
         self.reset(Position(), "mysql", "", None)
 
@@ -98,7 +112,8 @@ class BinlogDecoder:
         """Forget everything about the stream: the next event is the first of a new dump from ``position``.
 
         ``executed`` is the set of GTIDs done at ``position`` (or None when it is not known); ``position.row`` row changes
-        of the first transaction are left out.
+        of the first transaction are left out. The rows of XA transactions that are prepared already are read again when
+        they are committed.
         """
         self.purged = ""
         self.journal = position.journal
@@ -131,6 +146,16 @@ class BinlogDecoder:
         self._run_first = 0
         self._run_last = 0
         self._maps.clear()
+        self._savepoints = {}
+        self._in_xa = False
+        self._released = False
+        self._xa_mark = None
+        self._held = {}
+        self._held_bytes = 0
+        if position.source and position.source != source:  # places in the logs of another server
+            self.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
+        else:
+            self.prepared = position.xa
 
     def feed(self, events: list[bytes]) -> None:
         """Take whole raw events (19-byte header to checksum) in the order of the stream.
@@ -246,6 +271,9 @@ class BinlogDecoder:
             self._rotate(data, end)
         elif kind == 34:  # ANONYMOUS_GTID
             self._start_group(start, None, 0)
+        elif kind == 42:
+            source, number = parse_tagged_gtid(data, end)
+            self._start_group(start, self._gtid_sources.setdefault(source, source), number)
         elif kind == 35:
             if self._run_base is None:
                 executed = parse_previous_gtids(data, end)
@@ -265,6 +293,8 @@ class BinlogDecoder:
             self._payload(data, end, start)
         elif kind == 165:
             self._query_event(inflate_query(data, end), -1, start)
+        elif kind == 18:
+            self._query_event(execute_load_query(data, end), -1, start)
         elif 166 <= kind <= 171:
             plain = inflate_rows(data, end, kind, self._body_start(data, kind, end))
             plain_kind = (23 if kind < 169 else 30) + (kind - 166) % 3
@@ -275,7 +305,7 @@ class BinlogDecoder:
                 remedy="Compare the tables with the source, then start from a position after the incident.",
             )
         elif kind == 38:
-            self._xa_prepare(data, end, start)
+            self._prepare_xa(data, end, start)
         elif wire.u16(p, 17) & 0x80:  # LOG_EVENT_IGNORABLE_F
             return
         else:
@@ -338,18 +368,14 @@ class BinlogDecoder:
         if end < 32:
             raise TruncatedError("MariaDB GTID event is too short", event_type=162)
         flags = p[31]
-        if flags & 0xC0:
-            raise UnsupportedError(
-                "a prepared XA transaction is not supported yet", event_type=162,
-                remedy="Nothing was skipped. Commit without XA, or wait for a version that supports it.",
-            )  # fmt: skip
         key = (wire.u32(p, 27), wire.u32(p, 5))
         source = self._gtid_sources.get(key)
         if source is None:
             source = self._gtid_sources[key] = key
         self._start_group(start, source, wire.u64(p, 19))
-        if not flags & 1:
+        if not flags & 0x81:  # neither a single statement nor the end of an XA transaction
             self._open(data, start)
+            self._in_xa = flags & 0x40 != 0
 
     def _start_group(self, start: int, source: Any, number: int) -> None:
         if self._txn is not None:
@@ -365,6 +391,11 @@ class BinlogDecoder:
             if number == self._run_last + 1 or (type(source) is tuple and number > self._run_last):
                 self._gtid_previous = self._run_last
                 return
+        if source is not None and (type(source) is tuple) != isinstance(self._run_base, MariadbGtidSet):
+            raise DecodeError(
+                f"a GTID of the other kind of server in a log whose GTIDs are {str(self._run_base)[:80]!r}",
+                remedy="The log is damaged, or put together from two servers.",
+            )
         if self._run_last:
             self._run_base = self._executed_now()
         self._run_source = source
@@ -389,6 +420,7 @@ class BinlogDecoder:
         txn.gtid_first = self._run_first
         txn.gtid_previous = self._gtid_previous
         txn.gtid_base = self._run_base
+        txn.xa = txn.xa_end = self.prepared
         if self._skipping and self._skip_timestamp and (
             txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
         ):
@@ -417,7 +449,10 @@ class BinlogDecoder:
         self._pending.append(entry)
         self._pending_bytes += entry.size
         if self._pending_bytes > self._piece_bytes or len(self._pending) > self._piece_entries:
-            self._hand_piece()
+            if self._in_xa and not self._replaying:
+                self._let_go()
+            else:
+                self._hand_piece()
 
     def _hand_piece(self) -> None:
         """Give out the first part of a transaction that is too large to wait for its end."""
@@ -446,6 +481,9 @@ class BinlogDecoder:
         entry.part = self._part
         txn.end = self.offset
         self.timestamp = wire.u32(p, 0)
+        if self._xa_mark is not None:
+            entry.props["XA_TYPE"], entry.props["XA_XID"] = self._xa_mark
+            self._xa_mark = None
         self._pending.append(entry)
         self._release(entry.size)
 
@@ -468,6 +506,9 @@ class BinlogDecoder:
         self._query = None
         self._query_text = None
         self._part = 0
+        self._in_xa = False
+        self._released = False
+        self._savepoints.clear()
         self._close_group()
         if self._out_bytes > self._piece_bytes or len(self._out) > self._piece_entries:
             self.flush()
@@ -482,6 +523,9 @@ class BinlogDecoder:
         self._pending.clear()
         self._pending_bytes = 0
         self._txn = None
+        self._in_xa = False
+        self._released = False
+        self._savepoints.clear()
         self._query = None
         self._query_text = None
         self._group = False
@@ -528,24 +572,57 @@ class BinlogDecoder:
             self._rollback(data, start, statement)
             return
         if kind == "savepoint":
+            if statement.verb == ddl.SAVEPOINT and self._txn is not None:
+                self._savepoints[statement.savepoint] = (len(self._pending), self._txn.row_count, self._part)
             return
         if kind == "xa":
-            raise UnsupportedError(
-                "XA transactions are not supported yet", event_type=2,
-                remedy="Nothing was skipped. Commit without XA, or wait for a version that supports it.",
-            )  # fmt: skip
+            self._xa_statement(data, start, statement)
+            return
         self._statement_entry(data, start, sql, statement)
 
     def _rollback(self, data: bytes, start: int, statement: Any) -> None:
+        """Servers from 5.5 on log ROLLBACK [TO] only where something that is not in these rows cannot be undone.
+
+        Rows of tables without transactions are in groups of their own, so all rows here are undone; statements may have
+        changed such tables and stay.
+        """
         txn = self._txn
-        if txn is not None and (txn.has_rows or self._skipping):
-            raise UnsupportedError(
-                "ROLLBACK inside a transaction with row changes (it mixes engines with and without transactions)",
-                event_type=2,
-                remedy="Nothing was skipped. Do not mix MyISAM and InnoDB tables in one transaction.",
-            )
-        if statement.verb == 3:  # ddl.ROLLBACK, not ROLLBACK TO a savepoint
+        if statement.verb == ddl.ROLLBACK:
+            if txn is not None:
+                self._undo(txn, 0, 0, 0)
             self._finish(data, start)
+            return
+        if txn is None:
+            return
+        place = self._savepoints.get(statement.savepoint)
+        if place is None:
+            raise DecodeError(
+                f"ROLLBACK TO {statement.savepoint!r}, a savepoint that {txn!r} has not set", event_type=2,
+                remedy="Nothing was skipped. Please report this with the log.",
+            )  # fmt: skip
+        self._undo(txn, place[0], place[1], place[2])
+
+    def _undo(self, txn: Transaction, length: int, row: int, part: int) -> None:
+        """Take back the rows behind the first ``length`` entries and ``row`` rows of the open transaction."""
+        if txn.row_count == row or self._released:
+            return
+        if self._format.is_older_than(5, 5):
+            raise UnsupportedError(
+                f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=2,
+                remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
+            )  # fmt: skip
+        if part != self._part or row < self._skip < txn.row_count:
+            raise SourceError(
+                f"{txn!r} takes back rows that are delivered already, because it is larger than a piece of the store",
+                remedy="Undo the rows of this transaction, then continue from its start with a larger store_bytes.",
+            )
+        log.info("[%s] %r takes back %d of its rows", self.destination, txn, txn.row_count - row)
+        kept = [entry for entry in self._pending[length:] if entry.table is None]
+        undone = [entry for entry in self._pending[length:] if entry.table is not None]
+        self._pending[length:] = kept
+        for entry in undone:
+            self._pending_bytes -= entry.size
+        txn.has_rows = any(entry.entry_type == _ROWDATA for entry in self._pending) or self._part > 0
 
     def _statement_entry(self, data: bytes, start: int, sql: str, statement: Any) -> None:
         p = data
@@ -570,6 +647,7 @@ class BinlogDecoder:
         entry.statement = statement
         entry.first_row = max(txn.row_count, self._skip)
         if statement.kind == "dml":
+            self.statement_count += 1
             log.warning(
                 "[%s] statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
                 self.destination, ", ".join(f"{s}.{t}" for s, t in statement.tables) or "unknown tables", self.journal, start,
@@ -595,14 +673,120 @@ class BinlogDecoder:
         if not statement.starts_transaction:
             self._finish(data, start)
 
-    def _xa_prepare(self, data: bytes, end: int, start: int) -> None:
-        if end > 19 and data[19]:  # one phase: XA COMMIT … ONE PHASE
-            self._finish(data, start)
+    # -- XA transactions: their rows come before the decision about them ---------------------------------------------
+
+    def _xa_statement(self, data: bytes, start: int, statement: Any) -> None:
+        verb = statement.verb
+        if verb == ddl.XA_START:
+            if self._txn is None:  # MariaDB's GTID has opened it already
+                self._open(data, start)
+                self._txn.thread_id = wire.u32(data, 19)
+            self._in_xa = True
             return
-        raise UnsupportedError(
-            "XA PREPARE is not supported yet", event_type=38,
-            remedy="Nothing was skipped. Commit without XA, or wait for a version that supports it.",
-        )  # fmt: skip
+        if verb == ddl.XA_END:
+            return
+        if not statement.xid:
+            raise DecodeError(
+                "the identifier of an XA transaction does not read as one", event_type=2,
+                remedy="Nothing was skipped. Please report this with the log.",
+            )  # fmt: skip
+        if self._txn is not None:
+            raise DecodeError(f"the end of XA transaction {statement.xid} inside {self._txn!r}", event_type=2)
+        place = next((one for one in self.prepared if one.xid == statement.xid), None)
+        self._open(data, start)
+        if verb == ddl.XA_COMMIT and (place is not None or not self.follow_only):
+            self._commit_xa(place or PreparedXa(statement.xid, "", 0), start)
+        self._finish_xa(data, start, "XA COMMIT" if verb == ddl.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
+
+    def _finish_xa(self, data: bytes, start: int, what: str, xid: str, held: tuple[list[Entry], int, int] | None) -> None:
+        """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
+        txn = self._txn
+        old = self._held.pop(xid, None)
+        if old is not None:
+            self._held_bytes -= old[2]
+        self.prepared = tuple([one for one in self.prepared if one.xid != xid])
+        if what == "XA PREPARE":
+            self.prepared += (PreparedXa(xid, txn.journal, txn.offset),)
+            if held is not None and self._held_bytes + held[2] <= self._piece_bytes:
+                self._held[xid] = held
+                self._held_bytes += held[2]
+        txn.xa_end = self.prepared
+        self._xa_mark = (what, xid)
+        self._finish(data, start)
+
+    def _prepare_xa(self, data: bytes, end: int, start: int) -> None:
+        """The rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""
+        one_phase, xid = parse_xa_prepare(data, end)
+        txn = self._txn
+        if self._replaying:
+            self._replayed = xid
+            self._replayed_rows = 0 if txn is None else txn.row_count
+            self._finish(data, start)
+        elif one_phase or txn is None:
+            if self._released:
+                self._commit_xa(PreparedXa(xid, txn.journal, txn.offset), start)
+            self._finish(data, start)
+        else:
+            held = None
+            if not self._released:
+                held = ([entry for entry in self._pending if entry.entry_type == _ROWDATA], txn.row_count, self._pending_bytes)
+            self._pending = [entry for entry in self._pending if entry.entry_type != _ROWDATA]
+            self._pending_bytes = 0
+            txn.row_count = 0
+            txn.has_rows = False
+            self._finish_xa(data, start, "XA PREPARE", xid, held)
+
+    def _let_go(self) -> None:
+        """An XA transaction that is too large to be held: its rows are read again when it is committed."""
+        self._pending = [one for one in self._pending if one.entry_type == _BEGIN]
+        self._pending_bytes = 0
+        self._released = True
+
+    def _commit_xa(self, place: PreparedXa, start: int) -> None:
+        """Give out the rows of a prepared transaction as part of the open one."""
+        txn = self._txn
+        self._adopting = start
+        self._in_xa = False
+        self._released = False
+        held = self._held.get(place.xid)
+        if held is not None:
+            self._adopt(held[0])
+            txn.row_count = held[1]
+            return
+        if self._read_again is None:
+            raise UnsupportedError(
+                f"the rows of XA transaction {place.xid} lie before the start, and this source cannot be read again there",
+                event_type=2, remedy="Start before its XA PREPARE.",
+            )  # fmt: skip
+        log.info("[%s] reading the rows of XA transaction %s again", self.destination, place.xid)
+        again = BinlogDecoder(
+            self._resolve, self._classify, self._wants, self._changed, self._adopt, self._piece_bytes, self._piece_entries
+        )
+        again.destination = self.destination
+        again.reset(Position(row=self._skip), self.flavor, self._source, None)
+        again._replaying = True
+        for event in self._read_again(place, start):
+            again.feed([event])
+            if again._replayed is not None:
+                break
+        if again._replayed != place.xid:
+            raise SourceError(
+                f"the log does not hold the rows of XA transaction {place.xid}, which {txn!r} commits",
+                remedy="The source's log is not the one that the cursor was taken from.",
+            )
+        txn.row_count = again._replayed_rows
+
+    def _adopt(self, entries: list[Entry]) -> None:
+        """Make entries of a prepared transaction part of the open one, which commits it: at its place, in its GTID."""
+        txn = self._txn
+        for entry in entries:
+            if entry.entry_type == _ROWDATA:
+                entry.transaction = txn
+                entry.offset = self._adopting
+                entry.is_end = False
+                txn.has_rows = True
+                self._ordinal = entry.ordinal
+                self._add(entry)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,11 @@ class Format:
         """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
         return self.post_header_lengths[kind - 1] if kind <= len(self.post_header_lengths) else 0
 
+    def is_older_than(self, *version: int) -> bool:
+        """Whether the server's version is below (major, minor); False where it does not read as a number."""
+        match = re.match(r"(\d+)\.(\d+)", self.server_version)
+        return match is not None and tuple(map(int, match.groups())) < version
+
     @property
     def is_mariadb(self) -> bool:
         return "mariadb" in self.server_version.lower()
@@ -90,6 +95,75 @@ def _writes_checksums(server_version: str) -> bool:
 def uuid_text(sid: bytes) -> str:
     h = sid.hex()
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
+    """Source (``uuid`` or ``uuid:tag``) and number of a GTID_TAGGED event.
+
+    Its body is MySQL's own serialisation: version, size, last field that must be understood, then (field, value) pairs in
+    the order of the fields: 0 flags, 1 UUID, 2 number, 3 tag, and more that do not matter here.
+    """
+    at, head = 19, []
+    for _ in range(3):
+        value, at = _variable(data, at, end)
+        head.append(value)
+    if head[0] != 0 and head[0] != 1:
+        raise UnsupportedError(f"GTID_TAGGED event of format {head[0]}", event_type=42)
+    uuid, number, tag, field = b"", 0, "", -1
+    while field < 3:
+        field, at = _variable(data, at, end)
+        if field == 1:
+            sid = []
+            for _ in range(16):
+                value, at = _variable(data, at, end)
+                sid.append(value & 0xFF)
+            uuid = bytes(sid)
+        elif field == 3:
+            size, at = _variable(data, at, end)
+            if size > 32 or at + size > end:
+                raise TruncatedError("the tag of a GTID_TAGGED event runs past its end", event_type=42)
+            tag = data[at : at + size].decode("ascii", "replace").lower()
+            at += size
+        elif field in (0, 2):
+            value, at = _variable(data, at, end)
+            if field == 2:
+                number = value >> 1 ^ -(value & 1)
+    if not uuid or number <= 0 or not re.fullmatch("[a-z_][a-z0-9_]{0,31}|", tag):
+        raise DecodeError("GTID_TAGGED event without a valid GTID", event_type=42)
+    return f"{uuid_text(uuid)}:{tag}" if tag else uuid_text(uuid), number
+
+
+def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """An integer whose first byte ends in as many one bits as bytes follow it, and the index after it."""
+    if at >= end:
+        raise TruncatedError("GTID_TAGGED event is too short", event_type=42)
+    first = data[at]
+    more = (~first & (first + 1)).bit_length() - 1  # the ones at its end
+    if at + 1 + more > end:
+        raise TruncatedError("GTID_TAGGED event is too short", event_type=42)
+    if more == 8:
+        return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
+    return int.from_bytes(data[at : at + 1 + more], "little") >> (more + 1), at + 1 + more
+
+
+def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
+    """Whether an XA_PREPARE event commits in one phase, and the XID in the form that statements have."""
+    if end < 32:
+        raise TruncatedError("XA_PREPARE event is too short", event_type=38)
+    global_size = int.from_bytes(data[24:28], "little")
+    branch_size = int.from_bytes(data[28:32], "little")
+    if global_size + branch_size > 128 or 32 + global_size + branch_size > end:
+        raise TruncatedError("the XID of an XA_PREPARE event runs past its end", event_type=38)
+    branch = 32 + global_size
+    number = int.from_bytes(data[20:24], "little")
+    return bool(data[19]), f"X'{data[32:branch].hex()}',X'{data[branch:branch + branch_size].hex()}',{number}"
+
+
+def execute_load_query(data: bytes, end: int) -> bytes:
+    """An EXECUTE_LOAD_QUERY event as a QUERY event: it has 13 bytes more, about the file that the log holds."""
+    if end < 45:
+        raise TruncatedError("EXECUTE_LOAD_QUERY event is too short", event_type=18)
+    return data[:32] + data[45:end]
 
 
 def parse_previous_gtids(data: bytes, end: int) -> MysqlGtidSet:

@@ -225,8 +225,16 @@ class LocalBinlogConnection:
                     return scan.found
         return scan.boundary
 
-    def _whole_events(self, path: Path) -> Iterator[bytes]:
-        reader = _JournalReader(path, 4)
+    def journal_names(self) -> list[str]:
+        """The files that are there, the oldest first."""
+        return [path.name for path in self._journals()]
+
+    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+        """The events of one file from ``offset`` on, its FORMAT_DESCRIPTION first."""
+        yield from self._whole_events(self._checked_size(Position(journal=journal, offset=offset)), offset)
+
+    def _whole_events(self, path: Path, offset: int = 4) -> Iterator[bytes]:
+        reader = _JournalReader(path, max(offset, 4))
         try:
             while not self._closing.is_set():
                 events = reader.read()

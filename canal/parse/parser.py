@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from datetime import timezone, tzinfo
-from typing import Any, Callable, Protocol, runtime_checkable
+from typing import Any, Callable, Iterator, Protocol, runtime_checkable
 
 from canal.errors import CanalError, ConnectionLostError, HookError, SchemaError, StateError, StoreClosedError
 from canal.filter import FieldFilter, TableFilter
@@ -21,7 +21,8 @@ from canal.parse import ddl
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.source import Connection, Source
 from canal.parse.tables import LookedUp, TableResolver
-from canal.position import Position
+from canal.parse.xa import read_again
+from canal.position import Position, PreparedXa
 from canal.schema import TableSchema
 from canal.sink.protocol import Sink
 
@@ -98,7 +99,7 @@ class BinlogParser:
         )
         self._decoder = BinlogDecoder(
             self._resolver.resolve, ddl.classify, self._resolver.wants, self._table_changed, self._deliver,
-            piece_bytes, piece_entries,
+            piece_bytes, piece_entries, self._read_again,
         )  # fmt: skip
         self._finished: Callable[[], None] = lambda: None
         self._destination = ""
@@ -324,6 +325,9 @@ class BinlogParser:
     def _table_changed(self, statement: ddl.Statement) -> None:
         decoder = self._decoder
         self._resolver.changed(statement, Position(journal=decoder.journal, offset=decoder.offset))
+
+    def _read_again(self, wanted: PreparedXa, offset: int) -> Iterator[bytes]:
+        return read_again(self._connection, wanted, Position(journal=self._decoder.journal, offset=offset))
 
     def _lookup(self, schema: str, table: str) -> LookedUp:
         connection: Any = self._connection

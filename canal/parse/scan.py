@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
-from canal.parse.events import parse_format, parse_gtid_list, parse_previous_gtids, uuid_text
+from canal.parse.events import parse_format, parse_gtid_list, parse_previous_gtids, parse_tagged_gtid, uuid_text
 from canal.position import Position
 
 _QUERY, _ROTATE, _INTVAR, _RAND, _USER_VAR, _FORMAT, _XID = 2, 4, 5, 13, 14, 15, 16
@@ -122,7 +122,8 @@ class TransactionScan:
         if kind in _GTIDS:
             self._has_gtids = True
             self._begin(event, start)
-            self._inside = kind == _MARIADB_GTID and not event[31] & 1
+            # Neither a single statement nor the end of an XA transaction.
+            self._inside = kind == _MARIADB_GTID and not event[31] & 0x81
             self._gtid = self._gtid_of(event, kind)
         elif kind == _QUERY or kind == _QUERY_COMPRESSED:
             self._query(event, kind, start)
@@ -171,7 +172,7 @@ class TransactionScan:
         if kind == _MARIADB_GTID:
             return number(event[27:31], "little"), number(event[5:9], "little"), number(event[19:27], "little")
         if kind == _TAGGED_GTID:
-            self._executed = self._run = None  # not followed here: the position goes without a GTID set
+            return parse_tagged_gtid(event, self._end(event))
         return None
 
     def _executed_now(self) -> GtidSet | None:

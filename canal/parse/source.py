@@ -146,6 +146,7 @@ _VERIFYING: Final = SSL_MODES[3:]
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCK, _SEND_ANNOTATE_ROWS = 1, 2
 _MAX_FILE_OFFSET = 0xFFFFFFFF
+_ROTATE, _ARTIFICIAL = 4, 0x20
 #: Events that open a dump before the server has found the place to start from.
 _OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
 _VARIABLES = (
@@ -875,11 +876,28 @@ class MySQLConnection:
             gtid = str(MysqlGtidSet.parse(gtid) | MysqlGtidSet.parse(self.purged))
         return attrs.evolve(found, source=self.identity, gtid=gtid)
 
-    def _non_blocking(self, journal: str) -> Iterator[bytes]:
-        """The events of a log and those after it, up to the end."""
+    def journal_names(self) -> list[str]:
+        """The logs that the server still has, the oldest first."""
+        return [name for name, _ in self._logs()]
+
+    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+        """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
+        if journal not in self.journal_names():
+            raise PositionLostError(
+                f"{self._source.address} has no log {journal}; {self._has()}",
+                position=Position(journal=journal, offset=offset),
+            )
+        for event in self._non_blocking(journal, offset):
+            if event[4] != _ROTATE:
+                yield event
+            elif not event[17] & _ARTIFICIAL and event[:4] != bytes(4):
+                return
+
+    def _non_blocking(self, journal: str, offset: int = 4) -> Iterator[bytes]:
+        """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
         other = MySQLConnection(self._source, self.server_id ^ 0x40000000)
         try:
-            other._start_dump(Position(journal=journal, offset=4), non_block=True)
+            other._start_dump(Position(journal=journal, offset=offset), non_block=True)
             stream = other._stream
             assert stream is not None
             while not self._closed:

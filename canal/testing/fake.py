@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 __all__ = ["Column", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable", "FakeTransaction", "Repeat", "Stall"]
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, ROWS_QUERY, HEARTBEAT_V2 = 2, 3, 4, 15, 16, 19, 27, 29, 41
-GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS = 33, 34, 35
+GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, GTID_TAGGED = 33, 34, 35, 38, 42
 ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIADB_GTID, MARIADB_GTID_LIST = 160, 161, 162, 163
 #: What a journal begins with.
 _OPENING: Final = frozenset((FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
 #: Write, update and delete: version 2 of MySQL, version 1 of MariaDB.
 _ROWS: Final[dict[str, tuple[int, int, int]]] = {"mysql": (30, 31, 32), "mariadb": (23, 24, 25)}
 _ARTIFICIAL, _SUPPRESS_USE, _IGNORABLE = 0x20, 0x08, 0x80
-_STANDALONE, _TRANSACTIONAL, _ALLOW_PARALLEL, _DDL = 1, 4, 8, 32
+_STANDALONE, _TRANSACTIONAL, _ALLOW_PARALLEL, _DDL, _PREPARED_XA, _COMPLETED_XA = 1, 4, 8, 32, 64, 128
 _VERSIONS: Final[dict[str, str]] = {"mysql": "8.4.0-fake", "mariadb": "10.11.19-MariaDB-fake"}
 #: How many events and bytes one read gives at most.
 _READ_EVENTS, _READ_BYTES = 1024, 1 << 20
@@ -146,13 +146,18 @@ class _Piece:
     flags: int = 0
 
 
+def _xid_text(xa: str) -> str:
+    return f"X'{xa.encode('utf-8').hex()}',X'',1"
+
+
 class FakeTransaction:
     """One transaction that is being made; the tables' own methods add to it."""
 
-    def __init__(self, fake: FakeBinlog, end: str, gtid: str | None) -> None:
+    def __init__(self, fake: FakeBinlog, end: str, gtid: str | None, xa: str = "") -> None:
         self._fake = fake
         self._end = end
         self._gtid = gtid
+        self._xa = xa
         self._pieces: list[_Piece] = []
         self._schema = ""
         self._rolled_back = False
@@ -378,17 +383,27 @@ class FakeBinlog:
 
     @contextlib.contextmanager
     def transaction(
-        self, *, end: Literal["XID", "COMMIT", "ROLLBACK"] = "XID", gtid: str | None = None
+        self,
+        *,
+        end: Literal["XID", "COMMIT", "ROLLBACK", "PREPARE", "ONE PHASE"] = "XID",
+        gtid: str | None = None,
+        xa: str = "",
     ) -> Iterator[FakeTransaction]:
         """A transaction of this thread: in the log as a whole when the block ends, not at all if the block raises.
 
         ``end`` is how it ends: "COMMIT" and "ROLLBACK" are what tables without transactions get. ``gtid`` is its GTID,
-        such as ``"uuid:5"`` or ``"0-1-5"``, where it is not to be the next one. A transaction without a change leaves
-        nothing, as on a server; ``query`` counts as one.
+        such as ``"uuid:5"``, ``"uuid:tag:5"`` or ``"0-1-5"``, where it is not to be the next one. With ``xa``, the name of
+        an XA transaction, it ends with XA PREPARE, and ``xa_commit`` or ``xa_rollback`` decide about it; "ONE PHASE" is
+        MySQL's commit of it without them. A transaction without a change leaves nothing, as on a server; ``query`` counts
+        as one.
         """
+        if (end in ("PREPARE", "ONE PHASE")) > bool(xa) or (end == "ONE PHASE" and self.flavor == "mariadb"):
+            raise UsageError(f"end={end!r} takes the name of an XA transaction of MySQL")
+        if xa and end not in ("XID", "PREPARE", "ONE PHASE"):
+            raise UsageError(f"an XA transaction does not end with {end}")
         if self._current() is not None:
             raise StateError("this thread has a transaction open already")
-        made = FakeTransaction(self, end, gtid)
+        made = FakeTransaction(self, end, gtid, xa)
         self._local.transaction = made
         try:
             yield made
@@ -396,6 +411,21 @@ class FakeBinlog:
             self._local.transaction = None
         if made._pieces and not made._rolled_back:
             self._commit(made)
+
+    def xa_commit(self, xa: str, *, gtid: str | None = None) -> None:
+        """XA COMMIT of a prepared transaction, which any session may do."""
+        self._decide(f"XA COMMIT {_xid_text(xa)}", xa, gtid)
+
+    def xa_rollback(self, xa: str, *, gtid: str | None = None) -> None:
+        """XA ROLLBACK of a prepared transaction."""
+        self._decide(f"XA ROLLBACK {_xid_text(xa)}", xa, gtid)
+
+    def _decide(self, sql: str, xa: str, gtid: str | None) -> None:
+        self._no_transaction("the end of an XA transaction")
+        with self._changed:
+            self._append_group(
+                [self._query("", sql)], standalone=False, is_ddl=False, gtid=gtid, xa=xa, xa_flag=_COMPLETED_XA
+            )
 
     def insert(self, table: FakeTable, *rows: Row) -> None:
         """``table.insert(*rows)``."""
@@ -724,7 +754,16 @@ class FakeBinlog:
         with self._changed:
             pieces = list(made._pieces)
             if self.flavor == "mysql":
-                pieces.insert(0, self._query(made._schema, "BEGIN", flags=_SUPPRESS_USE))
+                begin = f"XA START {_xid_text(made._xa)}" if made._xa else "BEGIN"
+                pieces.insert(0, self._query(made._schema, begin, flags=_SUPPRESS_USE))
+            if made._xa:
+                xid = made._xa.encode("utf-8")
+                pieces.append(self._query(made._schema, f"XA END {_xid_text(made._xa)}"))
+                pieces.append(_Piece(XA_PREPARE, struct.pack("<BIII", made._end == "ONE PHASE", 1, len(xid), 0) + xid))
+                self._append_group(
+                    pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=_PREPARED_XA
+                )
+                return
             if made._end == "XID":
                 self._xid += 1
                 pieces.append(_Piece(XID, struct.pack("<Q", self._xid)))
@@ -742,6 +781,8 @@ class FakeBinlog:
         is_ddl: bool,
         gtid: str | None,
         transactional: bool = True,
+        xa: str = "",
+        xa_flag: int = 0,
     ) -> None:
         """The events of one GTID, with the GTID event before them."""
         if self._ended:
@@ -754,7 +795,10 @@ class FakeBinlog:
         else:
             flags = _STANDALONE if standalone else 0
             flags |= _DDL if is_ddl else _TRANSACTIONAL if transactional and not standalone else 0
-            body = struct.pack("<QIB", with_gtid[2], with_gtid[0], flags | _ALLOW_PARALLEL).ljust(19, b"\0")
+            body = struct.pack("<QIB", with_gtid[2], with_gtid[0], flags | xa_flag | _ALLOW_PARALLEL)
+            if xa:
+                body += struct.pack("<IBB", 1, len(xa.encode("utf-8")), 0) + xa.encode("utf-8")
+            body = body.ljust(19, b"\0")
             head = _Piece(MARIADB_GTID, body, _SUPPRESS_USE)
         server_id = with_gtid[1] if with_gtid is not None and len(with_gtid) == 3 else self.server_id
         for piece in (head, *pieces):
@@ -775,7 +819,8 @@ class FakeBinlog:
             return (self.uuid, self._number) if self.flavor == "mysql" else (self.domain, self.server_id, self._number)
         if self.flavor == "mysql":
             source, _, number = text.rpartition(":")
-            found: Gtid = (str(uuids.UUID(source)), int(number))
+            uuid, colon, tag = source.partition(":")
+            found: Gtid = (str(uuids.UUID(uuid)) + colon + tag, int(number))
             own = found[0] == self.uuid
         else:
             domain, server, sequence = map(int, text.split("-"))
@@ -792,8 +837,11 @@ class FakeBinlog:
     def _mysql_gtid(self, gtid: Any, pieces: list[_Piece], now: float, *, statement: bool) -> _Piece:
         length = sum(_encode.HEADER.size + len(piece.body) + 4 * self.checksum for piece in pieces)
         source, number = gtid or ("0" * 32, 0)
+        uuid, _, tag = source.partition(":")
+        if tag:
+            return _Piece(GTID_TAGGED, _encode.tagged_gtid_body(uuids.UUID(uuid).bytes, tag, number, self._sequence))
         body = _encode.mysql_gtid_body(
-            uuids.UUID(source).bytes, number, ddl=statement, last_committed=self._sequence - 1, sequence=self._sequence,
+            uuids.UUID(uuid).bytes, number, ddl=statement, last_committed=self._sequence - 1, sequence=self._sequence,
             micros=int(now * 1_000_000), length=length - (0 if self.checksum else 4), version=80400,
         )  # fmt: skip
         return _Piece(GTID if gtid else ANONYMOUS_GTID, body)
@@ -1113,6 +1161,20 @@ class FakeConnection:
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         return self._fake.table_columns(schema, table)
+
+    def journal_names(self) -> list[str]:
+        """The journals that are there, the oldest first."""
+        return [name for name, _ in self._fake.journals]
+
+    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+        """The events of one journal from ``offset`` on, its FORMAT_DESCRIPTION first."""
+        if journal not in self.journal_names():
+            raise PositionLostError(
+                f"the fake binlog has no {journal}", position=Position(journal=journal, offset=offset)
+            )
+        with self._fake._changed:
+            events = list(self._fake._find(journal).events)
+        yield from (event.data for event in events if event.offset >= offset or event.data[4] == FORMAT)
 
     def close(self) -> None:
         self._closed = True

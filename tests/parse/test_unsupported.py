@@ -27,8 +27,7 @@ def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (17, "BEGIN_LOAD_QUERY"), (20, "PRE_GA_WRITE_ROWS"), (38, "XA"), (39, "PARTIAL_UPDATE_ROWS"),
-        (42, "GTID_TAGGED"), (99, "99"),
+        (12, "NEW_LOAD"), (20, "PRE_GA_WRITE_ROWS"), (39, "PARTIAL_UPDATE_ROWS"), (99, "99"),
     ],  # fmt: skip
 )
 def test_an_event_that_is_not_decoded_is_named(kind: int, name: str) -> None:
@@ -46,25 +45,6 @@ def test_an_unknown_event_that_says_it_may_be_ignored_is() -> None:
 def test_an_incident_is_loud() -> None:
     with pytest.raises(canal.SourceError, match="INCIDENT"):
         decoded(log_with(26, b"\1\0"))
-
-
-@pytest.mark.parametrize("sql", ["XA START 'x'", "XA COMMIT 'x'"])
-def test_xa_is_named(sql: str) -> None:
-    fake = FakeBinlog()
-    fake.query(sql)
-
-    with pytest.raises(canal.UnsupportedError, match="XA"):
-        decoded(fake.events())
-
-
-def test_a_rollback_of_rows_is_named() -> None:
-    fake = FakeBinlog()
-    table = fake.table("shop", "orders", "id INT")
-    with fake.transaction(end="ROLLBACK"):
-        table.insert({"id": 1})
-
-    with pytest.raises(canal.UnsupportedError, match="ROLLBACK"):
-        decoded(fake.events())
 
 
 def test_a_statement_that_changes_rows_is_delivered_as_a_statement(caplog: pytest.LogCaptureFixture) -> None:

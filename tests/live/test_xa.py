@@ -1,0 +1,211 @@
+"""XA on real servers: across sessions, binlogs, restarts of ours and of the server (T40), savepoints and mixed engines (T41)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import canal
+from canal.meta import MemoryMeta
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import end_of_log, source
+
+
+def session(server: ThrowawayServer, database: str = "") -> Any:
+    return server.connect(database=database or None)
+
+
+def do(connection: Any, *statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+class Reader:
+    """An instance that is stopped and started again at will; keeps what it was given."""
+
+    def __init__(self, server: ThrowawayServer, start: Any, **options: Any) -> None:
+        self.server = server
+        self.meta = MemoryMeta()
+        self.options = options
+        self.start = start
+        self.seen: list[tuple[Any, ...]] = []
+        self.position: canal.Position | None = None
+
+    def read(self, until: int, *, size: int = 1000, restart_every: int = 0) -> list[tuple[Any, ...]]:
+        deadline = time.monotonic() + 30
+        while len(self.seen) < until and time.monotonic() < deadline:
+            config = canal.InstanceConfig(
+                destination="xa", source=source(self.server), start=self.start, meta=self.meta,
+                filter=r"x\..*", **self.options,
+            )  # fmt: skip
+            with canal.Instance(config) as instance:
+                instance.subscribe()
+                batches = 0
+                while len(self.seen) < until and time.monotonic() < deadline:
+                    message = instance.get_without_ack(size, timeout=0.5)
+                    for entry in message:
+                        self.seen += [(entry.event_type.name, *change.after) for change in entry.rows if change.after]
+                    if message:
+                        self.position = message.position
+                        instance.ack(message.id)
+                        batches += 1
+                        if restart_every and batches % restart_every == 0:
+                            break
+        return self.seen
+
+
+def compress(server: ThrowawayServer) -> None:
+    if server.kind == "mariadb":
+        server.query("SET GLOBAL log_bin_compress=ON")
+        server.query("SET GLOBAL log_bin_compress_min_len=10")
+    else:
+        server.query("SET GLOBAL binlog_transaction_compression=ON")
+
+
+def make_tables(server: ThrowawayServer) -> None:
+    server.query("CREATE DATABASE x")
+    server.query("CREATE TABLE x.t (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE=InnoDB")
+    server.query("CREATE TABLE x.m (id INT PRIMARY KEY) ENGINE=MyISAM")
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_xa_across_sessions_binlogs_and_restarts(own_server: ThrowawayServer, compressed: bool) -> None:
+    """T40"""
+    server = own_server
+    make_tables(server)
+    if compressed:
+        compress(server)
+    early = Reader(server, "earliest")
+    stepwise = Reader(server, "earliest")
+    one, two = session(server), session(server)
+    do(one, "INSERT INTO x.t VALUES (1, 'plain')")
+    do(one, "XA START 'a','branch',9", "INSERT INTO x.t VALUES (2, 'a'), (3, 'a')", "INSERT INTO x.t VALUES (4, 'a')",
+       "XA END 'a','branch',9", "XA PREPARE 'a','branch',9")  # fmt: skip
+    one.close()
+    do(two, "FLUSH BINARY LOGS", "INSERT INTO x.t VALUES (5, 'plain')")
+    late = Reader(server, "latest")  # begins between PREPARE and COMMIT
+    with canal.Instance(
+        canal.InstanceConfig(destination="xa", source=source(server), meta=late.meta, filter=r"x\..*")
+    ) as instance:
+        instance.subscribe()  # the cursor of "latest" is stored
+    three = session(server)
+    do(three, "XA START X'0027FF'", "INSERT INTO x.t VALUES (100, 'dropped')", "XA END X'0027FF'", "XA PREPARE X'0027FF'")
+    three.close()
+    big = session(server)
+    do(big, "XA START 'big'")
+    for number in range(1000, 1400, 50):
+        rows = ",".join(f"({n}, '{'x' * 150}')" for n in range(number, number + 50))
+        do(big, f"INSERT INTO x.t VALUES {rows}")
+    do(big, "XA END 'big'", "XA PREPARE 'big'")
+    big.close()
+    do(two, "INSERT INTO x.t VALUES (8, 'plain')")  # a commit also makes durable what was prepared before it
+    two.close()
+    server.restart()
+    # MySQL 9.7 forgets some of what was prepared, whether it is killed or shut down; the table is the judge.
+    with server.connect(charset="latin1") as recovered, recovered.cursor() as cursor:
+        cursor.execute("XA RECOVER")
+        data = [row[3] for row in cursor.fetchall()]
+    survived = {one.encode("latin-1") if isinstance(one, str) else one for one in data}
+    two = session(server)
+    expected = [1, 5, 8]
+    for number, xid, text, rows in (
+        (11, b"abranch", "COMMIT 'a','branch',9", [2, 3, 4]),
+        (12, b"\0\x27\xff", "ROLLBACK X'0027FF'", []),
+        (13, b"big", "COMMIT 'big'", list(range(1000, 1400))),
+    ):
+        if xid in survived:
+            do(two, f"XA {text}")
+            expected += rows
+        do(two, "FLUSH BINARY LOGS", f"INSERT INTO x.t VALUES ({number}, 'plain')")
+        expected.append(number)
+    if server.kind == "mariadb":
+        assert len(survived) == 3
+    assert [row[1] for row in early.read(len(expected))] == expected
+    assert early.position is not None
+    assert len(early.position.xa) == 3 - len(survived)
+
+    assert [row[1] for row in late.read(len(expected) - 2)] == expected[2:]
+
+    stepwise.options = {"store_bytes": 20_000, "store_entries": 16}
+    assert [row[1] for row in stepwise.read(len(expected), size=7, restart_every=3)] == expected
+    with two.cursor() as cursor:
+        cursor.execute("SELECT id FROM x.t ORDER BY id")
+        assert [row[0] for row in cursor.fetchall()] == sorted(expected)
+
+    files = canal.LocalBinlogSource(server.binlog_dir)
+    with canal.Instance(canal.InstanceConfig(destination="files", source=files, start="earliest", filter=r"x\..*")) as instance:
+        instance.subscribe()
+        found = []
+        while message := instance.get_without_ack(1000, timeout=5):
+            found += [change.after[0] for entry in message for change in entry.rows if change.after]
+            instance.ack(message.id)
+    assert found == expected
+
+
+def test_latest_between_prepare_and_commit(own_server: ThrowawayServer) -> None:
+    """The rows lie before the start, the commit behind it: they are searched for and delivered."""
+    server = own_server
+    make_tables(server)
+    one = session(server)
+    do(one, "XA START 'early'", "INSERT INTO x.t VALUES (1, 'early')", "XA END 'early'", "XA PREPARE 'early'")
+    one.close()
+    server.query("FLUSH BINARY LOGS")
+    with canal.Instance(
+        canal.InstanceConfig(destination="xa", source=source(server), filter=r"x\..*")
+    ) as instance:
+        instance.subscribe()
+        server.query("INSERT INTO x.t VALUES (2, 'plain')")
+        two = session(server)
+        do(two, "XA COMMIT 'early'")
+        found: list[int] = []
+        while len(found) < 2:
+            message = instance.get_without_ack(100, timeout=10)
+            assert message
+            found += [change.after[0] for entry in message for change in entry.rows if change.after]
+            instance.ack(message.id)
+        assert found == [2, 1]
+
+
+def test_savepoints_and_mixed_engines_give_what_the_tables_hold(own_server: ThrowawayServer) -> None:
+    """T41"""
+    server = own_server
+    make_tables(server)
+    reader = Reader(server, "earliest")
+    one = session(server)
+    do(one, "SET sql_mode=''")
+    mixed = server.kind == "mariadb"  # MySQL refuses it with GTIDs on
+    do(one, "BEGIN", "INSERT INTO x.t VALUES (1, 'kept')", "SAVEPOINT `S 1`", "INSERT INTO x.t VALUES (2, 'undone')")
+    if mixed:
+        do(one, "INSERT INTO x.m VALUES (50)")
+    do(one, "ROLLBACK TO `s 1`", "INSERT INTO x.t VALUES (3, 'kept')", "COMMIT")
+    do(one, "BEGIN", "INSERT INTO x.t VALUES (4, 'undone')")
+    if mixed:
+        do(one, "INSERT INTO x.m VALUES (51)")
+    do(one, "ROLLBACK", "INSERT INTO x.m VALUES (52)", "INSERT INTO x.t VALUES (9, 'end')")
+    expected: list[tuple[Any, ...]] = []
+    for table in ("m", "t"):
+        with one.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM x.{table}")
+            expected += [("INSERT", *row) for row in cursor.fetchall()]
+    assert sorted(reader.read(len(expected)), key=str) == sorted(expected, key=str)
+
+
+def test_tagged_gtids_of_a_server(mysql_server: ThrowawayServer) -> None:
+    """T30: MySQL 8.3 and later give transactions tags; a cursor in the middle goes on exactly."""
+    server = mysql_server
+    make_tables(server)
+    reader = Reader(server, end_of_log(server))
+    for number, tag in enumerate(["", ":red", ":red", ":blue", "", ":red"]):
+        connection = session(server)
+        do(connection, f"SET gtid_next='AUTOMATIC{tag}'", f"INSERT INTO x.t VALUES ({number}, '{tag}')")
+        connection.close()
+    assert [row[1] for row in reader.read(6, size=1, restart_every=1)] == list(range(6))
+    assert reader.position is not None
+    with session(server).cursor() as cursor:
+        done = reader.position.gtid
+        cursor.execute("SELECT GTID_SUBTRACT(%s, @@gtid_executed), GTID_SUBTRACT(@@gtid_executed, %s)", [done, done])
+        assert cursor.fetchone() == ("", "")
+    server.query("DROP DATABASE x")

@@ -1,0 +1,178 @@
+"""What a log says of transactions beside BEGIN and COMMIT: ROLLBACK, savepoints, LOAD DATA, tagged GTIDs."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import canal
+from canal.parse.events import parse_tagged_gtid, parse_xa_prepare
+from canal.parse.scan import TransactionScan
+from canal.testing import FakeBinlog, _encode
+from tests.parse.test_parser import decoded, started
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def ids(events: list[bytes], **options: Any) -> list[int]:
+    return [row.after["id"] for entry in decoded(events, **options) for row in entry.rows]
+
+
+# -- rows that are taken back (T41) --------------------------------------------------------------------------------------
+
+
+def test_a_rolled_back_transaction_leaves_only_its_end() -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(end="ROLLBACK"):
+        table.insert({"id": 1})
+    table.insert({"id": 2})
+    entries = decoded(fake.events())
+
+    assert [row.after["id"] for entry in entries for row in entry.rows] == [2]
+    assert entries[0].transaction.has_rows is False
+    assert entries[-1].position.gtid.endswith(":1-2")
+
+
+@pytest.mark.parametrize("name", ["s1", "`s1`", "`odd ``name`"])
+def test_rows_behind_a_savepoint_are_taken_back(name: str) -> None:
+    """T41: MariaDB logs ROLLBACK TO where a table without transactions was written behind the savepoint."""
+    fake = FakeBinlog(flavor="mariadb")
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction() as transaction:
+        table.insert({"id": 1})
+        transaction.query(f"SAVEPOINT {name}")
+        table.insert({"id": 2}, {"id": 3})
+        transaction.query("SAVEPOINT other")
+        table.insert({"id": 4})
+        transaction.query(f"ROLLBACK TO {name.upper()}")
+        table.insert({"id": 5})
+        transaction.query(f"ROLLBACK TO SAVEPOINT {name}")
+        table.insert({"id": 6})
+    assert ids(fake.events()) == [1, 6]
+
+
+def test_a_savepoint_that_was_never_set_is_an_error() -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction() as transaction:
+        table.insert({"id": 1})
+        transaction.query("ROLLBACK TO nowhere")
+    with pytest.raises(canal.DecodeError, match="nowhere"):
+        decoded(fake.events())
+
+
+def test_a_statement_of_a_rolled_back_transaction_is_delivered() -> None:
+    """It may have changed a table without transactions, which ROLLBACK does not undo."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(end="ROLLBACK") as transaction:
+        table.insert({"id": 1})
+        transaction.query("INSERT INTO log VALUES (1)", "shop")
+    kinds = [(entry.event_type.name, entry.row_change.sql) for entry in decoded(fake.events())[1:-1]]
+    assert kinds == [("INSERT", "INSERT INTO log VALUES (1)")]
+
+
+@pytest.mark.parametrize("sql", ["ROLLBACK", "ROLLBACK TO s"])
+def test_rows_that_are_delivered_cannot_be_taken_back(sql: str) -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(end="ROLLBACK" if sql == "ROLLBACK" else "XID") as transaction:
+        transaction.query("SAVEPOINT s")
+        for number in range(10):
+            table.insert({"id": number})
+        if sql != "ROLLBACK":
+            transaction.query(sql)
+    with pytest.raises(canal.SourceError, match="delivered already"):
+        decoded(fake.events(), piece_entries=4)
+
+
+# -- LOAD DATA (T47) -----------------------------------------------------------------------------------------------------
+
+
+def sealed(kind: int, body: bytes) -> bytes:
+    event = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
+    return event + struct.pack("<I", zlib.crc32(event))
+
+
+def test_load_data_is_delivered_as_a_statement_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """T47"""
+    fake = FakeBinlog()
+    with fake.transaction() as transaction:
+        transaction.query("LOAD DATA INFILE 'x' INTO TABLE orders", "shop")
+    events = fake.events()
+    at = next(n for n, event in enumerate(events) if b"LOAD DATA" in event)
+    query = events[at][19:-4]
+    load = sealed(18, query[:13] + struct.pack("<IIIB", 1, 10, 13, 0) + query[13:])
+    blocks = [sealed(17, struct.pack("<I", 1) + b"1\n2\n"), sealed(9, struct.pack("<I", 1) + b"3\n")]
+    _, entry, _ = decoded([*events[:at], *blocks, load, *events[at + 1 :]])
+
+    assert entry.row_change.sql == "LOAD DATA INFILE 'x' INTO TABLE orders"
+    assert (entry.header.schema, entry.header.table, entry.event_type.name) == ("shop", "orders", "INSERT")
+    assert "its rows are not in the log" in caplog.text
+    for size in range(19, 45):
+        with pytest.raises(canal.DecodeError):
+            decoded([*events[:at], sealed(18, load[19:size]), *events[at + 1 :]])
+
+
+# -- tagged GTIDs (T30) --------------------------------------------------------------------------------------------------
+
+
+def test_tagged_gtids_are_followed() -> None:
+    """T30"""
+    fake = FakeBinlog(uuid=UUID)
+    table = fake.table("shop", "orders", "id INT")
+    for number, tag in enumerate(["", "a", "a", "b", "", "a"]):
+        with fake.transaction(gtid=f"{UUID}:{tag}:{number + 1}" if tag else None):
+            table.insert({"id": number})
+    events = fake.events()
+    ends = [entry for entry in decoded(events) if entry.is_end]
+
+    assert [end.header.gtid for end in ends] == [
+        f"{UUID}:{text}" for text in ("1", "a:2", "a:3", "b:4", "2", "a:6")
+    ]
+    assert ends[-1].position.gtid == fake.executed == f"{UUID}:1-2:a:2-3:6:b:4"
+    scan = TransactionScan()
+    for event in events:
+        scan.feed(event)
+    assert scan.boundary.gtid == fake.executed
+    fake.end()
+    for stop, end in enumerate(ends[:-1]):
+        with started(fake, start=end.position) as instance:
+            instance.subscribe()
+            message = instance.get_without_ack(100, timeout=5, linger=0.05)
+            assert [row.after["id"] for entry in message for row in entry.rows] == list(range(stop + 1, 6))
+
+
+@given(st.binary(min_size=16, max_size=16), st.from_regex("[a-z_][a-z0-9_]{0,31}", fullmatch=True), st.integers(1, 2**63 - 2))
+def test_a_tagged_gtid_event_is_read_at_any_number(source: bytes, tag: str, number: int) -> None:
+    body = bytes(19) + _encode.tagged_gtid_body(source, tag, number, 1)
+    text, found = parse_tagged_gtid(body, len(body))
+    assert (text.replace("-", ""), found) == (f"{source.hex()}:{tag}", number)
+    for end in range(19, len(body)):
+        try:
+            assert parse_tagged_gtid(body, end) == (text, number)  # what is behind the tag does not matter
+        except canal.DecodeError:
+            pass
+
+
+@given(st.binary(max_size=80))
+def test_damaged_gtid_and_xa_events_are_errors(body: bytes) -> None:
+    for parse in (parse_tagged_gtid, parse_xa_prepare):
+        try:
+            parse(bytes(19) + body, 19 + len(body))
+        except (canal.DecodeError, canal.UnsupportedError):
+            pass
+
+
+def test_a_gtid_of_the_other_kind_of_server_is_an_error() -> None:
+    mysql, mariadb = FakeBinlog(), FakeBinlog(flavor="mariadb")
+    for fake in (mysql, mariadb):
+        fake.table("shop", "orders", "id INT").insert({"id": 1})
+    with pytest.raises(canal.DecodeError, match="other kind of server"):
+        decoded([*mysql.events(), *mariadb.events()[-5:]])

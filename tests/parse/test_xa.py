@@ -1,0 +1,214 @@
+"""XA transactions: rows come at XA COMMIT and never after XA ROLLBACK, across journals, restarts and sessions (T40)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from canal import Instance, InstanceConfig, Position, PositionLostError
+from canal.meta import MemoryMeta
+from canal.model import EntryType
+from canal.position import PreparedXa
+from canal.testing import FakeBinlog
+
+FLAVORS = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+
+
+def _changes(entries):
+    return [row.after["id"] for entry in entries for row in entry.rows]
+
+
+def _deliver(instance, size=1000):
+    """Everything up to the end of the log."""
+    instance.subscribe()
+    entries = []
+    while message := instance.get_without_ack(size, timeout=10):
+        entries += message.entries
+        instance.ack(message.id)
+    return entries
+
+
+def _read(binlog, start="earliest", size=1000):
+    with Instance(InstanceConfig(destination="xa", source=binlog, start=start)) as instance:
+        return _deliver(instance, size)
+
+
+def _log(flavor, **options):
+    binlog = FakeBinlog(flavor=flavor, **options)
+    table = binlog.table("shop", "orders", "id int primary key, note varchar(100)")
+    return binlog, table
+
+
+@FLAVORS
+def test_rows_come_at_commit_and_never_after_rollback(flavor):
+    """T40"""
+    binlog, table = _log(flavor)
+    table.insert({"id": 1, "note": ""})
+    with binlog.transaction(xa="kept"):
+        table.insert({"id": 2, "note": ""}, {"id": 3, "note": ""})
+    with binlog.transaction(xa="dropped"):
+        table.insert({"id": 100, "note": ""})
+    table.insert({"id": 4, "note": ""})
+    binlog.rotate()
+    binlog.xa_rollback("dropped")
+    table.insert({"id": 5, "note": ""})
+    binlog.xa_commit("kept")
+    with binlog.transaction(xa="never decided"):
+        table.insert({"id": 200, "note": ""})
+    table.insert({"id": 6, "note": ""})
+    binlog.end()
+
+    entries = _read(binlog)
+    assert _changes(entries) == [1, 4, 5, 2, 3, 6]
+    committed = next(entry for entry in entries if entry.is_end and entry.props.get("XA_TYPE") == "XA COMMIT")
+    rows = [e for e in entries if e.transaction is committed.transaction and e.entry_type == EntryType.ROWDATA]
+    assert committed.props["XA_XID"] == "X'6b657074',X'',1"
+    assert [e.header.gtid for e in rows] == [committed.header.gtid]
+    assert {(e.header.journal, e.header.offset) for e in rows} == {(committed.header.journal, committed.header.offset)}
+    assert [one.xid for one in entries[-1].position.xa] == ["X'" + b"never decided".hex() + "',X'',1"]
+
+
+@FLAVORS
+def test_the_same_name_may_be_used_again(flavor):
+    binlog, table = _log(flavor)
+    for number in range(3):
+        with binlog.transaction(xa="again"):
+            table.insert({"id": number, "note": ""})
+        (binlog.xa_commit if number != 1 else binlog.xa_rollback)("again")
+    binlog.end()
+    assert _changes(_read(binlog)) == [0, 2]
+
+
+def test_one_phase_commits_at_once():
+    binlog, table = _log("mysql")
+    with binlog.transaction(xa="one", end="ONE PHASE"):
+        table.insert({"id": 1, "note": ""})
+    table.insert({"id": 2, "note": ""})
+    binlog.end()
+    entries = _read(binlog)
+    assert _changes(entries) == [1, 2]
+    assert entries[-1].position.xa == ()
+
+
+@pytest.mark.parametrize(("flavor", "gtid"), [("mysql", True), ("mysql", False), ("mariadb", True)])
+def test_resuming_at_any_entry_gives_exactly_the_rest(flavor, gtid):
+    """Across XA PREPARE and XA COMMIT in different journals: the cursor says what is open, the rows are read again."""
+    binlog, table = _log(flavor, gtid=gtid)
+    number = iter(range(1, 1000))
+
+    def rows(count):
+        return [{"id": next(number), "note": ""} for _ in range(count)]
+
+    table.insert(*rows(1))
+    with binlog.transaction(xa="a"):
+        table.insert(*rows(2))
+        table.insert(*rows(1))
+    with binlog.transaction(xa="b"):
+        table.insert(*rows(2))
+    with binlog.transaction(xa="gone"):
+        table.insert(*rows(2))
+    binlog.rotate()
+    table.insert(*rows(1))
+    binlog.xa_commit("b")
+    binlog.xa_rollback("gone")
+    binlog.restart()
+    with binlog.transaction(xa="b"):
+        table.insert(*rows(3))
+    binlog.xa_commit("a")
+    table.insert(*rows(1))
+    binlog.xa_commit("b")
+    table.insert(*rows(1))
+    binlog.end()
+
+    entries = _read(binlog)
+    expected = _changes(entries)
+    assert len(expected) == 1 + 1 + 2 + 3 + 1 + 3 + 1
+    for stop, entry in enumerate(entries):
+        resumed = Position.from_text(entry.position.to_text())
+        rest = _read(binlog, resumed, size=1)
+        assert _changes(entries[: stop + 1]) + _changes(rest) == expected, (stop, entry, resumed)
+
+
+@FLAVORS
+def test_a_large_one_is_read_again_at_its_commit_and_resumes_inside(flavor):
+    binlog, table = _log(flavor)
+    with binlog.transaction(xa="large"):
+        for start in range(0, 600, 20):
+            table.insert(*({"id": number, "note": "x" * 50} for number in range(start, start + 20)))
+    table.insert({"id": 1000, "note": ""})
+    binlog.xa_commit("large")
+    table.insert({"id": 1001, "note": ""})
+    binlog.end()
+    expected = [1000, *range(600), 1001]
+    meta = MemoryMeta()
+    seen, lives, rng = [], 0, random.Random(7)
+    while len(seen) < len(expected):
+        lives += 1
+        config = InstanceConfig(
+            destination="xa", source=binlog, start="earliest", meta=meta, store_bytes=20_000, store_entries=40
+        )
+        with Instance(config) as instance:
+            instance.subscribe()
+            for _ in range(rng.randrange(1, 6)):
+                message = instance.get_without_ack(30, timeout=1)
+                if message:
+                    seen += _changes(message.entries)
+                    instance.ack(message.id)
+            assert instance.error is None
+    assert seen == expected
+    assert lives > 3
+
+
+@FLAVORS
+def test_a_start_between_prepare_and_commit_searches_the_log(flavor):
+    binlog, table = _log(flavor)
+    with binlog.transaction(xa="same name"):
+        table.insert({"id": 99, "note": "an earlier one of this name"})
+    binlog.xa_commit("same name")
+    with binlog.transaction(xa="same name"):
+        table.insert({"id": 1, "note": ""})
+    binlog.rotate()
+    binlog.rotate()
+    start = binlog.position
+    assert start.xa == ()
+    table.insert({"id": 2, "note": ""})
+    binlog.xa_commit("same name")
+    binlog.end()
+    assert _changes(_read(binlog, start)) == [2, 1]
+
+
+@FLAVORS
+def test_purged_rows_are_an_error_that_names_the_transaction(flavor):
+    binlog, table = _log(flavor)
+    with binlog.transaction(xa="x"):
+        table.insert({"id": 1, "note": ""})
+    place = binlog.journals[0][0]
+    binlog.rotate()
+    table.insert({"id": 2, "note": ""})
+    after = binlog.position
+    binlog.xa_commit("x")
+    binlog.end()
+    binlog.purge(binlog.journal)
+    xid = "X'78',X'',1"
+    for known in ((), (PreparedXa(xid, place, 4),)):
+        start = Position(journal=after.journal, offset=after.offset, gtid=after.gtid, source=after.source, xa=known)
+        with pytest.raises(PositionLostError, match="78'") as caught:
+            _read(binlog, start)
+        assert "Copy the tables" in str(caught.value)
+
+
+@FLAVORS
+def test_places_of_another_server_are_searched_for(flavor):
+    """After a failover the journals are others; the XID finds the rows."""
+    binlog, table = _log(flavor)
+    table.insert({"id": 1, "note": ""})
+    with binlog.transaction(xa="x"):
+        table.insert({"id": 2, "note": ""})
+    here = binlog.position
+    binlog.xa_commit("x")
+    binlog.end()
+    elsewhere = Position(
+        gtid=here.gtid, journal="other.000007", offset=9999, source="another", xa=[PreparedXa("X'78',X'',1", "other.000006", 4)]
+    )
+    assert _changes(_read(binlog, elsewhere)) == [2]
