@@ -44,6 +44,11 @@ def _meets(protocol: Any, what: str) -> Any:
     return check
 
 
+def _check_json(instance: object, attribute: object, value: object) -> None:
+    if value not in ("text", "objects"):
+        raise ConfigError(f'json is "text" or "objects", not {value!r}')
+
+
 def _check_hooks(instance: object, attribute: object, value: object) -> None:
     if not isinstance(value, (list, tuple)) or not all(hasattr(hook, "before") and not isinstance(hook, type) for hook in value):
         raise ConfigError(f"hooks must be a list of canal.Hook objects, not {value!r}")
@@ -72,6 +77,9 @@ class InstanceConfig:
         meta: keeps subscriptions and cursors.
         hooks: see :class:`canal.Hook`.
         time_zone: zone of TIMESTAMP values.
+        json: "text" gives JSON as the server prints it, "objects" as dict, list, str, int, float, bool and None, with
+            the SQL values that MySQL keeps in documents (Decimal, date and so on) as columns of their types give them.
+            A document ``null`` is None then, as NULL is. MariaDB's JSON is known by a schema that says ``json``.
         store_entries, store_bytes: what the store keeps at most.
         isolate_ddl: a statement that changes a schema comes in a batch of its own.
         empty_transaction_interval, empty_transaction_count: of the transactions that the filters emptied, one is
@@ -92,6 +100,7 @@ class InstanceConfig:
     meta: MetaManager = attrs.field(factory=MemoryMeta, validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
     hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)
     time_zone: tzinfo = attrs.field(default=UTC, validator=_meets(tzinfo, "a tzinfo such as zoneinfo.ZoneInfo(name)"))
+    json: str = attrs.field(default="text", validator=_check_json)
     store_entries: int = attrs.field(default=1 << 16, validator=_positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=_positive)
     isolate_ddl: bool = False

@@ -87,6 +87,7 @@ class Instance:
             tables=config.table_filter(),
             fields=config.column_filter(),
             time_zone=config.time_zone,
+            json_text=config.json == "text",
             backoff=config.reconnect_backoff,
             piece_bytes=min(4 << 20, max(config.store_bytes // 4, 1)),
             piece_entries=min(4096, max(config.store_entries // 4, 1)),

@@ -70,8 +70,9 @@ cdef class ChangedRow:
 @cython.locals(table=TableMap, names=ColumnNames, rows=list)
 cpdef list decode_rows(Entry entry)
 
-@cython.locals(table=TableMap, pairs=list)
-cpdef list decode_tuples(Entry entry)
+@cython.locals(table=TableMap)
+cpdef list decode_tuples(Entry entry, bint json_text=*)
+cdef list _kept(Entry entry, list rows)
 
 cdef class RowChange:
     cdef Entry _entry

@@ -15,6 +15,7 @@ from canal.position import Position, PreparedXa
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
+    from canal.parse.values import JsonDiff
     from canal.schema import TableSchema
 
 
@@ -190,6 +191,22 @@ class Entry:
     def rows(self) -> list[ChangedRow]:
         """The changed rows, decoded now; [] for BEGIN, END and statements."""
         return decode_rows(self)
+
+    def json_diffs(self) -> list[dict[str, tuple[JsonDiff, ...]]]:
+        """What MySQL's partial updates of JSON columns changed: for each of ``rows``, the diffs of such columns by name.
+
+        Empty dicts where whole values were logged (``binlog_row_value_options`` is not PARTIAL_JSON).
+        """
+        table = self.table
+        if table is None:
+            return []
+        if self.kind != 3:
+            return [{} for _ in range(self.header.row_count)]
+        try:
+            return _kept(self, table.decoder.diffs(self.data, self.body, self.body_end))
+        except DecodeError as error:
+            _locate(self, error)
+            raise
 
     @property
     def position(self) -> Position:
@@ -406,22 +423,38 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
     return rows
 
 
-def decode_tuples(entry: Entry) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
-    """The quickest way to the values: (before, after) tuples in the order of ``entry.table.names.names``."""
+def decode_tuples(
+    entry: Entry, json_text: bool = False
+) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
+    """The quickest way to the values: (before, after) tuples in the order of ``entry.table.names.names``.
+
+    With ``json_text`` JSON is text also where the instance gives objects.
+    """
     table = entry.table
     if table is None:
         return []
+    decoder = table.decoder.text_form if json_text else table.decoder
     try:
-        pairs = table.decoder.decode(entry.data, entry.body, entry.body_end, entry.kind)
+        return _kept(entry, decoder.decode(entry.data, entry.body, entry.body_end, entry.kind))
     except DecodeError as error:
-        error.position = error.position or f"{entry.transaction.journal}:{entry.offset}"
-        error.table = error.table or f"{table.schema.schema}.{table.schema.table}"
+        _locate(entry, error)
         raise
+
+
+def _locate(entry: Entry, error: DecodeError) -> None:
+    table = entry.table
+    assert table is not None
+    error.position = error.position or f"{entry.transaction.journal}:{entry.offset}"
+    error.table = error.table or f"{table.schema.schema}.{table.schema.table}"
+
+
+def _kept(entry: Entry, rows: list[Any]) -> list[Any]:
+    """What skipping and selecting leave of the rows of an entry's event."""
     if entry.skip_rows:
-        pairs = pairs[entry.skip_rows :]
+        rows = rows[entry.skip_rows :]
     if entry.selected is not None:
-        pairs = [pairs[i] for i in entry.selected]
-    return pairs
+        rows = [rows[i] for i in entry.selected]
+    return rows
 
 
 class RowChange:
@@ -474,7 +507,7 @@ class RowChange:
         from canal.formats.columns import canal_columns
 
         columns = entry.table.columns
-        return [RowData(*canal_columns(columns, before, after)) for before, after in decode_tuples(entry)]
+        return [RowData(*canal_columns(columns, before, after)) for before, after in decode_tuples(entry, True)]
 
 
 class RowData:

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from canal.model import Entry, TableMap, decode_tuples
-from canal.parse.values import ABSENT, InvalidText, ZeroDate
+from canal.parse.values import ABSENT, InvalidText, PartialJson, ZeroDate
 from canal.schema import ColumnSchema
 
 _INTEGERS = {1: (pa.int8(), pa.uint8()), 2: (pa.int16(), pa.uint16()), 9: (pa.int32(), pa.uint32()),
              3: (pa.int32(), pa.uint32()), 8: (pa.int64(), pa.uint64())}  # fmt: skip
 _OPERATIONS = {0: ("", "insert"), 1: ("update_preimage", "update_postimage"), 2: ("delete", "")}
+_OPERATIONS[3] = _OPERATIONS[1]
 
 
 def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
@@ -48,7 +49,7 @@ def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
         return pa.uint64()
     if code in (245, 247, 248):
         return pa.string()
-    if code in (15, 249, 250, 251, 252, 253, 254) and column.charset not in (None, "binary"):
+    if code in (15, 140, 141, 249, 250, 251, 252, 253, 254) and column.charset not in (None, "binary"):
         return pa.string()
     if code == 254 and column.column_type.lower().startswith(("uuid", "inet")):
         return pa.string()
@@ -61,7 +62,8 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
     Columns: ``_op`` (insert, update_preimage, update_postimage, delete), ``_txn`` (GTID, or journal:offset of the
     transaction), ``_ord`` (number of the row change within its transaction), then the table's columns, then ``_absent``
     (names of columns that the row image does not hold; they are null) and ``_exact`` (the server's text, or hex of
-    bytes, for values that the Arrow type cannot hold; they are null). The schema's metadata names ``canal.schema`` and
+    bytes, or the changes of a ``PartialJson`` as canal writes them, for values that the Arrow type cannot hold; they are
+    null). The schema's metadata names ``canal.schema`` and
     ``canal.table``. BEGIN, END and statements make no rows.
     """
     groups: dict[int, _Group] = {}
@@ -89,7 +91,7 @@ class _Group:
         transaction = entry.transaction
         txn = transaction.gtid or f"{transaction.journal}:{transaction.offset}"
         before_op, after_op = _OPERATIONS[entry.kind]
-        pairs = decode_tuples(entry)
+        pairs = decode_tuples(entry, True)
         numbers = entry.selected if entry.selected is not None else range(len(pairs))
         first = entry.first_row + entry.skip_rows
         for number, (before, after) in zip(numbers, pairs):
@@ -135,6 +137,9 @@ def _array(
         elif isinstance(value, (ZeroDate, InvalidText)):
             text = value.hex() if isinstance(value, bytes) else str(value)
             exact[number] = [*(exact[number] or ()), (column.name, text)]
+            values[number] = None
+        elif isinstance(value, PartialJson):
+            exact[number] = [*(exact[number] or ()), (column.name, value.expression(column.name))]
             values[number] = None
     return pa.array(values, kind)
 

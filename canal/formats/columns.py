@@ -9,7 +9,6 @@ process.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
@@ -19,7 +18,7 @@ from typing import Any
 import attrs
 
 from canal.errors import DecodeError
-from canal.parse.values import ABSENT
+from canal.parse.values import ABSENT, PartialJson
 from canal.schema import ColumnSchema
 
 BIT = -7
@@ -40,7 +39,7 @@ BLOB = 2004
 CLOB = 2005
 
 # Type codes of a table map.
-_FLOAT, _YEAR, _STRING, _ENUM, _SET, _JSON = 4, 13, 254, 247, 248, 245
+_FLOAT, _YEAR, _STRING, _ENUM, _SET = 4, 13, 254, 247, 248
 #: Integer types: JDBC code signed, unsigned (the next that holds all its values).
 _INTEGERS = {
     1: (TINYINT, SMALLINT), 2: (SMALLINT, INTEGER), 9: (INTEGER, INTEGER), 3: (INTEGER, BIGINT), 8: (BIGINT, DECIMAL),
@@ -139,8 +138,8 @@ def column_text(value: Any, column: ColumnSchema) -> str | None:
     code = _type_code(column)
     if code in (_ENUM, _SET):
         return _label_number(value, column, code)
-    if code == _JSON and not isinstance(value, (str, bytes)):  # decoded objects were asked for
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, PartialJson):
+        return value.expression(column.name)
     if isinstance(value, str):  # dates that Python cannot hold too
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):

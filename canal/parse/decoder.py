@@ -299,6 +299,8 @@ class BinlogDecoder:
             plain = inflate_rows(data, end, kind, self._body_start(data, kind, end))
             plain_kind = (23 if kind < 169 else 30) + (kind - 166) % 3
             self._rows(plain, plain_kind, len(plain), start, (kind - 166) % 3)
+        elif kind == 39:
+            self._rows(data, kind, end, start, 3)
         elif kind == 26:
             raise SourceError(
                 f"the source reports an INCIDENT at {self.journal}:{start}: changes may be missing from its log",
@@ -849,7 +851,7 @@ class BinlogDecoder:
         if table.accepted and txn.row_count > self._skip:
             entry = Entry(
                 _ROWDATA,
-                _INSERT if change == 0 else _UPDATE if change == 1 else _DELETE,
+                _INSERT if change == 0 else _DELETE if change == 2 else _UPDATE,
                 txn, data, start, wire.u32(p, 0), wire.u32(p, 5),
             )  # fmt: skip
             entry.table = table

@@ -181,13 +181,13 @@ def iter_payload(data: bytes, end: int) -> Iterator[bytes]:
     """The events inside a TRANSACTION_PAYLOAD, one by one; a large payload is never inflated as a whole."""
     at, size, compression, inflated = 19, -1, 0, -1
     while True:
-        field, at = _packed(data, at, end)
+        field, at = packed(data, at, end)
         if field == 0:
             break
-        length, at = _packed(data, at, end)
+        length, at = packed(data, at, end)
         if at + length > end:
             raise TruncatedError("a field of TRANSACTION_PAYLOAD runs past its end", event_type=40)
-        value = _packed(data, at, at + length)[0] if field in (1, 2, 3) else 0
+        value = packed(data, at, at + length)[0] if field in (1, 2, 3) else 0
         if field == 1:
             size = value
         elif field == 2:
@@ -206,7 +206,7 @@ def iter_payload(data: bytes, end: int) -> Iterator[bytes]:
     yield from _split(chunks)
 
 
-def _packed(data: bytes, at: int, end: int) -> tuple[int, int]:
+def packed(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A length-encoded integer at ``at`` and the index after it."""
     if at >= end:
         raise TruncatedError("a packed integer runs past the end of its event")
@@ -285,7 +285,7 @@ def inflate_query(data: bytes, end: int) -> bytes:
 
 def inflate_rows(data: bytes, end: int, kind: int, body: int) -> bytes:
     """A compressed rows event as the plain one it stands for: only the row images are compressed."""
-    count, at = _packed(data, body, end)
+    count, at = packed(data, body, end)
     at += (count + 7) // 8 * (2 if (kind - 166) % 3 == 1 else 1)
     if at > end:
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)

@@ -2,11 +2,16 @@ cimport cython
 from canal.parse cimport native, wire
 
 cpdef str decode_json(bytes data, Py_ssize_t start, Py_ssize_t end)
+@cython.locals(document=Document)
+cpdef decode_objects(bytes data, Py_ssize_t start, Py_ssize_t end)
+@cython.locals(pos=Py_ssize_t, first=Py_ssize_t, operation=int)
+cpdef tuple decode_diffs(bytes data, Py_ssize_t start, Py_ssize_t end, bint as_text)
 
 @cython.final
 cdef class Document:
     cdef bytes data
     cdef readonly list parts
+    cdef public list values
     cdef long long budget
 
     @cython.locals(p="const unsigned char*", small="long long")

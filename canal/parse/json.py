@@ -1,16 +1,33 @@
-"""MySQL's binary JSON to the text that the server itself prints for the document.
+"""MySQL's binary JSON to the text that the server itself prints for the document, or to Python objects.
 
 Never trusts an offset: every read is checked, and the work is bounded by the size of the document, whatever it points at.
-The format is described in the server's source, ``sql-common/json_binary.h``; MariaDB stores JSON as text and needs none of it.
+The format is described in the server's source, ``sql-common/json_binary.h``; MariaDB stores JSON as text. Partial updates
+(``sql-common/json_diff.h``) are applied as the server applies them.
 """
 
 import base64
+import copy
+import datetime
+import decimal
+import functools
+import json
+import re
 
 from canal.errors import DecodeError, TruncatedError
 from canal.parse import native, wire
+from canal.parse.events import packed
+from canal.parse.values import ABSENT, InvalidJson, JsonDiff, ZeroDate
 
 #: Containers inside each other that the server allows.
 MAX_DEPTH = 100
+
+#: TIMESTAMP, DATE, TIME, DATETIME.
+_TEMPORAL = (7, 10, 11, 12)
+_OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
+#: A step of a path: a member, quoted as JSON or plain, or a cell, counted from the front or from the end.
+_LEG = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^\s.\[\]*"]+))|\[(?:([0-9]{1,10})|last(?:-([0-9]{1,10}))?)\]', re.DOTALL)
+# Exact for every DECIMAL, whatever the user's context says.
+_make_decimal = decimal.Context(prec=100, Emin=-1000, Emax=1000, traps=[decimal.Inexact]).create_decimal
 
 _TOO_SHORT = "the JSON document ends too early"
 _ESCAPES = {i: f"\\u{i:04x}" for i in range(32)}
@@ -33,12 +50,71 @@ def decode_json(data, start, end):
     return "".join(document.parts)
 
 
+def decode_objects(data, start, end):
+    """The document in ``data[start:end]`` as Python objects: dict, list, str, int, float, bool, None.
+
+    Values of SQL types are what columns of these types give: Decimal, date, datetime (naive), timedelta, ``ZeroDate``, int
+    for BIT, bytes for all others.
+
+    Raises:
+        TruncatedError, DecodeError: as ``decode_json``.
+    """
+    if start >= end:
+        return None
+    document = Document(data, end - start)
+    values = []
+    document.values = values
+    document.value(data[start], start + 1, end, 0)
+    text = "".join(document.parts)
+    return _objects(text, values) if values else json.loads(text)
+
+
+def _objects(text, values):
+    return json.loads(
+        text, parse_float=lambda token: float(token) if "E" not in token else values[int(token.removesuffix("E+0"))]
+    )
+
+
+def text_objects(text):
+    """Python objects of JSON that is stored as text, as MariaDB does it; text that cannot be is left, and marked.
+
+    A number with a fraction or an exponent is a float, unless that is not the same number: then a Decimal.
+    """
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text, parse_float=_exact_float, parse_constant=_refuse, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError):
+        return InvalidJson(text)
+
+
+def _exact_float(token):
+    near = float(token)
+    exact = decimal.Decimal(token)
+    return near if near - near == 0 and decimal.Decimal(repr(near)) == exact else exact
+
+
+def _refuse(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def _distinct(members):
+    objects = dict(members)
+    if len(objects) != len(members):
+        raise ValueError("a member comes twice")
+    return objects
+
+
 class Document:
-    """One document being read: its text so far, and what is left of the work that its size allows."""
+    """One document being read: its text so far, and what is left of the work that its size allows.
+
+    With a list in ``values``, SQL values go there, and the text has their number in it, written as no double is: 7E+0.
+    """
 
     def __init__(self, data, size):
         self.data = data
         self.parts = []
+        self.values = None
         self.budget = 2 * size + 16
 
     def value(self, kind, pos, end, depth):
@@ -186,7 +262,12 @@ class Document:
         self.budget -= length
         if self.budget < 0:
             raise DecodeError("the JSON document refers to the same bytes again and again")
-        self.parts.append(opaque_text(code, bytes(self.data[pos : pos + length])))
+        payload = bytes(self.data[pos : pos + length])
+        if self.values is None:
+            self.parts.append(opaque_text(code, payload))
+        else:
+            self.parts.append(f"{len(self.values)}E+0")
+            self.values.append(opaque_value(code, payload))
 
 
 def double_text(value):
@@ -213,15 +294,38 @@ def double_text(value):
 def opaque_text(code, payload):
     if code == 246:
         return _decimal_text(payload)
-    if code in (7, 10, 11, 12):
-        if len(payload) != 8:
-            raise DecodeError(f"a JSON value of type {code} has {len(payload)} bytes, not 8")
-        packed = int.from_bytes(payload, "little", signed=True)
-        return '"' + (_time_text(packed) if code == 11 else _datetime_text(packed, code == 10)) + '"'
+    if code in _TEMPORAL:
+        return f'"{_temporal_text(code, payload)}"'
     encoded = base64.b64encode(payload).decode("ascii")
     # The server breaks its base64 into lines of 76 characters, and escapes the breaks.
     lines = "\\n".join([encoded[i : i + 76] for i in range(0, len(encoded), 76)])
     return f'"base64:type{code}:{lines}"'
+
+
+def opaque_value(code, payload):
+    """The Python value that a column of this type gives."""
+    if code == 246:
+        return _make_decimal(_decimal_text(payload))
+    if code == 16:
+        return int.from_bytes(payload, "big")
+    if code not in _TEMPORAL:
+        return payload
+    text = _temporal_text(code, payload)
+    if code == 11:
+        hours, minutes, seconds = text.lstrip("-").split(":")
+        value = datetime.timedelta(0, int(hours) * 3600 + int(minutes) * 60 + int(seconds[:2]), int(seconds[3:]))
+        return -value if text[0] == "-" else value
+    try:
+        return datetime.date.fromisoformat(text) if code == 10 else datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return ZeroDate(text)
+
+
+def _temporal_text(code, payload):
+    if len(payload) != 8:
+        raise DecodeError(f"a JSON value of type {code} has {len(payload)} bytes, not 8")
+    number = int.from_bytes(payload, "little", signed=True)
+    return _time_text(number) if code == 11 else _datetime_text(number, code == 10)
 
 
 def _decimal_text(payload):
@@ -255,3 +359,147 @@ def _time_text(packed):
     packed = abs(packed)
     clock, micros = packed >> 24, packed & 0xFFFFFF
     return f"{sign}{clock >> 12 & 1023:02d}:{clock >> 6 & 63:02d}:{clock & 63:02d}.{micros:06d}"
+
+
+# -- partial updates ---------------------------------------------------------------------------------------------------
+
+
+def decode_diffs(data, start, end, as_text):
+    """The ``JsonDiff`` values of a partly updated document; their values are text or objects.
+
+    Raises:
+        TruncatedError: a length points behind the end.
+        DecodeError: anything else that is not the format.
+    """
+    diffs = []
+    pos = start
+    while pos < end:
+        operation = data[pos]
+        if operation > 2:
+            raise DecodeError(f"a JSON diff with the operation {operation}")
+        first, pos = _piece(data, pos + 1, end)
+        try:
+            path = data[first:pos].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DecodeError("the path of a JSON diff is not UTF-8") from error
+        parse_path(path)
+        value = ABSENT
+        if operation != 2:
+            first, pos = _piece(data, pos, end)
+            value = decode_json(data, first, pos) if as_text else decode_objects(data, first, pos)
+        diffs.append(JsonDiff(_OPERATIONS[operation], path, value))
+    return tuple(diffs)
+
+
+def _piece(data, pos, end):
+    """Start and end of the bytes behind a packed length."""
+    length, pos = packed(data, pos, end)
+    if length > end - pos:
+        raise TruncatedError("a JSON diff ends too early")
+    return pos, pos + length
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_path(path):
+    """The steps of a path without wildcards: a str is a member, an int a cell, negative from the end."""
+    if path[:1] != "$":
+        raise DecodeError("the path of a JSON diff does not begin with $")
+    legs = []
+    at = 1
+    while at < len(path):
+        found = _LEG.match(path, at)
+        if found is None or len(legs) >= MAX_DEPTH:
+            raise DecodeError("the path of a JSON diff is none")
+        quoted, plain, cell, back = found.groups()
+        if quoted is not None:
+            try:
+                member = json.loads(quoted)
+                member.encode()  # no half of a surrogate pair
+            except ValueError as error:
+                raise DecodeError("the path of a JSON diff is none") from error
+            legs.append(member)
+        elif plain is not None:
+            legs.append(plain)
+        else:
+            legs.append(int(cell) if cell is not None else -1 - int(back or 0))
+        at = found.end()
+    if not legs:
+        raise DecodeError("a JSON diff of the whole document")
+    return tuple(legs)
+
+
+def apply_diffs(document, diffs, as_text):
+    """The document (text, or objects, which are left alone) after the diffs, one by one in their order.
+
+    Raises:
+        DecodeError: a diff does not fit the document that the ones before it have made.
+    """
+    if not diffs:
+        return document
+    if document is None:  # NULL
+        raise _misfit()
+    tree = _parse(document) if as_text else copy.deepcopy(document)
+    grown = {}
+    for diff in diffs:
+        value = _parse(diff.value) if as_text and diff.value is not ABSENT else diff.value
+        *parents, last = parse_path(diff.path)
+        holder = tree
+        for leg in parents:
+            holder = holder[_place(holder, leg)]
+        if diff.operation == "INSERT":
+            _insert(holder, last, value)
+            grown[id(holder)] = holder
+        elif diff.operation == "REPLACE":
+            holder[_place(holder, last)] = value
+        else:
+            del holder[_place(holder, last)]
+    for holder in grown.values():
+        if type(holder) is dict:
+            members = sorted(holder.items(), key=_key_order)
+            holder.clear()
+            holder.update(members)
+    return _print(tree) if as_text else tree
+
+
+def _place(holder, leg):
+    """The key or index of what is there."""
+    if type(holder) is dict and type(leg) is str and leg in holder:
+        return leg
+    if type(holder) is list and type(leg) is int and -len(holder) <= leg < len(holder):
+        return leg if leg >= 0 else leg + len(holder)
+    raise _misfit()
+
+
+def _insert(holder, leg, value):
+    if type(holder) is dict and type(leg) is str and leg not in holder:
+        holder[leg] = value
+    elif type(holder) is list and type(leg) is int:
+        holder.insert(leg if leg >= 0 else max(leg + len(holder), 0), value)  # behind the end it is appended
+    else:
+        raise _misfit()
+
+
+def _key_order(member):
+    """Members lie in the order of their length in bytes, then of the bytes."""
+    key = member[0].encode("utf-8")
+    return len(key), key
+
+
+def _misfit():
+    return DecodeError("a JSON diff does not fit the document before it", remedy="The log is damaged here.")
+
+
+# Between two texts numbers stay text, in strings that no document has: they begin and end in a lone surrogate.
+
+
+def _parse(text):
+    return json.loads(text, parse_int=_keep, parse_float=_keep)
+
+
+def _keep(number):
+    return f"\udc00{number}\udc01"
+
+
+def _print(tree):
+    """The server's text: its escapes are the same as Python's."""
+    return json.dumps(tree, ensure_ascii=False).replace('"\udc00', "").replace('\udc01"', "")

@@ -14,7 +14,8 @@ import struct
     FLOAT, DOUBLE, DECIMAL, YEAR, DATE, DATETIME, TIMESTAMP, TIME,
     ENUM, SET, NUMBER, BIT, JSON, UUID, INET6, INET4,
     OLD_TIME, OLD_DATETIME, OLD_TIMESTAMP, HIRES_TIME, HIRES_DATETIME, HIRES_TIMESTAMP,
-) = range(38)  # fmt: skip
+    JSON_DIFFS, JSON_TEXT, COMPRESSED,
+) = range(41)  # fmt: skip
 
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")

@@ -72,6 +72,7 @@ class BinlogParser:
         start: "latest", "earliest" or a :class:`Position`, when there is no cursor to resume from.
         tables, fields: filters, decided once per table map.
         time_zone: zone of TIMESTAMP values.
+        json_text: give JSON as text, not as objects.
         backoff: seconds before the first and (at most) before any later attempt to reconnect.
         piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
         alarm: told of lost connections and of what stopped the parser.
@@ -85,6 +86,7 @@ class BinlogParser:
         tables: TableFilter | None = None,
         fields: FieldFilter | None = None,
         time_zone: tzinfo = timezone.utc,
+        json_text: bool = True,
         backoff: tuple[float, float] = (0.1, 10.0),
         piece_bytes: int = 4 << 20,
         piece_entries: int = 4096,
@@ -95,7 +97,8 @@ class BinlogParser:
         self._backoff = backoff
         self._alarm = alarm
         self._resolver = TableResolver(
-            self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone, lambda text: self._tell(text)
+            self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone, lambda text: self._tell(text),
+            json_text,
         )
         self._decoder = BinlogDecoder(
             self._resolver.resolve, ddl.classify, self._resolver.wants, self._table_changed, self._deliver,

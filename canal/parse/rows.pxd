@@ -12,8 +12,8 @@ cdef object _make_decimal
 cdef class Image:
     cdef readonly Py_ssize_t count, null_bytes, step_count, width, tail
     cdef readonly int last_mask
-    cdef readonly bytes kinds, widths, slots, params, steps
-    cdef readonly tuple extras, names, absent
+    cdef readonly bytes kinds, widths, slots, params, steps, present
+    cdef readonly tuple extras, names, absent, partial
     cdef readonly bint plain
 
 @cython.final
@@ -28,7 +28,8 @@ cdef class RowDecoder:
     cdef readonly Py_ssize_t count, width, bitmap_bytes
     cdef readonly object timezone
     cdef readonly bint json_text
-    cdef readonly tuple plan
+    cdef readonly tuple plan, json_columns
+    cdef RowDecoder _text_form
     cdef readonly Image full
     cdef bint _fixed_zone
     cdef long long _offset
@@ -39,7 +40,12 @@ cdef class RowDecoder:
     cpdef Py_ssize_t walk(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind) except -1
     @cython.locals(at=Cursor, before=Image, after=Image, rows=list, old=tuple)
     cpdef list decode(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
-    @cython.locals(p="const unsigned char*", count=Py_ssize_t, size=Py_ssize_t, at=Cursor, image=Image)
+    @cython.locals(at=Cursor, image=Image, values=tuple, rows=list)
+    cpdef list diffs(self, bytes data, Py_ssize_t pos, Py_ssize_t end)
+    @cython.locals(pos=Py_ssize_t, size=Py_ssize_t, columns=tuple, found=Image)
+    cdef Image _partial_image(self, Image image, bytes data, Cursor at)
+    cdef tuple _apply(self, Image image, tuple old, tuple new)
+    @cython.locals(p="const unsigned char*", count=Py_ssize_t, size=Py_ssize_t, at=Cursor, image=Image, is_update=bint)
     cdef Cursor _open(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
     @cython.locals(p="const unsigned char*", last=Py_ssize_t, i=Py_ssize_t, present=bytes)
     cdef Image _image(self, bytes data, Py_ssize_t pos)
@@ -60,13 +66,15 @@ cdef class RowDecoder:
                    micros=int, year=int)
     cdef object _value(self, Image image, Py_ssize_t i, int kind, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(p="const unsigned char*", digits=int, number="unsigned long long", year="unsigned long long",
-                   day="unsigned long long", negative=bint)
+                   day="unsigned long long", negative=bint, raw=bytes)
     cdef object _rare_value(self, Image image, Py_ssize_t i, int kind, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(moment="long long", second=int, days="long long", era=int, of_era=int, year=int, of_year=int, month=int, day=int)
     cdef object _timestamp(self, long long seconds, int micros, int digits)
 
 @cython.locals(p="const unsigned char*", value="long long")
 cdef object _integer(bytes data, Py_ssize_t start, int kind)
+@cython.locals(head=int, width=int, size="unsigned long long", plain=bytes)
+cdef bytes _inflate(Image image, Py_ssize_t i, bytes data, Py_ssize_t start, Py_ssize_t end)
 @cython.locals(p="const unsigned char*", groups="const unsigned char*", extra=bytes, text=str)
 cdef object _decimal(Image image, Py_ssize_t i, bytes data, Py_ssize_t start)
 @cython.locals(size=double, whole=double, near=double, power=double)

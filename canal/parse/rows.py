@@ -8,15 +8,16 @@ Compiled where a C compiler was there at install time.
 
 import datetime
 import decimal
-import json
 import struct
+import zlib
 from uuid import UUID
 
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.parse import native, wire
 from canal.parse.charsets import codec_of
-from canal.parse.json import decode_json
-from canal.parse.values import ABSENT, InvalidText, ZeroDate
+from canal.parse.events import packed
+from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects, text_objects
+from canal.parse.values import ABSENT, InvalidText, PartialJson, ZeroDate
 
 native.setup()
 
@@ -39,6 +40,8 @@ _HIRES = {
     11: (native.HIRES_TIME, (3, 4, 4, 5, 5, 5, 6)),
     12: (native.HIRES_DATETIME, (5, 6, 6, 7, 7, 7, 8)),
 }
+#: The longest value by the number of bytes that hold its length.
+_LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF)
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _TYPE_NAMES = {
     0: "old DECIMAL", 15: "VARCHAR", 16: "BIT", 17: "TIMESTAMP", 18: "DATETIME", 19: "TIME", 20: "TYPED_ARRAY",
@@ -80,7 +83,7 @@ def _width(code, meta, column_type):
         return _FIXED[code]
     if code == 254 or code == 247 or code == 248:
         return _string_width(meta)
-    if code == 15 or code == 253:
+    if code == 15 or code == 253 or code == 141:
         return _VARIABLE + (2 if meta > 255 else 1)
     if code == 246:
         return sum(_decimal_groups(meta)[::2])
@@ -89,7 +92,7 @@ def _width(code, meta, column_type):
         return _checked(code, meta, size, 1 <= size <= 8)
     if code in (17, 18, 19):
         return _checked(code, meta, {17: 4, 18: 5, 19: 3}[code] + (meta + 1) // 2, meta <= 6)
-    if code in (242, 245, 249, 250, 251, 252, 255):
+    if code in (140, 242, 245, 249, 250, 251, 252, 255):
         return _checked(code, meta, _VARIABLE + meta, 1 <= meta <= 4)
     raise UnsupportedError(f"{_TYPE_NAMES.get(code, 'unknown')} (type {code}) cannot be measured")
 
@@ -143,9 +146,14 @@ class Image:
     32 bits of bytes to skip, then so many bytes of a length to read.
     """
 
-    def __init__(self, decoder, present):
-        rows = [row for i, row in enumerate(decoder.plan) if present[i >> 3] >> (i & 7) & 1]
+    def __init__(self, decoder, present, partial=()):
+        """``present`` is the bitmap of columns; of those in ``partial`` there are the diffs, not the documents."""
+        rows = [
+            (native.JSON_DIFFS, _VARIABLE + 4, *row[2:]) if i in partial else row
+            for i, row in enumerate(decoder.plan) if present[i >> 3] >> (i & 7) & 1
+        ]  # fmt: skip
         slots = [row[2] for row in rows]
+        self.present = present
         found = set(slots)
         self.count = len(rows)
         self.null_bytes = (self.count + 7) // 8
@@ -159,6 +167,9 @@ class Image:
         self.plain = slots == list(range(self.count))
         self.absent = tuple(slot for slot in range(decoder.width) if slot not in found)
         self.width = decoder.width
+        self.partial = tuple(
+            (slot, i) for i, slot in enumerate(slots) if self.kinds[i] == native.JSON_DIFFS and slot != _SKIP
+        )
         self._plan_steps()
 
     def _plan_steps(self):
@@ -224,11 +235,22 @@ class RowDecoder:
         )
         self.bitmap_bytes = (self.count + 7) // 8
         self.last_mask = 0xFF >> (-self.count & 7)
+        self.json_columns = tuple(i for i, code in enumerate(types) if code == 245)
+        self._text_form = None
         self.full = Image(self, b"\xff" * self.bitmap_bytes)
         self._images = {}
 
     def __reduce__(self):
         return (RowDecoder, self._arguments)
+
+    @property
+    def text_form(self):
+        """The same decoder, but it gives JSON as text."""
+        if self.json_text:
+            return self
+        if self._text_form is None:
+            self._text_form = RowDecoder(*self._arguments[:5])
+        return self._text_form
 
     def _resolve(self, i, code, meta, column, slot):
         """(kind, width, slot, parameter, extra, name) of a column."""
@@ -262,7 +284,12 @@ class RowDecoder:
             return native.BYTES, 0, None
         if code in (247, 248, 254) and meta >> 8 in (247, 248):
             return self._label_kind(meta >> 8, column)
-        return self._text_kind(code, meta, column, column_type)
+        kind, param, extra = self._text_kind(code, meta, column, column_type)
+        if code == 140 or code == 141:
+            return native.COMPRESSED, kind, extra
+        if column_type == "json" and not self.json_text:
+            return native.JSON_TEXT, kind, extra
+        return kind, param, extra
 
     def _label_kind(self, real, column):
         labels = None if column is None else column.labels
@@ -293,12 +320,18 @@ class RowDecoder:
         """Count the rows of an event (a before and after pair is one), checking every length.
 
         ``pos`` is the index of the packed column count, ``end`` that of the checksum; ``kind`` is 0 for an insert,
-        1 for an update, 2 for a delete.
+        1 for an update, 2 for a delete, 3 for an update whose JSON values may be partial.
         """
         at = self._open(data, pos, end, kind)
         before = at.before
         after = at.after
         rows = 0
+        if kind == 3:
+            while at.pos < end:
+                self._skip_row(before, data, at)
+                self._skip_row(self._partial_image(after, data, at), data, at)
+                rows += 1
+            return rows
         while at.pos < end:
             if before is not None:
                 self._skip_row(before, data, at)
@@ -322,6 +355,12 @@ class RowDecoder:
         elif after is None:
             while at.pos < end:
                 rows.append((self._row(before, data, at), None))
+        elif kind == 3:
+            while at.pos < end:
+                old = self._row(before, data, at)
+                image = self._partial_image(after, data, at)
+                rows.append((old, self._apply(image, old, self._row(image, data, at))))
+            return rows
         else:
             while at.pos < end:
                 old = self._row(before, data, at)
@@ -331,12 +370,67 @@ class RowDecoder:
             rows.append((old, None if after is None else self._row(after, data, at)))
         return rows
 
+    def diffs(self, data, pos, end):
+        """The diffs of each row of an event of kind 3: a dict of those of each partial column, by name."""
+        at = self._open(data, pos, end, 3)
+        rows = []
+        while at.pos < end:
+            self._skip_row(at.before, data, at)
+            image = self._partial_image(at.after, data, at)
+            values = self._row(image, data, at)
+            rows.append({image.names[i]: values[slot] for slot, i in image.partial if values[slot] is not None})
+        return rows
+
+    def _partial_image(self, image, data, at):
+        """The plan of the after image that begins at ``at`` with its options and a bit for each JSON column of the table."""
+        options, pos = packed(data, at.pos, at.end)
+        if options > 1:
+            raise UnsupportedError(f"an update with the row value options {options:#x}")
+        if options == 0:
+            at.pos = pos
+            return image
+        columns = self.json_columns
+        size = (len(columns) + 7) // 8
+        if size > at.end - pos:
+            raise TruncatedError("rows event ends inside the bits of its partial JSON columns")
+        bits = int.from_bytes(data[pos : pos + size], "little")
+        at.pos = pos + size
+        if bits == 0:
+            return image
+        key = (image, bits)
+        found = self._images.get(key)
+        if found is None:
+            partial = {column for number, column in enumerate(columns) if bits >> number & 1}
+            found = Image(self, image.present, partial)
+            if len(self._images) < _MAX_IMAGES:
+                self._images[key] = found
+        return found
+
+    def _apply(self, image, old, new):
+        """The row with the documents that its diffs make of those before them."""
+        if not image.partial:
+            return new
+        values = list(new)
+        for slot, i in image.partial:
+            diffs = new[slot]
+            if diffs is None:
+                continue
+            if old[slot] is ABSENT:
+                values[slot] = PartialJson(diffs)
+                continue
+            try:
+                values[slot] = apply_diffs(old[slot], diffs, self.json_text)
+            except DecodeError as error:
+                error.column = image.names[i]
+                raise
+        return tuple(values)
+
     def _open(self, data, pos, end, kind):
         """Read the head of the event: column count and the bitmaps of columns present."""
         p = data
         if pos < 0 or end > len(data) or pos > end:
             raise TruncatedError(f"rows event of {len(data)} bytes has no body from {pos} to {end}")
-        if kind < 0 or kind > 2:
+        if kind < 0 or kind > 3:
             raise UnsupportedError(f"rows event of kind {kind}")
         if pos == end:
             raise TruncatedError("rows event ends before its column count")
@@ -354,19 +448,20 @@ class RowDecoder:
                 f"rows event has {count} columns, its table map {self.count}", remedy="The log is damaged here."
             )
         size = self.bitmap_bytes
-        if end - pos < (2 * size if kind == 1 else size):
+        is_update = kind & 1
+        if end - pos < (2 * size if is_update else size):
             raise TruncatedError("rows event ends in its bitmap of columns")
         at = Cursor(pos + size, end)
         image = self._image(data, pos)
         if kind != 0:
             at.before = image
-            if kind == 1:
+            if is_update:
                 at.after = self._image(data, pos + size)
                 at.pos += size
         else:
             at.after = image
-        # A row of no columns has no bytes: it would never end.
-        if at.pos < end and image.count == 0 and (kind != 1 or at.after.count == 0):
+        # A row of no columns has no bytes: it would never end. One of kind 3 has its options.
+        if at.pos < end and image.count == 0 and kind != 3 and (not is_update or at.after.count == 0):
             raise DecodeError("rows event has bytes after images without any column", remedy="The log is damaged here.")
         return at
 
@@ -557,6 +652,13 @@ class RowDecoder:
     def _rare_value(self, image, i, kind, data, start, end):
         p = data
         digits = wire.u16(image.params, 2 * i)
+        if kind == native.JSON_DIFFS:
+            return self._json_diffs(image, i, data, start, end)
+        if kind == native.COMPRESSED:
+            raw = _inflate(image, i, data, start, end)
+            return self._text(image, i, digits, raw, 0, len(raw))
+        if kind == native.JSON_TEXT:
+            return text_objects(self._text(image, i, digits, data, start, end))
         if kind == native.UUID or kind == native.INET6 or kind == native.INET4:
             return _address(kind, p[start:end])
         if kind == native.OLD_TIME:
@@ -612,11 +714,17 @@ class RowDecoder:
 
     def _json(self, image, i, data, start, end):
         try:
-            text = decode_json(data, start, end)
+            return decode_json(data, start, end) if self.json_text else decode_objects(data, start, end)
         except DecodeError as error:
             error.column = image.names[i]
             raise
-        return text if self.json_text else json.loads(text)
+
+    def _json_diffs(self, image, i, data, start, end):
+        try:
+            return decode_diffs(data, start, end, self.json_text)
+        except DecodeError as error:
+            error.column = image.names[i]
+            raise
 
 
 def _extends_ascii(codec):
@@ -657,6 +765,33 @@ def _integer(data, start, kind):
 
 def _impossible(image, i):
     return DecodeError(f"column {image.names[i]!r} holds bytes that its type cannot have", column=image.names[i])
+
+
+def _inflate(image, i, data, start, end):
+    """The bytes of a MariaDB COMPRESSED column: a byte that says how, the length if they are deflated, the bytes."""
+    if start == end:
+        return b""
+    head = data[start]
+    if head >> 4 == 0:  # not worth it
+        return data[start + 1 : end]
+    width = head & 7
+    if head >> 4 != 8 or width == 0:
+        raise UnsupportedError(
+            f"column {image.names[i]!r} is compressed in a way ({head:#x}) that is not known", column=image.names[i]
+        )
+    size = int.from_bytes(data[start + 1 : start + 1 + width], "big")
+    plain = None
+    if start + 1 + width <= end and 0 < size <= _LONGEST[image.widths[i] - _VARIABLE]:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
+        try:
+            plain = inflater.decompress(data[start + 1 + width : end], size + 1)
+        except zlib.error:
+            pass
+    if plain is None or len(plain) != size or not inflater.eof or inflater.unused_data:
+        raise DecodeError(
+            f"column {image.names[i]!r} cannot be inflated", column=image.names[i], remedy="The log is damaged here."
+        )
+    return plain
 
 
 def _decimal(image, i, data, start):

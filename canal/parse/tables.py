@@ -24,17 +24,22 @@ from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 log = logging.getLogger("canal.parse")
 
 BIT, ENUM, SET, STRING, VAR_STRING, VARCHAR = 16, 247, 248, 254, 253, 15
-_BLOBS = frozenset((249, 250, 251, 252))
-_TEXTS = frozenset((STRING, VAR_STRING, VARCHAR)) | _BLOBS
+#: MariaDB's COMPRESSED columns.
+BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
+_BLOBS = frozenset((249, 250, 251, 252, BLOB_COMPRESSED))
+_TEXTS = frozenset((STRING, VAR_STRING, VARCHAR, VARCHAR_COMPRESSED)) | _BLOBS
 #: Types that have a bit in the SIGNEDNESS field, in the order of the columns.
 _NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 13, 246))
-_ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255, 140)) | _BLOBS  # 140: MariaDB BLOB COMPRESSED
-_TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, 141))  # 141: MariaDB VARCHAR COMPRESSED
+_ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255)) | _BLOBS
+_TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, VARCHAR_COMPRESSED))
 
 #: Type codes that a column of a data type may have in the log beside its usual one: old formats, and MariaDB's own.
 _OTHER_CODES = {
-    "decimal": {0}, "date": {14}, "time": {11}, "datetime": {12}, "timestamp": {7}, "varchar": {253}, "varbinary": {253},
-    "json": {252}, "vector": {15, 253},
+    "decimal": {0}, "date": {14}, "time": {11}, "datetime": {12}, "timestamp": {7}, "json": {252},
+    "varchar": {253, 141}, "varbinary": {253, 141}, "vector": {15, 253},
+    **dict.fromkeys(
+        ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"), {140}
+    ),
 }  # fmt: skip
 _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 _MAX_CHAR_BYTES = {
@@ -227,6 +232,7 @@ class TableResolver:
         alarm: told when rows were decoded with a schema that turns out to be later than they are.
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.
+        json_text: give JSON as text, not as objects.
     """
 
     def __init__(
@@ -236,12 +242,14 @@ class TableResolver:
         fields: FieldFilter,
         timezone: tzinfo,
         alarm: Callable[[str], None] = log.error,
+        json_text: bool = True,
     ) -> None:
         self._alarm = alarm
         self._lookup = lookup
         self._tables = tables
         self._fields = fields
         self._timezone = timezone
+        self._json_text = json_text
         self.destination = ""
         self._known: dict[tuple[str, str], LookedUp] = {}
         self._used: set[tuple[str, str]] = set()
@@ -258,7 +266,7 @@ class TableResolver:
         self._seen.add((raw.schema, raw.table))
         names = [column.name for column in schema.columns]
         wanted = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
-        decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone)
+        decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone, self._json_text)
         columns = schema.columns if wanted is None else tuple(schema.columns[i] for i in wanted)
         return TableMap(schema, columns, decoder, True)
 
@@ -412,7 +420,7 @@ def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
             return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} now"
     if base in ("varchar", "varbinary") and arguments.isdigit():
         width = 1 if base == "varbinary" else _MAX_CHAR_BYTES.get(column.charset or "", 1)
-        if meta != int(arguments) * width:
+        if meta - (code == VARCHAR_COMPRESSED) != int(arguments) * width:  # one more byte says how
             return f"up to {meta} bytes in the log, {column.column_type} now"
     if base.endswith(("blob", "text")) and meta != _BLOB_WIDTHS.get(base[:-4], meta):
         return f"lengths of {meta} bytes in the log, {column.column_type} now"
@@ -447,6 +455,8 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
         text = f"decimal({meta & 0xFF},{meta >> 8})"
     elif code == BIT:
         text = f"bit({(meta >> 8) * 8 + (meta & 0xFF)})"
+    elif code == VARCHAR_COMPRESSED:
+        text = f"varbinary({meta - 1})" if binary else f"varchar({(meta - 1) // width})"
     elif code in (VARCHAR, VAR_STRING):
         text = f"varbinary({meta})" if binary else f"varchar({meta // width})"
     elif code == STRING:
@@ -457,6 +467,8 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
     elif code in (ENUM, SET):
         members = ",".join("'" + label.replace("'", "''") + "'" for label in labels or ())
         text = ("enum" if code == ENUM else "set") + f"({members})"
+    if code in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        return text + " /*M!100301 COMPRESSED*/"
     return text + " unsigned" if unsigned and code in _NUMERIC and code != 13 else text
 
 

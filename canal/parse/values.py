@@ -1,4 +1,4 @@
-"""The values that Python itself has no type for: absent columns, zero dates and text that is not text.
+"""The values that Python itself has no type for: absent columns, zero dates, text that is not text, partial JSON.
 
 Never decodes anything; the decoders make these.
 """
@@ -6,6 +6,8 @@ Never decodes anything; the decoders make these.
 from __future__ import annotations
 
 from typing import Any
+
+import attrs
 
 
 class Absent:
@@ -60,3 +62,49 @@ class InvalidText(bytes):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (InvalidText, (bytes(self), self.charset))
+
+
+class InvalidJson(str):
+    """The text of a MariaDB JSON column that objects were asked of and that cannot be objects.
+
+    Either it is no JSON, or an object in it has the same member twice.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"InvalidJson({str.__repr__(self)})"
+
+
+@attrs.frozen
+class JsonDiff:
+    """One step of a partial update of a JSON document (``binlog_row_value_options=PARTIAL_JSON``).
+
+    ``operation`` is REPLACE, INSERT or REMOVE; ``path`` is the server's text of it, such as ``$.a[3]``; ``value`` is text
+    or objects, as the instance gives JSON, and ``ABSENT`` for REMOVE. INSERT into an array moves the cells behind it.
+    """
+
+    operation: str
+    path: str
+    value: Any
+
+
+@attrs.frozen
+class PartialJson:
+    """A JSON document of which the log tells only what was changed, as the row image before it lacks the column."""
+
+    diffs: tuple[JsonDiff, ...]
+
+    def expression(self, column: str) -> str:
+        """The change as canal writes it, like SQL: ``JSON_REMOVE(JSON_REPLACE(doc, '$.a', 1), '$.b')``."""
+        heads, tail, last = [], [], ""
+        for diff in self.diffs:
+            function = f"JSON_{diff.operation}("
+            if diff.operation == "INSERT" and diff.path.endswith("]"):
+                function = "JSON_ARRAY_INSERT("
+            if function != last:
+                heads.append(function)
+                tail.append(")" if last else "")
+            tail.append(f", '{diff.path}'" if diff.value is ABSENT else f", '{diff.path}', {diff.value}")
+            last = function
+        return "".join([*reversed(heads), column, *tail, ")" if heads else ""])

@@ -602,7 +602,7 @@ def test_decoder_is_picklable() -> None:
 # -- what cannot be measured -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [0, 20, 21, 128, 140, 141, 241, 243, 244])
+@pytest.mark.parametrize("code", [0, 20, 21, 128, 139, 142, 241, 243, 244])
 def test_types_without_a_length(code: int) -> None:
     with pytest.raises(UnsupportedError, match=f"type {code}") as caught:
         RowDecoder(bytes([3, code]), (0, 0), (column("a"), column("b")))
@@ -617,16 +617,16 @@ def test_every_other_type_has_a_length() -> None:
         247: 0xF701,
         248: 0xF801,
         254: 0xFE0A,
-        **dict.fromkeys((242, 245, 249, 250, 251, 252, 255), 2),
+        **dict.fromkeys((140, 242, 245, 249, 250, 251, 252, 255), 2),
     }
-    codes = [*range(1, 20), 242, *range(245, 256)]
+    codes = [*range(1, 20), 140, 141, 242, *range(245, 256)]
     assert unsupported_columns(bytes(codes), tuple(metas.get(code, 0) for code in codes)) is None
 
 
 @pytest.mark.parametrize(
     ("code", "meta"),
     [(246, 66), (246, 0), (246, 5 | 6 << 8), (246, 65 | 39 << 8), (16, 0), (16, 0x0801), (17, 7), (18, 7), (19, 255),
-     (252, 0),
+     (252, 0), (140, 0), (140, 5),
      (252, 5), (245, 0), (254, 247 << 8), (254, 247 << 8 | 3), (254, 248 << 8 | 9)],
 )  # fmt: skip
 def test_impossible_metadata(code: int, meta: int) -> None:
@@ -693,7 +693,7 @@ def test_places_outside_of_the_event(pos: int, end: int) -> None:
 
 
 def test_unknown_kind_of_event() -> None:
-    for kind in (-1, 3):
+    for kind in (-1, 4):
         with pytest.raises(UnsupportedError):
             mixed_decoder().walk(b"\1\xff\0", 0, 3, kind)
 
@@ -800,4 +800,4 @@ def test_constants_of_the_compiled_form() -> None:
     assert listed is not None
     names = re.findall(r"\w+", listed[1])
     assert [getattr(native, name) for name in names] == list(range(len(names)))
-    assert len(names) == 38
+    assert len(names) == 41

@@ -27,7 +27,7 @@ def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (12, "NEW_LOAD"), (20, "PRE_GA_WRITE_ROWS"), (39, "PARTIAL_UPDATE_ROWS"), (99, "99"),
+        (12, "NEW_LOAD"), (20, "PRE_GA_WRITE_ROWS"), (99, "99"),
     ],  # fmt: skip
 )
 def test_an_event_that_is_not_decoded_is_named(kind: int, name: str) -> None:
