@@ -468,7 +468,7 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
         members = ",".join("'" + label.replace("'", "''") + "'" for label in labels or ())
         text = ("enum" if code == ENUM else "set") + f"({members})"
     if code in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return text + " /*M!100301 COMPRESSED*/"
+        return text + " compressed"
     return text + " unsigned" if unsigned and code in _NUMERIC and code != 13 else text
 
 

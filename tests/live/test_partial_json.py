@@ -15,11 +15,15 @@ from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, source
 
 COLUMNS = "id INT PRIMARY KEY, a JSON, n INT, b JSON, c JSON, note VARCHAR(20)"
-KEYS = ["a", "b", "k1", "key", "$", "_x", "", "a b", 'quo"te', "it's", "back\\slash", "é", "日本", "new\nline", "last", "1", "a.b", "[0]"]
+KEYS = [
+    "a", "b", "k1", "key", "$", "_x", "", "a b", 'quo"te', "it's", "back\\slash", "é", "日本", "new\nline", "last", "1", "a.b",
+    "[0]",
+]  # fmt: skip
 SQL_VALUES = [
     "CAST(1.50 AS DECIMAL(10,2))", "CAST('-123456789012345678901234567890.5' AS DECIMAL(40,2))", "CAST('2020-02-29' AS DATE)",
     "CAST('-12:34:56.789' AS TIME(3))", "CAST('2020-01-01 01:02:03.4' AS DATETIME(6))", "x'00ff10'", "b'10101'", "1e100", "0.1e0",
-    "18446744073709551615", "-9223372036854775808", "ST_GeomFromText('POINT(1 2)')", "TRUE", "NULL", "1.0", "-0e0", "CAST(2019 AS YEAR)",
+    "18446744073709551615", "-9223372036854775808", "ST_GeomFromText('POINT(1 2)')", "TRUE", "NULL", "1.0", "-0e0",
+    "CAST(2019 AS YEAR)",
 ]  # fmt: skip
 
 
