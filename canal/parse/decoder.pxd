@@ -17,6 +17,7 @@ cdef class BinlogDecoder:
     cdef public str destination, journal
     cdef public str purged
     cdef public long long offset
+    cdef long long _at
     cdef public str flavor
     cdef str _source
     cdef object _format
@@ -24,7 +25,7 @@ cdef class BinlogDecoder:
     cdef Transaction _txn
     cdef list _pending, _out
     cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip, _skip_timestamp, _skip_server
-    cdef bint _skipping, _group
+    cdef bint _skipping, _group, _bare, _alone
     cdef long long _group_offset
     cdef bytes _query
     cdef str _query_text

@@ -117,7 +117,7 @@ class BinlogDecoder:
         """
         self.purged = ""
         self.journal = position.journal
-        self.offset = position.offset
+        self.offset = self._at = position.offset
         self.flavor = flavor
         self._source = source
         self._format = None
@@ -135,6 +135,8 @@ class BinlogDecoder:
         self._skip_timestamp = position.timestamp // 1000
         self._skip_server = position.server_id
         self._group = False
+        self._bare = False
+        self._alone = False
         self._group_offset = 0
         self._query = None
         self._query_text = None
@@ -167,7 +169,7 @@ class BinlogDecoder:
                 self._event(data)
         except SourceError as error:
             if error.position is None:
-                error.position = f"{self.journal}:{self.offset}"
+                error.position = f"{self.journal}:{self._at}"
             self.flush()
             raise
         self.flush()
@@ -189,6 +191,7 @@ class BinlogDecoder:
     def _event(self, data: bytes) -> None:
         p = data
         size = len(data)
+        self._at = self.offset
         if size < 19:
             raise TruncatedError(f"an event of {size} bytes has no room for its header")
         kind = p[4]
@@ -224,7 +227,7 @@ class BinlogDecoder:
                 expected = start - (start & 0xFFFFFFFF) + log_pos
                 if expected < start:
                     expected += 0x100000000
-                start = expected - size
+                start = self._at = expected - size
             self.offset = expected
         self._dispatch(data, kind, end, start)
 
@@ -323,6 +326,8 @@ class BinlogDecoder:
         form: Format = parse_format(data)
         self._format = form
         self._checksum = form.checksum
+        # Only where the log is read from its beginning: else such rows are the rest of a transaction.
+        self._bare = form.has_bare_rows and wire.u32(data, 13) != 0
         self._tables.clear()
         if form.created and self._txn is not None:
             if self._part:
@@ -522,6 +527,7 @@ class BinlogDecoder:
         self._gtid_source = None
 
     def _drop_transaction(self) -> None:
+        self._alone = False
         self._pending.clear()
         self._pending_bytes = 0
         self._txn = None
@@ -840,6 +846,10 @@ class BinlogDecoder:
                 remedy="The position lies inside a transaction: start from the beginning of one.",
             )  # fmt: skip
         txn = self._txn
+        if txn is None and self._bare:
+            self._open(data, start)
+            self._alone = True
+            txn = self._txn
         if txn is None:
             raise DecodeError(
                 f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
@@ -875,6 +885,9 @@ class BinlogDecoder:
             self._tables.clear()
             self._query = None
             self._query_text = None
+            if self._alone:
+                self._alone = False
+                self._finish(data, start)
 
     def _measure(
         self, table: TableMap, data: bytes, body: int, end: int, kind: int, change: int, start: int

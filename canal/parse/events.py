@@ -62,6 +62,11 @@ class Format:
     def is_mariadb(self) -> bool:
         return "mariadb" in self.server_version.lower()
 
+    @property
+    def has_bare_rows(self) -> bool:
+        """Whether rows of tables without transactions may stand in the log without BEGIN and COMMIT."""
+        return self.server_version.startswith("5.1.")
+
 
 def parse_format(data: bytes) -> Format:
     """Decode a FORMAT_DESCRIPTION event."""
@@ -81,15 +86,22 @@ def parse_format(data: bytes) -> Format:
         if algorithm not in (0, 1):
             raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=15)
         checksum = algorithm == 1
+    if len(lengths) < 25 or _number(server_version) < (5, 1):
+        raise UnsupportedError(
+            f"a log that was written by version {server_version}, before rows had the form they have now", event_type=15,
+            remedy="Rows are decoded from the first release of MySQL 5.1 on.",
+        )  # fmt: skip
     return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths)
 
 
-def _writes_checksums(server_version: str) -> bool:
+def _number(server_version: str) -> tuple[int, ...]:
+    """Version as numbers; of a text without any it is taken for a new one."""
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", server_version)
-    if match is None:
-        return True
-    number = tuple(map(int, match.groups()))
-    return number >= ((5, 3, 0) if "mariadb" in server_version.lower() else (5, 6, 1))
+    return tuple(map(int, match.groups())) if match else (99,)
+
+
+def _writes_checksums(server_version: str) -> bool:
+    return _number(server_version) >= ((5, 3, 0) if "mariadb" in server_version.lower() else (5, 6, 1))
 
 
 def uuid_text(sid: bytes) -> str:

@@ -339,7 +339,7 @@ class _JournalReader:
         assert self._file is not None
         while True:
             if framer.error is not None:
-                raise self._placed(framer.error)
+                raise self._placed(framer.error, framer.offset)
             count = self._file.readinto(framer.room())  # type: ignore[attr-defined]
             if not count:
                 return []
@@ -360,7 +360,10 @@ class _JournalReader:
         if magic == _ENCRYPTED_MAGIC:
             raise self._encrypted()
         if magic != MAGIC[: len(magic)]:
-            raise UnsupportedError(f"{self.path} is not a binlog file", remedy="Such a file begins with fe 62 69 6e.")
+            raise UnsupportedError(
+                f"{self.path} is not a binlog file", position=f"{self.path.name}:0",
+                remedy="Such a file begins with fe 62 69 6e.",
+            )  # fmt: skip
         if len(magic) < 4:
             return None
         self._framer = FileFramer()
@@ -368,7 +371,7 @@ class _JournalReader:
 
     def _encrypted(self) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.path} is encrypted", event_type=_START_ENCRYPTION,
+            f"{self.path} is encrypted", event_type=_START_ENCRYPTION, position=f"{self.path.name}:0",
             remedy="Read from the server, which decrypts what it sends.",
         )  # fmt: skip
 
@@ -379,6 +382,7 @@ class _JournalReader:
             raise UnsupportedError(
                 f"{self.path} does not begin with a FORMAT_DESCRIPTION event but with type {head[4]}",
                 event_type=head[4],
+                position=f"{self.path.name}:4",
                 remedy="MySQL before 5.0 wrote it; it holds no rows." if head[4] == 1 else "The file's head is lost.",
             )  # fmt: skip
         form = self._supported(head)
@@ -397,21 +401,13 @@ class _JournalReader:
 
     def _supported(self, head: bytes) -> Format:
         try:
-            form = parse_format(head)
+            return parse_format(head)
         except DecodeError as error:
-            raise self._placed(error) from error
-        numbers = [int(part) for part in re.findall(r"\d+", form.server_version)[:2]]
-        if numbers < [5, 1]:
-            raise UnsupportedError(
-                f"{self.path} was written by version {form.server_version}",
-                event_type=_FORMAT,
-                remedy="Rows are in the log from MySQL 5.1 on.",
-            )
-        return form
+            raise self._placed(error, 4) from error
 
-    def _placed(self, error: CanalError) -> CanalError:
+    def _placed(self, error: CanalError, offset: int) -> CanalError:
         error.message = f"{self.path}: {error.message}"
-        error.position = f"{self.path.name}:{self._framer.offset if self._framer is not None else 4}"
+        error.position = f"{self.path.name}:{offset}"
         return error
 
     def has_more(self) -> bool:
