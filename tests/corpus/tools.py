@@ -220,8 +220,10 @@ def dump(path: Path, kind: str) -> Reading:
     """What a tool prints of a file, as far as it gets."""
     command = [*find_installation(kind).program(PROGRAMS[kind]), "--no-defaults", "-vv", "--base64-output=DECODE-ROWS"]
     command += ["--verify-binlog-checksum", str(path)]
-    with tempfile.TemporaryFile() as errors:
-        tool = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as tool,
+    ):
         assert tool.stdout is not None
         reading = _Text().read(tool.stdout)
         tool.wait()
