@@ -2,6 +2,8 @@ cimport cython
 from canal.model cimport Entry, TableMap, Transaction
 from canal.parse cimport wire
 
+cdef unsigned long long _MAX_GTID
+
 cdef class BinlogDecoder:
     cdef object _resolve, _classify, _wants, _changed, _deliver
     cdef long long _piece_bytes
@@ -46,6 +48,7 @@ cdef class BinlogDecoder:
     @cython.locals(stop=Py_ssize_t, offset="long long")
     cdef _rotate(self, bytes data, Py_ssize_t end)
     cdef _adopt_executed(self, object executed)
+    cdef _check_flavor(self, int kind, str flavor)
     @cython.locals(p="const unsigned char*", sid=bytes)
     cdef _gtid(self, bytes data, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*", flags=int)

@@ -13,7 +13,7 @@ import zlib
 from typing import Any, Callable, Iterator
 
 from canal.errors import ChecksumError, DecodeError, MissingTableMapError, SourceError, TruncatedError, UnsupportedError
-from canal.gtid import MariadbGtidSet, parse_gtid_set
+from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import ddl, wire
 from canal.parse.charsets import lenient_text
@@ -38,6 +38,7 @@ log = logging.getLogger("canal.parse")
 
 #: CRC32 of any event followed by its own CRC32 in little-endian order.
 _CRC_RESIDUE = 0x2144DF1C
+_MAX_GTID = MAX_NUMBER  # a C integer when compiled
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
@@ -65,7 +66,8 @@ class BinlogDecoder:
     """Turns raw events, in order, into lists of entries.
 
     Args:
-        resolve: called with the body of a table map that was not seen before; gives its ``TableMap`` or raises.
+        resolve: called with the body of a table map that was not seen before, and the flavor; gives its ``TableMap``
+            or raises.
         classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for anything but BEGIN and COMMIT.
         wants: ``Statement -> bool``: whether a statement is delivered.
         changed: called with each ``Statement`` that may change a schema, before later table maps are resolved.
@@ -77,7 +79,7 @@ class BinlogDecoder:
 
     def __init__(
         self,
-        resolve: Callable[[bytes], TableMap],
+        resolve: Callable[[bytes, str], TableMap],
         classify: Callable[..., Any],
         wants: Callable[[Any], bool],
         changed: Callable[[Any], None],
@@ -119,6 +121,7 @@ class BinlogDecoder:
         self.journal = position.journal
         self.offset = self._at = position.offset
         self.flavor = flavor
+        self._gtid_sources.clear()
         self._source = source
         self._format = None
         self._checksum = False
@@ -228,6 +231,11 @@ class BinlogDecoder:
                 if expected < start:
                     expected += 0x100000000
                 start = self._at = expected - size
+                if start < 0:
+                    raise DecodeError(
+                        f"{event_name(kind)} of {size} bytes says it ends at {log_pos}", event_type=kind,
+                        remedy="The log is damaged here.",
+                    )  # fmt: skip
             self.offset = expected
         self._dispatch(data, kind, end, start)
 
@@ -275,15 +283,18 @@ class BinlogDecoder:
         elif kind == 34:  # ANONYMOUS_GTID
             self._start_group(start, None, 0)
         elif kind == 42:
+            self._check_flavor(kind, "mysql")
             source, number = parse_tagged_gtid(data, end)
             self._start_group(start, self._gtid_sources.setdefault(source, source), number)
         elif kind == 35:
+            self._check_flavor(kind, "mysql")
             if self._run_base is None:
                 executed = parse_previous_gtids(data, end)
                 if executed or self.purged:  # GTIDs that were purged by hand are in no log
                     executed = executed | parse_gtid_set(self.purged, "mysql")
                 self._adopt_executed(executed)
         elif kind == 163:
+            self._check_flavor(kind, "mariadb")
             if self._run_base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
         elif kind == 29:  # ROWS_QUERY: one length byte that cannot hold the length, then the text
@@ -347,6 +358,8 @@ class BinlogDecoder:
         stop = end
         if self._format is None and not self._checksum and end - 27 > 4 and zlib.crc32(data) == _CRC_RESIDUE:
             stop = end - 4  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
+        if data[26] & 0xC0:
+            raise DecodeError("ROTATE to an offset that no file has", event_type=4, remedy="The log is damaged here.")
         name = data[27:stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if name != self.journal or offset != self.offset:
             self.journal = name
@@ -360,6 +373,13 @@ class BinlogDecoder:
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
+    def _check_flavor(self, kind: int, flavor: str) -> None:
+        if self.flavor != flavor:
+            raise DecodeError(
+                f"{event_name(kind)} in a log of {self.flavor}", event_type=kind,
+                remedy="The log is damaged here, or joined from those of two servers.",
+            )  # fmt: skip
+
     def _gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
         if end < 44:
@@ -367,7 +387,10 @@ class BinlogDecoder:
         sid = p[20:36]
         source = self._gtid_sources.get(sid)
         if source is None:
+            self._check_flavor(33, "mysql")
             source = self._gtid_sources[sid] = uuid_text(sid)
+        if not 0 < wire.u64(p, 36) <= _MAX_GTID:
+            raise DecodeError(f"a GTID has the number {wire.u64(p, 36)}", event_type=33, remedy="The log is damaged here.")
         self._start_group(start, source, wire.u64(p, 36))
 
     def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
@@ -378,6 +401,7 @@ class BinlogDecoder:
         key = (wire.u32(p, 27), wire.u32(p, 5))
         source = self._gtid_sources.get(key)
         if source is None:
+            self._check_flavor(162, "mariadb")
             source = self._gtid_sources[key] = key
         self._start_group(start, source, wire.u64(p, 19))
         if not flags & 0x81:  # neither a single statement nor the end of an XA transaction
@@ -398,11 +422,6 @@ class BinlogDecoder:
             if number == self._run_last + 1 or (type(source) is tuple and number > self._run_last):
                 self._gtid_previous = self._run_last
                 return
-        if source is not None and (type(source) is tuple) != isinstance(self._run_base, MariadbGtidSet):
-            raise DecodeError(
-                f"a GTID of the other kind of server in a log whose GTIDs are {str(self._run_base)[:80]!r}",
-                remedy="The log is damaged, or put together from two servers.",
-            )
         if self._run_last:
             self._run_base = self._executed_now()
         self._run_source = source
@@ -805,7 +824,7 @@ class BinlogDecoder:
         body = data[25:end]
         table = self._maps.get(body)
         if table is None:
-            table = self._resolve(body)
+            table = self._resolve(body, self.flavor)
             if len(self._maps) > 4096:
                 self._maps.clear()
             self._maps[body] = table

@@ -14,7 +14,7 @@ import attrs
 import zstandard
 
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
-from canal.gtid import MariadbGtidSet, MysqlGtidSet
+from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
 from canal.parse import charsets
 
 #: Names of the event types, as the server's documentation spells them.
@@ -140,7 +140,7 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
             value, at = _variable(data, at, end)
             if field == 2:
                 number = value >> 1 ^ -(value & 1)
-    if not uuid or number <= 0 or not re.fullmatch("[a-z_][a-z0-9_]{0,31}|", tag):
+    if not uuid or not 0 < number <= MAX_NUMBER or not re.fullmatch("[a-z_][a-z0-9_]{0,31}|", tag):
         raise DecodeError("GTID_TAGGED event without a valid GTID", event_type=42)
     return f"{uuid_text(uuid)}:{tag}" if tag else uuid_text(uuid), number
 
@@ -234,33 +234,43 @@ def packed(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
+    total = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            total = 0
             while chunk := reader.read(1 << 20):
                 total += len(chunk)
+                if inflated >= 0 and total > inflated:  # a few bytes can inflate to anything
+                    break
                 yield chunk
     except zstandard.ZstdError as error:
         raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=40) from error
     if inflated >= 0 and total != inflated:
-        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {total} bytes, not {inflated}", event_type=40)
+        more = "more than " if total > inflated else f"{total} bytes, not "
+        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {more}{inflated}", event_type=40)
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
+    """The events in the chunks; one that is larger than many of them is joined once, when it is whole."""
+    parts: list[bytes] = []
+    have, need = 0, 19
     for chunk in chunks:
-        rest += chunk
-        at = 0
-        while at + 19 <= len(rest):
+        parts.append(chunk)
+        have += len(chunk)
+        if have < need:
+            continue
+        rest, at = b"".join(parts), 0
+        need = 19
+        while at + 19 <= have:
             length = int.from_bytes(rest[at + 9 : at + 13], "little")
             if length < 19 or length > MAX_EVENT_BYTES:
                 raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=40)
-            if at + length > len(rest):
+            if at + length > have:
+                need = length
                 break
             yield rest[at : at + length]
             at += length
-        rest = rest[at:]
-    if rest:
+        parts, have = [rest[at:]], have - at
+    if have:
         raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=40)
 
 

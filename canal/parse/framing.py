@@ -37,9 +37,9 @@ class Framer:
         return self._end - self._start
 
     def room(self) -> memoryview:
-        """A writable view of the free part of the buffer, never empty; fill its start, then call ``advance``.
+        """A writable view of the free part of the buffer; fill its start, then call ``advance``.
 
-        The view must not be used after ``advance``. There is room for the rest of an event that is already begun.
+        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``. There is room for the rest of an event that is already begun.
         """
         self._make_room()
         return memoryview(self._buffer)[self._end :]
@@ -60,6 +60,8 @@ class Framer:
         while at < len(view):
             room = self.room()
             count = min(len(room), len(view) - at)
+            if count == 0:  # full of what comes behind a fault or the end, which is not looked at
+                break
             room[:count] = view[at : at + count]
             at += count
             events += self.advance(count)

@@ -23,7 +23,7 @@ from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 
 log = logging.getLogger("canal.parse")
 
-BIT, ENUM, SET, STRING, VAR_STRING, VARCHAR = 16, 247, 248, 254, 253, 15
+BIT, ENUM, SET, STRING, VAR_STRING, VARCHAR, GEOMETRY, VECTOR = 16, 247, 248, 254, 253, 15, 255, 242
 #: MariaDB's COMPRESSED columns.
 BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
 _BLOBS = frozenset((249, 250, 251, 252, BLOB_COMPRESSED))
@@ -110,7 +110,7 @@ class _Reader:
         return self.at < self.end
 
 
-def parse_table_map(body: bytes) -> RawTableMap:
+def parse_table_map(body: bytes, flavor: str = "mysql") -> RawTableMap:
     """Decode a TABLE_MAP event from its flags on (after the table id), without checksum."""
     r = _Reader(body)
     r.take(2)
@@ -129,7 +129,7 @@ def parse_table_map(body: bytes) -> RawTableMap:
         metas=metas,
         nullable=tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count)),
     )
-    return _parse_optional(raw, r)
+    return _parse_optional(raw, r, flavor)
 
 
 def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
@@ -151,11 +151,12 @@ def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
     return tuple(metas)
 
 
-def _parse_optional(raw: RawTableMap, r: _Reader) -> RawTableMap:
+def _parse_optional(raw: RawTableMap, r: _Reader, flavor: str) -> RawTableMap:
     """The optional metadata: fields of (type, length, value); unknown types are skipped, as the format allows."""
     count = len(raw.types)
     real = [raw.real_type(i) for i in range(count)]
-    text_columns = [i for i in range(count) if real[i] in _TEXTS]
+    in_charsets = _TEXTS | {GEOMETRY if flavor == "mariadb" else VECTOR}  # to the one server it is a kind of BLOB
+    text_columns = [i for i in range(count) if real[i] in in_charsets]
     label_columns = [i for i in range(count) if real[i] in (ENUM, SET)]
     sets, enums = [i for i in label_columns if real[i] == SET], [i for i in label_columns if real[i] == ENUM]
     charsets: dict[int, int] = {}
@@ -256,8 +257,8 @@ class TableResolver:
         self._altered: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
 
-    def resolve(self, body: bytes) -> TableMap:
-        raw = parse_table_map(body)
+    def resolve(self, body: bytes, flavor: str = "mysql") -> TableMap:
+        raw = parse_table_map(body, flavor)
         if not self._tables.accepts(raw.schema, raw.table):
             return self._filtered(raw)
         schema = schema_from_map(raw) if raw.names is not None else self._looked_up(raw)

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+import zstandard
 
 from canal.errors import UsageError
 
@@ -207,11 +208,11 @@ class Column:
     @property
     def is_blob(self) -> bool:
         """Whether binlog_row_image=NOBLOB may leave it out."""
-        return self.type in _BLOB_WIDTHS or self.type == "json"
+        return self.type in _BLOB_WIDTHS or self.type in ("json", "geometry", "vector")
 
     def collation_number(self, flavor: Flavor) -> int:
         """What the table map says of the column's charset."""
-        if self.is_binary:
+        if self.is_binary or self.type in ("geometry", "vector"):
             return 63
         if self.type == "json":
             return 46
@@ -404,6 +405,17 @@ def _blob(column: Column, flavor: Flavor) -> Codec:
         return len(data).to_bytes(width, "little") + data
 
     return Codec(252, bytes((width,)), encode)
+
+
+def _bytes(column: Column, flavor: Flavor) -> Codec:
+    """GEOMETRY (SRID and WKB) and VECTOR (floats), given as the bytes that they are."""
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, bytes):
+            raise _Unfit("is not bytes")
+        return _counted(value)
+
+    return Codec(255 if column.type == "geometry" else 242, b"\4", encode)
 
 
 def _enum(column: Column, flavor: Flavor) -> Codec:
@@ -712,12 +724,12 @@ _CODECS: Final[dict[str, Callable[[Column, Flavor], Codec]]] = {
     **dict.fromkeys(_INTEGERS, _integer), **dict.fromkeys(_BLOB_WIDTHS, _blob),
     "float": _real, "double": _real, "decimal": _decimal, "bit": _bit, "year": _year, "char": _char, "binary": _char,
     "varchar": _varchar, "varbinary": _varchar, "enum": _enum, "set": _set, "date": _date, "datetime": _datetime,
-    "timestamp": _timestamp, "time": _time, "json": _json,
+    "timestamp": _timestamp, "time": _time, "json": _json, "geometry": _bytes, "vector": _bytes,
 }  # fmt: skip
 _ARGUMENTS: Final = {
-    **dict.fromkeys((*_BLOB_WIDTHS, "json", "date", "enum", "set"), (0, 0)),
+    **dict.fromkeys((*_BLOB_WIDTHS, "json", "date", "enum", "set", "geometry"), (0, 0)),
     **dict.fromkeys(("float", "double"), (0, 0)),
-    "decimal": (0, 2), "varchar": (1, 1), "varbinary": (1, 1),
+    "decimal": (0, 2), "varchar": (1, 1), "varbinary": (1, 1), "vector": (1, 1),
 }  # fmt: skip
 
 # -- columns from text -------------------------------------------------------------------------------------------------
@@ -906,6 +918,8 @@ class TableEncoder:
     schema: str
     table: str
     columns: tuple[Column, ...]
+    row_version: int
+    """Of the rows events: version 2 has room for extra data."""
     codecs: tuple[Codec, ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -936,6 +950,10 @@ class TableEncoder:
         numeric = [column.unsigned or column.type == "year" for column in columns if column.is_numeric]
         data = tlv(1, big_bits(numeric)) if numeric else b""
         data += self._charsets([column for column in columns if self._is_character(column)], 2, 3)
+        geometries = [column for column in columns if column.type == "geometry"]
+        data += tlv(7, b"\0" * len(geometries)) if geometries else b""
+        dimensions = [packed(column.args[0]) for column in columns if column.type == "vector"]
+        data += tlv(13, b"".join(dimensions)) if dimensions else b""
         if metadata == "MINIMAL":
             return data
         data += tlv(4, b"".join(packed_text(column.name.encode("utf-8")) for column in columns))
@@ -954,7 +972,9 @@ class TableEncoder:
         return data
 
     def _is_character(self, column: Column) -> bool:
-        return column.type in _TEXT or column.is_binary or (column.type == "json" and self.flavor == "mariadb")
+        if column.type in ("json", "geometry"):  # LONGTEXT there, and bytes
+            return self.flavor == "mariadb"
+        return column.type in _TEXT or column.is_binary or column.type == "vector"
 
     def _charsets(self, columns: list[Column], default: int, each: int) -> bytes:
         """One default and its exceptions, or one by one: whichever the server takes to be shorter."""
@@ -997,8 +1017,8 @@ class TableEncoder:
         )
 
     def rows_head(self, table_id: int, flags: int, images: Iterable[Image]) -> bytes:
-        """A rows event up to its first row: version 2 for MySQL, 1 for MariaDB."""
-        extra = b"\2\0" if self.flavor == "mysql" else b""
+        """A rows event up to its first row."""
+        extra = b"\2\0" if self.row_version == 2 else b""
         bitmaps = b"".join(image.bitmap for image in images)
         return table_id.to_bytes(6, "little") + struct.pack("<H", flags) + extra + packed(len(self.columns)) + bitmaps
 
@@ -1052,10 +1072,13 @@ _LENGTHS: Final[dict[Flavor, bytes]] = {
 }
 
 
-def format_description(flavor: Flavor, version: str, created: int, checksum: bool) -> bytes:
+def format_description(flavor: Flavor, version: str, created: int, checksum: bool, row_version: int) -> bytes:
     """The body of a FORMAT_DESCRIPTION up to the checksum algorithm."""
     name = version.encode("ascii").ljust(50, b"\0")
-    return struct.pack("<H", 4) + name + struct.pack("<IB", created, 19) + _LENGTHS[flavor] + bytes((checksum,))
+    lengths = bytearray(_LENGTHS[flavor])
+    if row_version == 1:  # which MySQL 8.4 no longer knows
+        lengths[22:25] = b"\x08\x08\x08"
+    return struct.pack("<H", 4) + name + struct.pack("<IB", created, 19) + bytes(lengths) + bytes((checksum,))
 
 
 def query_status(flavor: Flavor, schema: str, *, ddl_xid: int | None = None, sql: str = "") -> bytes:
@@ -1073,6 +1096,20 @@ def query_status(flavor: Flavor, schema: str, *, ddl_xid: int | None = None, sql
         # Whether tables need a primary key, and whether a schema's tables are encrypted.
         status += {"table": b"\x13\x00", "database": b"\x14\x00", "schema": b"\x14\x00"}.get("".join(words[1:]), b"")
     return status
+
+
+def payload_body(events: bytes, compression: Literal["zstd", "none"]) -> bytes:
+    """The body of a TRANSACTION_PAYLOAD event: fields, then the events, which have no checksums and no ends."""
+    if compression == "none":
+        return tlv(2, packed(255)) + tlv(1, packed(len(events))) + b"\0" + events
+    data = zstandard.ZstdCompressor().compress(events)
+    return tlv(2, b"\0") + tlv(3, packed(len(events))) + tlv(1, packed(len(data))) + b"\0" + data
+
+
+def compressed(data: bytes) -> bytes:
+    """MariaDB's compressed form: how many bytes the length has, the length, zlib data."""
+    size = len(data).to_bytes(4, "big").lstrip(b"\0") or b"\0"
+    return bytes((0x80 | len(size),)) + size + zlib.compress(data)
 
 
 def query_body(thread: int, schema: str, status: bytes, sql: bytes) -> bytes:

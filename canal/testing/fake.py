@@ -45,8 +45,11 @@ GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, GTID_TAGGED = 33, 34, 35, 38, 
 ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIADB_GTID, MARIADB_GTID_LIST = 160, 161, 162, 163
 #: What a journal begins with.
 _OPENING: Final = frozenset((FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
-#: Write, update and delete: version 2 of MySQL, version 1 of MariaDB.
-_ROWS: Final[dict[str, tuple[int, int, int]]] = {"mysql": (30, 31, 32), "mariadb": (23, 24, 25)}
+PAYLOAD, QUERY_COMPRESSED = 40, 165
+#: Write, update and delete: the first of them in each version, plain and compressed.
+_ROWS: Final = {1: (23, 166), 2: (30, 169)}
+#: What is shorter is not worth compressing; the least that MariaDB's log_bin_compress_min_len can be.
+_COMPRESS_FROM: Final = 10
 _ARTIFICIAL, _SUPPRESS_USE, _IGNORABLE = 0x20, 0x08, 0x80
 _STANDALONE, _TRANSACTIONAL, _ALLOW_PARALLEL, _DDL, _PREPARED_XA, _COMPLETED_XA = 1, 4, 8, 32, 64, 128
 _VERSIONS: Final[dict[str, str]] = {"mysql": "8.4.0-fake", "mariadb": "10.11.19-MariaDB-fake"}
@@ -223,7 +226,8 @@ class FakeTable:
         self.id = self._fake._next_table_id()
 
     def _encoder_of(self, columns: Sequence[Column]) -> _encode.TableEncoder:
-        return _encode.TableEncoder(self._fake.flavor, self.schema, self.name, tuple(columns))
+        fake = self._fake
+        return _encode.TableEncoder(fake.flavor, self.schema, self.name, tuple(columns), fake.row_version)
 
     def _checked(self, row: Row) -> dict[str, Any]:
         names = {column.name.lower(): column.name for column in self.columns}
@@ -264,11 +268,18 @@ class FakeTable:
                 else _Piece(ANNOTATE_ROWS, text)
             ]
         pieces.append(_Piece(TABLE_MAP, self._encoder.table_map(self.id, fake.metadata)))
+        head = len(self._encoder.rows_head(self.id, 0, images))
         pieces += [
-            _Piece(_ROWS[fake.flavor][kind], body)
+            self._rows_piece(kind, body, head)
             for body in self._encoder.rows_bodies(self.id, images, rows, fake.row_event_max_size)
         ]
         fake._add(self.schema, pieces)
+
+    def _rows_piece(self, kind: int, body: bytes, head: int) -> _Piece:
+        plain, packed = _ROWS[self._fake.row_version]
+        if self._fake.compression != "zlib" or len(body) - head < _COMPRESS_FROM:
+            return _Piece(plain + kind, body)
+        return _Piece(packed + kind, body[:head] + _encode.compressed(body[head:]))
 
     def _schema_now(self) -> TableSchema:
         return TableSchema(self.schema, self.name, tuple(self._column_schema(column) for column in self.columns))
@@ -295,6 +306,9 @@ class FakeBinlog:
         start_offset: the first journal's first transaction begins there, beyond 4 GiB if wanted; what would be before
             it does not exist, "earliest" is there, and such a journal cannot be written as a file.
         row_event_max_size: binlog_row_event_max_size: longer statements are split.
+        row_version: of the rows events; 2 for MySQL and 1 for MariaDB where it is not given.
+        compression: "zstd" or "none", the compression type of MySQL's binlog_transaction_compression, or "zlib",
+            MariaDB's log_bin_compress.
         clock: seconds since 1970, for the events' times.
     """
 
@@ -313,12 +327,16 @@ class FakeBinlog:
         base_name: str = "binlog",
         start_offset: int = 4,
         row_event_max_size: int = 8192,
+        row_version: Literal[1, 2] | None = None,
+        compression: Literal["", "zstd", "none", "zlib"] = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         for name, value, known in (
             ("flavor", flavor, ("mysql", "mariadb")),
             ("metadata", metadata, ("FULL", "MINIMAL", "NO_LOG") if flavor == "mariadb" else ("FULL", "MINIMAL")),
             ("row_image", row_image, ("FULL", "MINIMAL", "NOBLOB")),
+            ("row_version", row_version, (None, 1, 2)),
+            ("compression", compression, ("", "zlib") if flavor == "mariadb" else ("", "zstd", "none")),
         ):
             if value not in known:
                 raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r}")
@@ -334,6 +352,8 @@ class FakeBinlog:
         self.uuid = uuid or str(uuids.UUID(int=0xFA4EFA4E << 96 | 0x4000_8000 << 48 | server_id))
         self.charset = charset
         self.row_event_max_size = row_event_max_size
+        self.row_version = row_version or (2 if flavor == "mysql" else 1)
+        self.compression = compression
         self.version: str = _VERSIONS[flavor]
         self._base_name = base_name
         self._clock: Callable[[], float] = clock
@@ -748,7 +768,10 @@ class FakeBinlog:
         if of_schema and self.flavor == "mariadb":
             ddl_xid = None
         status = _encode.query_status(self.flavor, schema, ddl_xid=ddl_xid, sql=sql if is_ddl else "")
-        return _Piece(QUERY, _encode.query_body(self._thread_id, schema, status, sql.encode("utf-8")), flags)
+        text, kind = sql.encode("utf-8"), QUERY
+        if self.compression == "zlib" and len(text) >= _COMPRESS_FROM:
+            text, kind = _encode.compressed(text), QUERY_COMPRESSED
+        return _Piece(kind, _encode.query_body(self._thread_id, schema, status, text), flags)
 
     def _commit(self, made: FakeTransaction) -> None:
         with self._changed:
@@ -790,6 +813,8 @@ class FakeBinlog:
         now = self._clock()
         with_gtid = self._next_gtid(gtid)
         self._sequence += 1
+        if self.compression in ("zstd", "none") and transactional and not standalone:
+            pieces = [self._payload(pieces, now)]
         if self.flavor == "mysql":
             head = self._mysql_gtid(with_gtid, pieces, now, statement=standalone)
         else:
@@ -807,6 +832,17 @@ class FakeBinlog:
             self._executed = self._added(self._executed, with_gtid)
         self._timestamp = int(now)
         self._changed.notify_all()
+
+    def _payload(self, pieces: list[_Piece], now: float) -> _Piece:
+        """A transaction as one TRANSACTION_PAYLOAD event."""
+        events = b"".join(
+            _encode.event(
+                piece.kind, piece.body, timestamp=int(now), server_id=self.server_id, end=0, flags=piece.flags,
+                checksum=False,
+            )
+            for piece in pieces
+        )  # fmt: skip
+        return _Piece(PAYLOAD, _encode.payload_body(events, "none" if self.compression == "none" else "zstd"))
 
     def _next_gtid(self, text: str | None) -> Any:
         """The transaction's GTID as ``(source, number)`` or ``(domain, server, sequence)``."""
@@ -878,7 +914,7 @@ class FakeBinlog:
         self._sequence = 0
         self._journals.append(_Journal(self._journal_name(self._journal_number), self._executed))
         now = int(self._clock()) if created else 0
-        self._append(FORMAT, _encode.format_description(self.flavor, self.version, now, self.checksum))
+        self._append(FORMAT, _encode.format_description(self.flavor, self.version, now, self.checksum, self.row_version))
         if isinstance(self._executed, MysqlGtidSet):
             self._append(PREVIOUS_GTIDS, self._executed.encode(), _IGNORABLE)
         else:

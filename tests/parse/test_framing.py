@@ -190,3 +190,10 @@ def test_an_impossible_event_length_is_an_error_with_its_offset(length: int) -> 
     assert events == [file_event(b"fine")]
     assert isinstance(framer.error, DecodeError)
     assert "offset 27" in str(framer.error)
+
+
+@pytest.mark.parametrize("fault", [b"\xff\x07", b"\xfe\0\0\2\0", b"\x07what"], ids=["error", "end", "unknown"])
+def test_more_than_the_buffer_behind_a_fault_is_left_unread(fault: bytes) -> None:
+    framer = PacketFramer(64)
+
+    assert framer.feed(dump([b"one"]) + packet(2, fault) + bytes(10_000)) == [b"one"]

@@ -343,6 +343,10 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
             ("utf32", "é"), ("utf16", "é😀"), ("latin1", "é€\x81"), ("ucs2", "é"), ("eucjpms", "漢"),
         )
     },
+    "geometries": (
+        "a TEXT, g GEOMETRY, b CHAR(3) CHARACTER SET latin1, h GEOMETRY, c VARCHAR(9) CHARACTER SET latin1, d CHAR(2), e CHAR(2)",
+        [{"a": "é", "g": bytes(4) + struct.pack("<BIdd", 1, 1, 1.5, -2.5), "b": "é", "h": None}],
+    ),
     "labels": (
         "e ENUM('a','it''s','x,y','') , s SET('é','ß') COLLATE utf8mb4_bin, f ENUM('é') CHARACTER SET ucs2",
         [{"e": "it's", "s": "é,ß", "f": "é"}, {"e": "", "s": "", "f": None}],
@@ -369,6 +373,12 @@ def test_rows_and_table_maps_are_byte_for_byte_those_of_a_server(server: Throwaw
     columns, rows = MIRRORED[name]
     mirror = Mirror(server, columns)
     mirror.insert(*rows)
+    mirror.assert_same()
+
+
+def test_vectors_are_byte_for_byte_those_of_a_server(mysql_server: ThrowawayServer) -> None:
+    mirror = Mirror(mysql_server, "a TEXT, v VECTOR(3), w VECTOR(300), b CHAR(3) CHARACTER SET latin1, c CHAR(1), d CHAR(1)")
+    mirror.insert({"a": "é", "v": struct.pack("<3f", 1.5, -2, 0), "w": None})
     mirror.assert_same()
 
 

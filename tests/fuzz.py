@@ -1,0 +1,798 @@
+"""A mutation fuzzer: damaged events and streams must end in values or in a typed error, the same in both builds.
+
+Never needs a server: its seeds are FakeBinlog's events, and those of binlog files where a directory is given.
+
+    python -m tests.fuzz --seed 1 --events 1000000            the build that this process would use
+    python -m tests.fuzz --seed 1 --events 200000 --compare   both builds, outcome by outcome
+    python -m tests.fuzz --seed 1 --only 4711                 one case again, with its outcome
+
+Each case is a function of seed and index alone. Workers are processes of their own: a crash or a hang is a finding with
+the index that caused it, and the run goes on behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import hashlib
+import json
+import logging
+import mmap
+import os
+import random
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+import canal
+from canal.errors import CanalError, ConfigError, CursorError, SourceError, TruncatedError
+from canal.filter import FieldFilter, TableFilter
+from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from canal.parse import ddl
+from canal.parse.decoder import BinlogDecoder
+from canal.parse.events import query_context
+from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
+from canal.parse.json import decode_json
+from canal.parse.rows import RowDecoder
+from canal.parse.tables import TableResolver
+from canal.position import Position
+from canal.schema import ColumnSchema, TableSchema
+from canal.testing import _encode
+from canal.testing.fake import FakeBinlog
+
+#: A case that takes longer is a finding; a worker that stays at one for as long as this many times that is killed.
+SLOW = 2.0
+HANGS = 10
+#: Address space of a worker: a damaged length must not be believed.
+MEMORY = 3 << 30
+#: What a worker's memory may grow by between its first thousand cases and its last.
+GROWTH_KIB = 32 << 10
+
+UUID = "12345678-9abc-def0-1234-56789abcdef0"
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Log:
+    """A short log: events without checksums, the FORMAT_DESCRIPTION first."""
+
+    flavor: str
+    events: tuple[bytes, ...]
+    tables: dict[tuple[str, str], TableSchema]
+    checksum: bool
+
+
+COLUMNS = {
+    "integers": "a TINYINT, au TINYINT UNSIGNED, b SMALLINT, bu SMALLINT UNSIGNED, c MEDIUMINT, cu MEDIUMINT UNSIGNED,"
+    " d INT, du INT UNSIGNED, e BIGINT, eu BIGINT UNSIGNED, id INT PRIMARY KEY",
+    "numbers": "id INT PRIMARY KEY, f FLOAT, g DOUBLE, y YEAR, b1 BIT(1), b9 BIT(9), b64 BIT(64), d1 DECIMAL(1,0),"
+    " d2 DECIMAL(10,2), d3 DECIMAL(65,30), d4 DECIMAL(9,9)",
+    "times": "id INT PRIMARY KEY, d DATE, t TIME, t3 TIME(3), t6 TIME(6), dt DATETIME, dt1 DATETIME(1), dt6 DATETIME(6),"
+    " s TIMESTAMP NULL, s2 TIMESTAMP(2) NULL, s6 TIMESTAMP(6) NULL",
+    "texts": "id INT PRIMARY KEY, c CHAR(10), c2 CHAR(255) CHARACTER SET utf8mb4, v VARCHAR(20) CHARACTER SET latin1,"
+    " v2 VARCHAR(300) CHARACTER SET gbk, b BINARY(5), vb VARBINARY(300), t TEXT CHARACTER SET utf16, tt TINYTEXT"
+    " CHARACTER SET sjis, mb MEDIUMBLOB, lb LONGTEXT CHARACTER SET eucjpms, u VARCHAR(9) CHARACTER SET ucs2",
+    "labels": "id INT PRIMARY KEY, e ENUM('a','é','') CHARACTER SET latin1, s SET('x','y','z'), j JSON, v VARCHAR(3)",
+    "wide": ", ".join(f"c{n} {'TINYINT' if n % 2 else 'VARCHAR(5)'}" for n in range(260)),
+}
+SHAPES = struct.pack("<IBIdd", 4326, 1, 1, 1.5, -2.5), struct.pack("<3f", 1, -2, 0.5)
+
+
+def _rows(rng: random.Random, name: str, flavor: str) -> list[dict[str, Any]]:
+    """A few rows of one of COLUMNS: limits, NULLs and what lies between."""
+    columns = _encode.parse_columns(COLUMNS[name])
+    return [
+        {
+            column.name: number if column.name == "id" else None if rng.random() < 0.2 else _value(rng, column, flavor)
+            for column in columns
+        }
+        for number in range(3)
+    ]
+
+
+def _value(rng: random.Random, column: Any, flavor: str) -> Any:
+    kind, args = column.type, column.args
+    bits = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}.get(kind, 0)
+    digits = args[0] if args else 0
+    if bits:
+        low, high = (0, (1 << bits) - 1) if column.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        return rng.choice([low, 0, high, rng.randint(low, high)])
+    if kind == "decimal":
+        size = 10 ** args[0]
+        with_context = f"{rng.choice([0, size - 1, 1 - size, rng.randrange(size)])}e-{args[1]}"
+        return Decimal(with_context)
+    if kind == "bit":
+        return rng.getrandbits(digits)
+    if kind in ("float", "double"):
+        return rng.choice([0.0, -0.1, 1e30, rng.random() * 1e6])
+    if kind == "year":
+        return rng.choice([0, 1901, 2155, 2026])
+    if kind == "date":
+        return rng.choice(["0000-00-00", "9999-12-31", "2024-02-29", "2024-00-31"])
+    fraction = "." + "123456"[:digits] if digits else ""
+    if kind == "time":
+        return rng.choice(["838:59:59", "-838:59:59", f"-00:00:01{fraction}", f"12:34:56{fraction}", "00:00:00"])
+    if kind in ("datetime", "timestamp"):
+        return rng.choice(["0000-00-00 00:00:00", f"2024-02-29 12:34:56{fraction}", f"2038-01-19 03:14:07{fraction}"])
+    if kind == "json":
+        return rng.choice([DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[4]]) if flavor == "mysql" else json.dumps({"a": [1, None, "é"]})
+    if kind == "geometry":
+        return SHAPES[0]
+    if kind == "vector":
+        return SHAPES[1]
+    if column.is_labelled:
+        return rng.choice(column.labels)
+    size = min(rng.choice([0, 1, 4, 40]), digits or 40)
+    if column.is_binary:
+        return rng.randbytes(size)
+    return "".join(rng.choice("aZ" if column.charset in ("latin1", "sjis", "eucjpms") else "aZ中") for _ in range(size))
+
+
+DOCUMENTS: list[Any] = [
+    {"a": 1, "bb": [1.5, True, None, -70000, 1 << 40, "é\n\"x"], "c": {"d": {}, "e": []}},
+    [Decimal("1.50"), Decimal("-0.25"), datetime.date(2024, 1, 2), datetime.datetime(2024, 1, 2, 3, 4, 5, 678901),
+     -datetime.timedelta(hours=1, milliseconds=500), b"\1\2\xff" * 30],
+    "x" * 200,
+    18446744073709551615,
+    {f"k{n}": "y" * 300 for n in range(3)},
+    {f"k{n}": ["y" * 300, n] for n in range(250)},  # the large format
+]  # fmt: skip
+
+STATEMENTS = [
+    "ALTER TABLE `shop`.`orders` ADD COLUMN x INT NOT NULL DEFAULT 'a' AFTER y, RENAME TO `b`.`c``d`",
+    "RENAME TABLE a TO b, c.d TO `e`.f",
+    "CREATE TABLE IF NOT EXISTS t (id INT /*!40101 PRIMARY KEY */, v VARCHAR(3) DEFAULT ')') -- end",
+    "/* c */ CREATE /*M! OR REPLACE */ TABLE x LIKE y",
+    "DROP TEMPORARY TABLE IF EXISTS `a`, b /* generated by server */",
+    "CREATE TABLE z START TRANSACTION AS SELECT * FROM y",
+    "INSERT INTO t SELECT 'it''s', \"q\\\"\", 0x41 FROM u", "UPDATE a, b.c SET a.x = b.y", "DELETE FROM a USING a JOIN b",
+    "TRUNCATE orders", "CREATE DATABASE x", "XA START 'a','b',7", "ROLLBACK TO `s`", "SAVEPOINT `s`", "BEGIN", "COMMIT",
+    "CREATE INDEX i ON a.b (c)", "REPLACE DELAYED t VALUES (1)", "CALL p()", "FLUSH TABLES", "GRANT ALL ON *.* TO u",
+]  # fmt: skip
+
+
+def fake_logs() -> list[Log]:
+    """Logs of every kind of event and column type that FakeBinlog makes."""
+    logs = []
+    for number, (flavor, metadata, image, version, checksum) in enumerate((
+        ("mysql", "FULL", "FULL", 2, True), ("mysql", "MINIMAL", "MINIMAL", 2, True), ("mysql", "FULL", "NOBLOB", 1, False),
+        ("mariadb", "FULL", "FULL", 1, True), ("mariadb", "NO_LOG", "MINIMAL", 1, False), ("mariadb", "MINIMAL", "FULL", 2, True),
+    )):  # fmt: skip
+        for name in COLUMNS:
+            if name == "wide" and number % 3:  # they take their time
+                continue
+            logs.append(_fake_log(name, number, flavor, metadata=metadata, row_image=image, row_version=version,
+                                  checksum=checksum))  # fmt: skip
+    return logs
+
+
+def _fake_log(name: str, number: int, flavor: Any, **options: Any) -> Log:
+    rng = random.Random(f"{name} {number}")
+    fake = FakeBinlog(flavor, clock=lambda: 1_700_000_000.25, uuid=UUID, **options)
+    table = fake.table("shop", "t", COLUMNS[name])
+    shapes = "id INT, g GEOMETRY, t TEXT CHARACTER SET latin1" + (", v VECTOR(3)" if flavor == "mysql" else "")
+    other = fake.table("shop", "shapes", shapes)
+    rows = _rows(rng, name, flavor)
+    with fake.transaction() as transaction:
+        table.insert(*rows, sql="insert into t …")
+        table.update(rows[0], rows[1])
+        table.delete(rows[2])
+        if name == "labels":
+            transaction.query("SAVEPOINT `s`")
+            transaction.query("UPDATE t SET e = 'x'", "shop")
+            other.insert({"id": 1, "g": SHAPES[0], "t": "é"} | ({"v": SHAPES[1]} if flavor == "mysql" else {}))
+    if name == "integers":
+        for sql in STATEMENTS[:5]:
+            fake.ddl(sql, "shop")
+        fake.rotate()
+        other.insert({"id": 2})
+    tables = {("shop", "t"): fake.table_columns("shop", "t"), ("shop", "shapes"): fake.table_columns("shop", "shapes")}
+    events = [data[:-4] if fake.checksum or data[4] == 15 else data for data in fake.events()]
+    return Log(flavor, tuple(events), {k: v for k, v in tables.items() if v}, fake.checksum)
+
+
+def corpus_logs(directory: Path) -> list[Log]:
+    """The transactions of binlog files, each behind the FORMAT_DESCRIPTION of its file."""
+    logs = []
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.stat().st_size < 1 << 22:
+            with path.open("rb") as file:
+                data = file.read()
+            if data[:4] == b"\xfebin":
+                logs += _file_logs(data)
+    return logs
+
+
+def _file_logs(data: bytes) -> Iterator[Log]:
+    events = FileFramer().feed(data[4:])
+    if not events or events[0][4] != 15 or events[0][19:21] != b"\4\0":
+        return
+    flavor = "mariadb" if b"mariadb" in events[0][21:71].lower() else "mysql"
+    version = events[0][21:71].split(b"\0")[0]
+    checksum = version[:3] >= b"5.6" and events[0][-5] == 1  # good enough: a wrong guess makes worse seeds only
+    bare = [event[:-4] if checksum else event for event in events]
+    first, group = events[0][:-4] if version[:3] >= b"5.6" else events[0], []
+    for event in bare[1:]:
+        group.append(event)
+        if event[4] in (16, 4, 3, 38) or len(group) == 40 or sum(map(len, group)) > 1 << 15:
+            if sum(map(len, group)) < 1 << 17:
+                yield Log(flavor, (first, *group), {}, checksum)
+            group = []
+    if group and sum(map(len, group)) < 1 << 17:
+        yield Log(flavor, (first, *group), {}, checksum)
+
+
+# -- mutations ---------------------------------------------------------------------------------------------------------
+
+_BYTES = (0, 1, 2, 0x7F, 0x80, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF)
+_NUMBERS = (0, 1, 2, 18, 19, 0x7F, 0x80, 0xFA, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0xFFFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF,
+            1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)  # fmt: skip
+
+
+def damage(rng: random.Random, data: bytes, donor: bytes, low: int = 0) -> bytes:
+    """One mutation of the bytes from ``low`` on."""
+    body = bytearray(data)
+    size = len(body)
+    if size <= low:
+        return data + rng.randbytes(rng.randint(1, 8))
+    at = rng.randrange(low, size)
+    kind = rng.randrange(12)
+    if kind <= 1:
+        body[at] ^= 1 << rng.randrange(8)
+    elif kind <= 3:
+        body[at] = rng.choice(_BYTES)
+    elif kind == 4:
+        body[at] = rng.randrange(256)
+    elif kind == 5:  # a length field
+        width = rng.choice((1, 2, 2, 3, 4, 4, 8))
+        number = rng.choice((rng.choice(_NUMBERS), size, size - at, size - at - width, size + 1, rng.getrandbits(16)))
+        body[at : at + width] = (number & ((1 << 8 * width) - 1)).to_bytes(width, rng.choice(("little", "big")))
+    elif kind == 6:
+        number = int.from_bytes(body[at : at + 2], "little") + rng.choice((-1, 1, 2, -2, 8))
+        body[at : at + 2] = (number & 0xFFFF).to_bytes(2, "little")
+    elif kind == 7:
+        del body[at:]
+    elif kind == 8:
+        body[at:at] = rng.choice((rng.randbytes(rng.randint(1, 9)), bytes(rng.randint(1, 300)), body[at : at + 20]))
+    elif kind == 9:
+        del body[at : at + rng.randint(1, 12)]
+    elif kind == 10:  # a piece of another event
+        start = rng.randrange(len(donor)) if donor else 0
+        piece = donor[start : start + rng.randint(1, 40)]
+        body[at : at + (len(piece) if rng.random() < 0.7 else 0)] = piece
+    else:
+        stop = rng.randrange(size)
+        body = body[:at] + body[min(at, stop) : max(at, stop)] + body[at:]
+    return bytes(body)
+
+
+def damage_events(rng: random.Random, events: list[bytes], donors: Sequence[Log]) -> list[bytes]:
+    """One mutation of the events: of the bytes of one, or of their order."""
+    at = rng.randrange(len(events))
+    kind = rng.random()
+    if kind < 0.85:
+        low = 19 if rng.random() < 0.93 else 0
+        donor = rng.choice(rng.choice(donors).events)
+        events[at] = damage(rng, events[at], donor, low)
+    elif kind < 0.88:
+        del events[at]
+    elif kind < 0.91:
+        events.insert(at, events[rng.randrange(len(events))] if rng.random() < 0.5 else rng.choice(rng.choice(donors).events))
+    elif kind < 0.94:
+        other = rng.randrange(len(events))
+        events[at], events[other] = events[other], events[at]
+    elif kind < 0.97 and len(events[at]) > 4:  # another type
+        known = rng.choice((*range(1, 43), *range(160, 172), rng.randrange(256)))
+        events[at] = events[at][:4] + bytes((known,)) + events[at][5:]
+    else:  # head of one, tail of another
+        other = events[rng.randrange(len(events))]
+        cut, start = rng.randrange(len(events[at])), rng.randrange(len(other))
+        events[at] = events[at][:cut] + other[start:]
+    return events
+
+
+def seal(rng: random.Random, event: bytes, checksum: bool) -> bytes:
+    """The event with the length and the checksum that its bytes should have."""
+    checksum = checksum or event[4:5] == b"\x0f"
+    if len(event) >= 13 and rng.random() < 0.97:
+        event = event[:9] + struct.pack("<I", len(event) + 4 * checksum) + event[13:]
+    return event + struct.pack("<I", zlib.crc32(event)) if checksum else event
+
+
+def wrap(rng: random.Random, log: Log, events: list[bytes]) -> list[bytes]:
+    """Some of the events in the compressed form of their server."""
+    if log.flavor == "mysql":
+        heads = [at for at, event in enumerate(events) if event[4:5] in (b"\x21", b"\x22")]
+        if not heads:
+            return events
+        head = rng.choice(heads)
+        outside = (b"\x21", b"\x22", b"\x04", b"\x0f", b"\x23")
+        stop = next((at for at in range(head + 1, len(events)) if events[at][4:5] in outside), len(events))
+        inner = [event[:9] + struct.pack("<I", len(event)) + event[13:] if len(event) > 13 else event
+                 for event in events[head + 1 : stop]]  # fmt: skip
+        body = _encode.payload_body(b"".join(inner), rng.choice(("zstd", "none")))
+        return [*events[: head + 1], _encode.HEADER.pack(1_700_000_000, 40, 1, 0, 0, 0) + body, *events[stop:]]
+    return [_compressed(event) if rng.random() < 0.7 else event for event in events]
+
+
+def _compressed(event: bytes) -> bytes:
+    kind = event[4] if len(event) > 40 else 0
+    if kind == 2:
+        text = 32 + event[27] + int.from_bytes(event[30:32], "little") + 1
+    elif 23 <= kind <= 25 or 30 <= kind <= 32:
+        text = 27 + (2 if kind >= 30 else 0)
+        size, count = (1, event[text]) if event[text] < 251 else (3, event[text + 1] | event[text + 2] << 8)
+        text += size + (count + 7) // 8 * (2 if kind in (24, 31) else 1)
+    else:
+        return event
+    packed = 165 if kind == 2 else kind + (143 if kind < 30 else 139)
+    return event[:4] + bytes((packed,)) + event[5:text] + _encode.compressed(event[text:])
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+
+class Finding(Exception):
+    """What must not be."""
+
+
+class Fuzzer:
+    """Makes and runs cases: a function of seed and index."""
+
+    def __init__(self, seed: str, logs: list[Log]) -> None:
+        self.seed = seed
+        self.logs = logs
+        self.documents = [_encode.encode_json(document) for document in DOCUMENTS]
+        self.maps = [event[25:] for log in logs for event in log.events if event[4] == 19]
+        self.parts: list[Callable[[random.Random], Any]] = [
+            self._json, self._json, self._row_images, self._row_images, self._gtids, self._texts, self._map, self._statement,
+            self._context, self._error_packet,
+        ]  # fmt: skip
+
+    def check_seeds(self) -> None:
+        """Every seed of FakeBinlog decodes as it is, in each form: a fuzzer of seeds that fail at once would find nothing."""
+        rng = random.Random(1)
+        for log in self.logs:
+            for wrapped in (False, True):
+                events = wrap(rng, log, list(log.events)) if wrapped else list(log.events)
+                sealed = [_sealed(event, log.checksum) for event in events]
+                found = outcome(lambda: decoded(random.Random(1), log, [sealed]))  # noqa: B023
+                if not found.startswith("value"):
+                    raise AssertionError(f"a seed ({log.flavor}, {len(log.events)} events) gives {found}")
+
+    def run(self, index: int) -> str:
+        """The outcome of a case as text."""
+        rng = random.Random(f"{self.seed}/{index}")
+        layer = rng.random()
+        if layer < 0.7:
+            return outcome(lambda: self._events(rng))
+        if layer < 0.85:
+            return outcome(lambda: self._stream(rng))
+        return outcome(lambda: rng.choice(self.parts)(rng))
+
+    def _events(self, rng: random.Random) -> str:
+        log = rng.choice(self.logs)
+        events = list(log.events)
+        wrapped = rng.random() < 0.3
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            events = damage_events(rng, events, self.logs) or [b""]
+        if wrapped:
+            events = wrap(rng, log, events)
+            if rng.random() < 0.3:
+                events = damage_events(rng, events, self.logs)
+        return decoded(rng, log, [[seal(rng, event, log.checksum) for event in events]])
+
+    def _stream(self, rng: random.Random) -> str:
+        """Raw bytes through the framers, in random pieces."""
+        log = rng.choice(self.logs)
+        events = [_sealed(event, log.checksum) for event in log.events]
+        packets = rng.random() < 0.5
+        data = b"".join(map(_packet, range(1, 1 << 20), events) if packets else events)
+        donor = rng.choice(rng.choice(self.logs).events)
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            data = damage(rng, data, donor)
+        framer: Any = PacketFramer(256) if packets else FileFramer(4, 256, 1 << 20)
+        cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 1, 3, 40))))
+        batches = [framer.feed(data[a:b]) for a, b in zip([0, *cuts], [*cuts, len(data)])]
+        tail = (framer.pending, repr(framer.error))
+        return f"{decoded(rng, log, batches)}\n{tail}"
+
+    def _json(self, rng: random.Random) -> str:
+        data = rng.choice(self.documents)
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            data = damage(rng, data, rng.choice(self.documents))
+        text = decode_json(b"?" + data + b"?", 1, 1 + len(data))
+        json.loads(text)
+        return str(text)
+
+    def _row_images(self, rng: random.Random) -> str:
+        """Any column types, metadata and schema, and bytes that may be rows of them."""
+        count = rng.choice((1, 1, 2, 5, 9, 251, 252))
+        types, metas, columns = [], [], []
+        for number in range(count):
+            code, meta, column_type = _any_type(rng)
+            types.append(code)
+            metas.append(meta)
+            columns.append(ColumnSchema(
+                f"c{number}", code, meta, unsigned=rng.random() < 0.3, column_type=column_type,
+                charset=rng.choice((None, "binary", "latin1", "utf8mb4", "sjis", "ucs2", "swe7", "utf32", "eucjpms", "big5")),
+                labels=rng.choice((None, ("a", "b"), tuple(map(str, range(64))))),
+            ))  # fmt: skip
+        zone = rng.choice((None, datetime.timezone(datetime.timedelta(hours=-9, minutes=-30))))
+        decoder = RowDecoder(bytes(types), tuple(metas), rng.choice((None, tuple(columns))), None, zone)
+        kind = rng.randrange(3)
+        bitmap = rng.choice((b"\xff" * 40, rng.randbytes(40)))[: (count + 7) // 8] * (2 if kind == 1 else 1)
+        head = _encode.packed(count) + bitmap
+        nulls = bytes((count + 7) // 8) if rng.random() < 0.7 else rng.randbytes((count + 7) // 8)
+        size = rng.choice((0, 4, 20, 100, 9 * count))
+        row = nulls + rng.choice((rng.randbytes(size), bytes(size), bytes(rng.choice(_BYTES) for _ in range(size))))
+        return walked(decoder, b"?" * 3 + head + row * rng.choice((1, 1, 2)), 3, kind)
+
+    def _gtids(self, rng: random.Random) -> str:
+        tagged = MysqlGtidSet({UUID: [(1, 5), (9, 9)], f"{UUID}:tag_1": [(3, 1 << 40)]})
+        plain = MysqlGtidSet({UUID: [(1, 5), (9, 9)]})
+        listed = FakeBinlog._gtid_list(MariadbGtidSet({0: (1, 5), 7: (2, 1 << 60)}))
+        sort, data = rng.choice(((MysqlGtidSet, tagged.encode()), (MysqlGtidSet, plain.encode()), (MariadbGtidSet, listed)))
+        for _ in range(rng.choice((1, 1, 2))):
+            data = damage(rng, data, data)
+        found: Any = sort.decode(data)
+        if sort is MysqlGtidSet and sort.decode(found.encode()) != found:
+            raise Finding("a GTID set does not survive its own encoding")
+        if parse_gtid_set(str(found), "mysql" if sort is MysqlGtidSet else "mariadb") != found:
+            raise Finding("a GTID set does not survive its own text")
+        return str(found)
+
+    def _texts(self, rng: random.Random) -> str:
+        """Stored positions and GTID sets as text."""
+        position = Position("binlog.000007", 4711, f"{UUID}:1-5,{UUID}:tag:7", 3, 1_700_000_000_000, 1, UUID)
+        text = rng.choice((position.to_text(), position.gtid, "0-1-5,7-2-9", json.dumps(position.to_canal())))
+        raw = damage(rng, text.encode(), b'{"v":1,"row":-1,"gtid":[1e999]}')
+        damaged = raw.decode("utf-8", "replace")
+        try:
+            if text[0] != "{":
+                return str(parse_gtid_set(damaged))
+            if "postion" not in text:
+                again = Position.from_text(damaged)
+                if Position.from_text(again.to_text()) != again:
+                    raise Finding("a position does not survive its own text")
+                return repr(again)
+            try:
+                stored = json.loads(damaged)
+            except ValueError:
+                return "not JSON"
+            return repr(Position.from_canal(stored)) if isinstance(stored, dict) else "no object"
+        except (ConfigError, CursorError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _map(self, rng: random.Random) -> str:
+        body = rng.choice(self.maps)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            body = damage(rng, body, rng.choice(self.maps))
+        resolver = TableResolver(lambda *_: (None, None), TableFilter(""), FieldFilter(), datetime.UTC)
+        table = resolver.resolve(body, rng.choice(("mysql", "mariadb")))
+        return repr(table.schema)
+
+    def _statement(self, rng: random.Random) -> str:
+        text = rng.choice(STATEMENTS).encode()
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            text = damage(rng, text, rng.choice(STATEMENTS).encode())
+        sql = text.decode("utf-8", "surrogateescape")
+        mode = rng.choice((0, ddl.ANSI_QUOTES, ddl.NO_BACKSLASH_ESCAPES))
+        return repr(ddl.classify(sql, "shop", sql_mode=mode, flavor=rng.choice(("mysql", "mariadb"))))
+
+    def _context(self, rng: random.Random) -> str:
+        status = _encode.query_status(rng.choice(("mysql", "mariadb")), "shop", ddl_xid=7, sql="create table x")
+        return repr(query_context(damage(rng, status, status)))
+
+    def _error_packet(self, rng: random.Random) -> str:
+        return repr(parse_error_packet(b"\xff" + damage(rng, b"\xd4\x04#HY000Could not find first log file name", b"#")))
+
+
+def _sealed(event: bytes, checksum: bool) -> bytes:
+    checksum = checksum or event[4] == 15
+    event = event[:9] + struct.pack("<I", len(event) + 4 * checksum) + event[13:]
+    return event + struct.pack("<I", zlib.crc32(event)) if checksum else event
+
+
+def _packet(sequence: int, event: bytes) -> bytes:
+    return (len(event) + 1).to_bytes(3, "little") + bytes((sequence & 0xFF, 0)) + event
+
+
+_METAS: dict[int, tuple[int, ...]] = {
+    4: (4,), 5: (8,), 15: (10, 300, 65535), 16: (1, 0x0100, 0x0801, 0x0800, 0x0901), 17: (0, 3, 6), 18: (0, 3, 6), 19: (0, 3, 6),
+    242: (4,), 245: (2, 4), 246: (0x020A, 0x1E41, 0x0909, 0x0001), 247: (0xF701, 0xF702), 248: (0xF801, 0xF808, 0xF803),
+    252: (1, 2, 3, 4), 254: (0xFE0A, 0xEE2C, 0xF701, 0xF804, 0xF808, 0xFEFF), 255: (4,),
+}  # fmt: skip
+_TYPES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 242, 245, 246, 247, 248, 252, 253, 254, 255)
+
+
+def _any_type(rng: random.Random) -> tuple[int, int, str]:
+    code = rng.choice(_TYPES) if rng.random() < 0.98 else rng.randrange(256)
+    meta = rng.choice(_METAS.get(code, (0,))) if rng.random() < 0.98 else rng.getrandbits(16)
+    texts = {7: ("timestamp(3)", "timestamp"), 11: ("time(6)", "time(1)", "time"), 12: ("datetime(4)", "datetime(6)"),
+             254: ("uuid", "inet6", "inet4", "binary(10)", "")}  # fmt: skip
+    return code, meta, rng.choice(texts.get(code, ("",)))
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------------------
+
+
+def walked(decoder: Any, data: bytes, pos: int, kind: int) -> str:
+    """The rows; the walk and the decoding must agree about what can be read."""
+    try:
+        count = decoder.walk(data, pos, len(data), kind)
+    except SourceError as error:
+        try:
+            decoder.decode(data, pos, len(data), kind)
+        except SourceError:
+            raise error from None
+        raise Finding(f"the walk refuses what can be decoded: {error}") from None
+    try:
+        rows = decoder.decode(data, pos, len(data), kind)
+    except TruncatedError as error:
+        if "JSON" in str(error):
+            raise
+        raise Finding(f"the walk counted {count} rows of an event that is too short") from error
+    if len(rows) != count:
+        raise Finding(f"the walk counted {count} rows, there are {len(rows)}")
+    return repr(rows)
+
+
+def decoded(rng: random.Random, log: Log, batches: list[list[bytes]]) -> str:
+    """Everything that the decoder gives for the events, as text; the error that ends it is the last line."""
+    entries: list[canal.Entry] = []
+
+    def lookup(schema: str, table: str) -> Any:
+        return log.tables.get((schema, table)), None
+
+    resolver = TableResolver(lookup, TableFilter(""), FieldFilter(), datetime.UTC, lambda text: None)
+    decoder = BinlogDecoder(
+        resolver.resolve, ddl.classify, resolver.wants, resolver.changed, entries.extend,
+        piece_entries=rng.choice((2, 4096, 4096)),
+    )  # fmt: skip
+    start = rng.choice(("", f"{UUID}:1-5" if log.flavor == "mysql" else "0-1-5"))
+    executed = parse_gtid_set(start, log.flavor) if start else None  # type: ignore[arg-type]
+    decoder.reset(Position(journal="binlog.000001", offset=4, gtid=start), log.flavor, "", executed)
+    end = "value"
+    try:
+        for events in batches:
+            decoder.feed(events)
+    except SourceError as error:
+        end = _error_text(error)
+    datas = rng.random() < 0.1
+    lines = [_entry_text(entry, datas) for entry in entries]
+    return "\n".join([end, *lines])
+
+
+def _error_text(error: CanalError) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _entry_text(entry: Any, datas: bool) -> str:
+    header = entry.header
+    position = entry.position
+    if Position.from_text(position.to_text()) != position:
+        raise Finding(f"the position {position} does not survive its own text")
+    try:
+        rows: Any = entry.rows
+        if len(rows) != header.row_count:
+            raise Finding(f"{entry!r} should have {header.row_count} rows and has {len(rows)}")
+        if datas:
+            rows = (rows, entry.row_change.row_datas)
+    except SourceError as error:
+        if isinstance(error, TruncatedError) and "JSON" not in str(error):
+            raise Finding(f"the walk accepted an event that is too short: {error}") from error
+        rows = _error_text(error)
+    return repr((
+        entry.entry_type.name, entry.event_type.name, header.tables, header.gtid, header.offset, header.ordinal, header.execute_time,
+        header.server_id, entry.part, entry.last, entry.is_end, entry.sql, entry.query, entry.size, position.to_text(), rows,
+    ))  # fmt: skip
+
+
+def outcome(case: Callable[[], str]) -> str:
+    """``value`` or the name of a typed error, then all that the case gave; anything else raised is ``FINDING``."""
+    started = time.perf_counter()
+    try:
+        text = case()
+        head, _, rest = text.partition("\n")
+        text = text if head == "value" or head.partition(":")[0] in _TYPED else f"value\n{text}"
+    except SourceError as error:
+        text = _error_text(error)
+    except Exception as error:
+        return f"FINDING {type(error).__name__}: {error}\n{traceback.format_exc()}"
+    spent = time.perf_counter() - started
+    return f"FINDING slow: {spent:.1f} s\n{text}" if spent > SLOW else text
+
+
+_TYPED = {name for name in vars(canal.errors) if isinstance(vars(canal.errors)[name], type)}
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+_STATE = struct.Struct("<QQQQ")  # case now, cases done, memory after the warm-up and at the end in KiB
+
+
+def memory_kib() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    return 0
+
+
+def work(fuzzer: Fuzzer, first: int, stop: int, path: str) -> None:
+    """Run cases; the state file tells where, and gets a digest of each outcome. Findings go to stdout."""
+    if "ASAN_OPTIONS" not in os.environ:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    classes: collections.Counter[str] = collections.Counter()
+    warm = 0
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as state:
+        for number, index in enumerate(range(first, stop)):
+            _STATE.pack_into(state, 0, index, number, warm, 0)
+            text = fuzzer.run(index)
+            state[_STATE.size + 8 * index : _STATE.size + 8 * index + 8] = digest(text)
+            name = text.split(":", 1)[0].split("\n", 1)[0].split(" ", 1)[0]
+            classes[name] += 1
+            if name == "FINDING":
+                print(json.dumps({"finding": index, "text": text}), flush=True)
+            if number == 1000:
+                warm = memory_kib()
+        _STATE.pack_into(state, 0, stop, stop - first, warm or memory_kib(), memory_kib())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"classes": classes, "peak": peak}), flush=True)
+
+
+def digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+@attrs.define
+class Run:
+    """One build's run over a range of cases, in worker processes one after the other."""
+
+    arguments: list[str]
+    first: int
+    stop: int
+    pure: str | None
+    findings: dict[int, str] = attrs.field(factory=dict)
+    classes: collections.Counter[str] = attrs.field(factory=collections.Counter)
+    memory: list[tuple[int, int, int]] = attrs.field(factory=list)
+    digests: bytes = b""
+    seconds: float = 0.0
+
+    def go(self) -> Run:
+        started = time.monotonic()
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(_STATE.size + 8 * self.stop)
+            first = self.first
+            while first < self.stop:
+                first = self._worker(first, file.name)
+            self.digests = Path(file.name).read_bytes()[_STATE.size :]
+        self.seconds = time.monotonic() - started
+        return self
+
+    def _worker(self, first: int, path: str) -> int:
+        """Run a worker to its end; the index at which to go on."""
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", *self.arguments, "--work", f"{first}:{self.stop}:{path}"]
+        environment = dict(os.environ, PYTHONHASHSEED="0")
+        if self.pure is not None:
+            environment["CANAL_PURE"] = self.pure
+        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as wrong:
+            worker = subprocess.Popen(command, stdout=told, stderr=wrong, env=environment)
+            hung = self._watch(worker, path)
+            told.seek(0)
+            wrong.seek(0)
+            self._read(told.read().decode())
+            index, _, warm, end = _STATE.unpack(Path(path).read_bytes()[: _STATE.size])
+            if worker.returncode == 0:
+                self.memory.append((warm, end, 0))
+                if end - warm > GROWTH_KIB:
+                    self.findings[-1] = f"memory grew from {warm} to {end} KiB"
+                return self.stop
+            what = "hangs" if hung else f"ends the process with {worker.returncode}"
+            self.findings[index] = f"FINDING case {index} {what}\n{wrong.read().decode(errors='replace')[-4000:]}"
+            if index < first or len(self.findings) > 1000:
+                raise SystemExit(f"the worker does not start:\n{self.findings[index]}")
+            return int(index) + 1
+
+    def _watch(self, worker: subprocess.Popen[bytes], path: str) -> bool:
+        at, since = (-1, -1), time.monotonic()
+        while True:
+            try:
+                worker.wait(0.5)
+                return False
+            except subprocess.TimeoutExpired:
+                with open(path, "rb") as file:
+                    now = _STATE.unpack(file.read(_STATE.size))[:2]
+                if now != at:
+                    at, since = now, time.monotonic()
+                elif time.monotonic() - since > SLOW * HANGS + 10:
+                    worker.kill()
+                    worker.wait()
+                    return True
+
+    def _read(self, told: str) -> None:
+        for line in told.splitlines():
+            found = json.loads(line)
+            if "finding" in found:
+                self.findings[found["finding"]] = found["text"]
+            else:
+                self.classes.update(found["classes"])
+                self.memory.append((0, 0, found["peak"]))
+
+    def report(self) -> str:
+        count = self.stop - self.first
+        memory = "; ".join(f"peak {peak}" if peak else f"{warm} -> {end}" for warm, end, peak in self.memory)
+        classes = ", ".join(f"{name} {number}" for name, number in self.classes.most_common())
+        build = {"0": "compiled", "1": "interpreted"}.get(self.pure or "", "compiled" if canal.compiled else "interpreted")
+        return (
+            f"{build}: {count} cases in {self.seconds:.0f} s, {count / self.seconds:.0f}/s; {classes}; memory KiB {memory}; "
+            f"{len(self.findings)} findings"
+        )
+
+
+def compare(arguments: list[str], first: int, stop: int) -> tuple[list[Run], list[int]]:
+    """Both builds over the same cases, and the indexes at which they differ."""
+    runs = [Run(arguments, first, stop, pure).go() for pure in ("0", "1")]
+    one, two = (run.digests for run in runs)
+    return runs, [index for index in range(first, stop) if one[8 * index : 8 * index + 8] != two[8 * index : 8 * index + 8]]
+
+
+class _Formats(logging.Handler):
+    """Log lines are formatted and thrown away."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record.getMessage()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--events", type=int, default=20_000, help="how many cases")
+    parser.add_argument("--first", type=int, default=0, help="index of the first")
+    parser.add_argument("--corpus", type=Path, help="a directory of binlog files to take seeds from too")
+    parser.add_argument("--only", type=int, metavar="INDEX", help="run one case here and print its outcome")
+    parser.add_argument("--digest", type=Path, metavar="FILE", help="write the digests of the outcomes, 8 bytes each")
+    parser.add_argument("--compare", action="store_true", help="run both builds and compare the outcomes")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    passed = ["--seed", given.seed] + (["--corpus", str(given.corpus)] if given.corpus else [])
+    stop = given.first + given.events
+    if given.work or given.only is not None:
+        logging.getLogger("canal").addHandler(_Formats())
+        logging.getLogger("canal").propagate = False
+        fuzzer = Fuzzer(given.seed, fake_logs())
+        fuzzer.check_seeds()
+        fuzzer.logs += corpus_logs(given.corpus) if given.corpus else []
+        if given.work:
+            first, end, path = given.work.split(":", 2)
+            work(fuzzer, int(first), int(end), path)
+        else:
+            print(fuzzer.run(given.only))
+        return 0
+    runs, different = compare(passed, given.first, stop) if given.compare else ([Run(passed, given.first, stop, None).go()], [])
+    for run in runs:
+        print(run.report())
+        for index, text in sorted(run.findings.items())[:20]:
+            print(f"--seed {given.seed} --only {index}: {text}")
+    for index in different[:20]:
+        print(f"--seed {given.seed} --only {index}: the builds differ")
+    if given.digest:
+        given.digest.write_bytes(runs[0].digests)
+    return 1 if different or any(run.findings for run in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
