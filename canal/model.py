@@ -308,6 +308,13 @@ class Header:
         return len(self._entry.data)
 
     @property
+    def row_flags(self) -> int:
+        """Flags of a rows event: 0x2 foreign keys are off (nothing cascades), 0x4 unique checks are off, 0x10 MySQL's SQL
+        layer sees to foreign keys (what cascades is in the log). 0 for other entries."""
+        entry = self._entry
+        return 0 if entry.table is None else int.from_bytes(entry.data[25:27], "little")
+
+    @property
     def row_count(self) -> int:
         entry = self._entry
         return entry.row_count if entry.selected is None else len(entry.selected)

@@ -442,6 +442,14 @@ def _object(scan: Scanner) -> tuple[str, frozenset[str]]:
             return key, frozenset(modifiers)
 
 
+def created_or_altered(scan: Scanner, schema: str) -> Table | None:
+    """The table of the CREATE TABLE or ALTER TABLE that begins here, taken; None (and nothing told) for anything else."""
+    if not scan.accept("CREATE", "ALTER") or _object(scan)[0] != "TABLE":
+        return None
+    _if_exists(scan)
+    return scan.table(schema)
+
+
 def _create(scan: Scanner, schema: str) -> Statement:
     what, modifiers = _object(scan)
     if what in ("TABLE", "SEQUENCE"):

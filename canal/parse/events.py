@@ -59,6 +59,11 @@ class Format:
         return match is not None and tuple(map(int, match.groups())) < version
 
     @property
+    def version(self) -> tuple[int, ...]:
+        """Major and minor number of the server."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.server_version)[:2])
+
+    @property
     def is_mariadb(self) -> bool:
         return "mariadb" in self.server_version.lower()
 

@@ -27,6 +27,7 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
+from canal.parse.cascades import ForeignKey, keys_in
 from canal.parse.events import Format, parse_format
 from canal.parse.framing import FileFramer
 from canal.parse.scan import TransactionScan
@@ -309,6 +310,26 @@ class LocalBinlogConnection:
             return self._session.table_columns(schema, table)
         return self._tables.get((schema, table))
 
+    @property
+    def logs_cascades(self) -> bool:
+        """MySQL from 9.6 on logs what foreign keys change, unless it is told not to, which a file does not tell."""
+        form = self._format
+        return form is not None and not form.is_mariadb and form.version >= (9, 6)
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The cascading foreign keys that ``schema`` tells."""
+        schema = self._source.schema or {}
+        if isinstance(schema, MySQLSource):
+            assert self._session is not None
+            return self._session.foreign_keys()
+        if isinstance(schema, str):
+            return keys_in(schema, flavor=self.flavor)
+        return [key for name, text in schema.items() for key in _keys_of(name, text, self.flavor)]
+
+    def tables_like(self, schema: str, prefix: str) -> list[str] | None:
+        """Names of the tables of a schema that begin so; None where there is nobody to ask."""
+        return self._session.tables_like(schema, prefix) if self._session is not None else None
+
     def close(self) -> None:
         self._closing.set()
         with self._reading:  # a read that waits wakes at once
@@ -316,6 +337,14 @@ class LocalBinlogConnection:
                 self._reader.close()
         if self._session is not None:
             self._session.close()
+
+
+def _keys_of(name: str, text: str, flavor: str) -> list[ForeignKey]:
+    """The cascading foreign keys of one table of a mapping: columns, or a whole CREATE TABLE."""
+    schema, _, table = name.partition(".")
+    if not re.match(r"\s*create\s", text, re.IGNORECASE):
+        text = f"CREATE TABLE `{table}` ({text})"
+    return keys_in(text, schema, flavor=flavor)
 
 
 class _JournalReader:

@@ -13,11 +13,20 @@ import time
 from datetime import timezone, tzinfo
 from typing import Any, Callable, Iterator, Protocol, runtime_checkable
 
-from canal.errors import CanalError, ConnectionLostError, HookError, SchemaError, StateError, StoreClosedError
+from canal.errors import (
+    CanalError,
+    ConnectionLostError,
+    HookError,
+    SchemaError,
+    SourceError,
+    StateError,
+    StoreClosedError,
+)
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse import ddl
+from canal.parse.cascades import CascadeWatch
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.source import Connection, Source
 from canal.parse.tables import LookedUp, TableResolver
@@ -100,8 +109,10 @@ class BinlogParser:
             self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone, lambda text: self._tell(text),
             json_text,
         )
+        self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self._tell(text))
+        self._logs_cascades = False
         self._decoder = BinlogDecoder(
-            self._resolver.resolve, ddl.classify, self._resolver.wants, self._table_changed, self._deliver,
+            self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
             piece_bytes, piece_entries, self._read_again,
         )  # fmt: skip
         self._finished: Callable[[], None] = lambda: None
@@ -247,8 +258,10 @@ class BinlogParser:
             return
         position = self._position(connection)
         executed = self._executed(connection, position)
-        if self._started is None and connection.full_metadata is False:
-            self._preload(connection)
+        if self._started is None:
+            self._read_foreign_keys(connection)
+            if connection.full_metadata is False:
+                self._preload(connection)
         self._decoder.reset(position, connection.flavor, connection.identity, executed)
         if executed is None:
             self._decoder.purged = getattr(connection, "purged", "")
@@ -301,6 +314,24 @@ class BinlogParser:
         all_columns = getattr(connection, "all_columns", None)
         if all_columns is not None:
             self._resolver.preload(all_columns(self._resolver.accepts), connection.end_of_log())
+
+    def _read_foreign_keys(self, connection: Any) -> None:
+        """Learn, where the connection can tell, which tables change without a word in the log."""
+        self._logs_cascades = getattr(connection, "logs_cascades", False)
+        foreign_keys = getattr(connection, "foreign_keys", None)
+        if self._logs_cascades or foreign_keys is None:
+            return
+        try:
+            self._cascades.add(foreign_keys())
+        except SourceError as error:  # no reason not to stream
+            if not self._stopping.is_set():
+                self._tell(f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}")
+
+    def _classify(self, sql: str, schema: str, *, sql_mode: int, flavor: str) -> ddl.Statement:
+        statement = ddl.classify(sql, schema, sql_mode=sql_mode, flavor=flavor)
+        if statement.kind == "ddl" and not self._logs_cascades:
+            self._cascades.follow(sql, statement, sql_mode=sql_mode, flavor=flavor)
+        return statement
 
     def _executed(self, connection: Any, position: Position) -> GtidSet | None:
         """The GTIDs done at the position; None where they are not known, which is not the same as none at all."""

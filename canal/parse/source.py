@@ -33,6 +33,7 @@ from canal.errors import (
 )
 from canal.gtid import MysqlGtidSet
 from canal.parse import _pymysql
+from canal.parse.cascades import ForeignKey
 from canal.parse.framing import PacketFramer
 from canal.parse.scan import TransactionScan
 from canal.position import Position, journal_key
@@ -151,7 +152,7 @@ _ROTATE, _ARTIFICIAL = 4, 0x20
 _OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
 _VARIABLES = (
     "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
-    "binlog_checksum", "binlog_row_metadata", "version", "version_comment",
+    "binlog_checksum", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
 )  # fmt: skip
 
 
@@ -400,6 +401,25 @@ class Session:
                 tables.append(TableSchema(*name, tuple(_column(row) for row in group)))
         return tables
 
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The cascading foreign keys of all tables that the user may see, in one query."""
+        rows = self.rows(
+            "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name, delete_rule, update_rule"
+            " FROM information_schema.referential_constraints",
+            doing="read the foreign keys of all tables",
+        )
+        keys = (ForeignKey((row[0], row[1]), (row[2], row[3]), *row[4:]) for row in (tuple(map(str, row)) for row in rows))
+        return [key for key in keys if key.cascades]
+
+    def tables_like(self, schema: str, prefix: str) -> list[str]:
+        """Names of the tables of a schema that begin so."""
+        rows = self.rows(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND LEFT(table_name, %s) = %s",
+            (schema, len(prefix), prefix),
+            doing=f"list the tables of {schema}",
+        )
+        return [str(row[0]) for row in rows]
+
     def _run(self, sql: str, args: tuple[Any, ...], doing: str) -> list[tuple[Any, ...]]:
         if self.is_closed:
             raise ConnectionLostError(f"cannot {doing}: the connection was closed")
@@ -470,6 +490,7 @@ class Server:
     has_gtids: bool
     full_metadata: bool
     has_checksums: bool
+    logs_cascades: bool
 
     @property
     def status_query(self) -> str:
@@ -504,6 +525,8 @@ def read_server(connection: Any, source: MySQLSource) -> Server:
         has_gtids=is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
         full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL",
         has_checksums="binlog_checksum" in found,
+        # MySQL has it since 9.6; there OFF means that the SQL layer carries out cascades, which logs them.
+        logs_cascades=found.get("innodb_native_foreign_keys", "").upper() == "OFF",
     )
 
 
@@ -1002,6 +1025,19 @@ class MySQLConnection:
     def all_columns(self, predicate: Callable[[str, str], bool] = lambda schema, table: True) -> list[TableSchema]:
         """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
         return self._queries.all_columns(predicate)
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether the rows that a cascading foreign key changes are in the log."""
+        return self._server.logs_cascades
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The cascading foreign keys of all tables as they are now."""
+        return self._queries.foreign_keys()
+
+    def tables_like(self, schema: str, prefix: str) -> list[str]:
+        """Names of the tables of a schema that begin so, as they are now."""
+        return self._queries.tables_like(schema, prefix)
 
     def close(self) -> None:
         self._closed = True

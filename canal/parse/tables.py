@@ -306,6 +306,10 @@ class TableResolver:
         """Whether the filter lets the table through."""
         return self._tables.accepts(schema, table)
 
+    def delivers(self, schema: str, table: str) -> bool:
+        """Whether rows of the table are delivered."""
+        return self._tables.accepts(schema, table)
+
     def wants(self, statement: Statement) -> bool:
         """Whether the filter lets a statement through: by any table that it names, else by its schema."""
         if statement.doubtful:

@@ -71,19 +71,12 @@ class Reader:
                     self.entries += len(message.entries)
                     self.changes.extend(changes_of(message.entries))
                     self._to_ack.put(message.id)
-                elif target is not None and self._is_behind(target):
+                elif target is not None and is_behind(self.instance, target):
                     break
         except BaseException as error:
             self.failure = error
         finally:
             self._to_ack.put(None)
-
-    def _is_behind(self, target: canal.Position) -> bool:
-        """Whether the parser has received everything up to the target."""
-        parser: Any = self.instance.parser
-        received = canal.Position(journal=parser._decoder.journal, offset=parser._decoder.offset)
-        before = received.precedes(canal.Position(journal=target.journal, offset=target.offset))
-        return before is False
 
     def _ack(self) -> None:
         try:
@@ -91,3 +84,69 @@ class Reader:
                 self.instance.ack(id)
         except BaseException as error:
             self.failure = error
+
+
+class Watch:
+    """An Instance that begins at the present end of a server's log and is read when asked; keeps its alarms."""
+
+    def __init__(self, server: ThrowawayServer, filter: str, **options: Any) -> None:
+        self.server = server
+        self.alarms: list[str] = []
+        self.instance = canal.Instance(
+            canal.InstanceConfig(
+                destination="watch",
+                source=options.pop("source", None) or source(server),
+                filter=filter,
+                alarm=lambda destination, text: self.alarms.append(text),
+                **options,
+            )
+        )
+
+    def __enter__(self) -> Watch:
+        self.instance.start()
+        self.instance.subscribe()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.instance.stop()
+
+    def run(self, *statements: str) -> None:
+        """Statements of one session, one after the other."""
+        with self.server.connect() as connection, connection.cursor() as cursor:
+            for sql in statements:
+                cursor.execute(sql)
+
+    def read(self, timeout: float = 30.0) -> list[canal.Entry]:
+        """The entries since the last call, up to the end of the server's log as it is now."""
+        target = end_of_log(self.server)
+        deadline = time.monotonic() + timeout
+        entries: list[canal.Entry] = []
+        while time.monotonic() < deadline:
+            behind = is_behind(self.instance, target)
+            message = self.instance.get(1000, timeout=0 if behind else 0.1)
+            entries += message.entries
+            if behind and not message:
+                return entries
+        raise AssertionError(f"not at {target} within {timeout} s, but at {self.instance.position()}")
+
+
+def is_behind(instance: canal.Instance, target: canal.Position) -> bool:
+    """Whether the parser has received everything up to the target, or nothing since a start there (a dump by GTID)."""
+    parser: Any = instance.parser
+    places = (parser._decoder, instance.position())
+    received = (canal.Position(journal=place.journal, offset=place.offset) for place in places)
+    end = canal.Position(journal=target.journal, offset=target.offset)
+    return any(place.precedes(end) is False for place in received)
+
+
+def rows_of(entries: list[canal.Entry]) -> list[tuple[str, str, Any, Any]]:
+    """Row changes as (table, type, values before, values after), statements as (table, type, sql, None)."""
+    found: list[tuple[str, str, Any, Any]] = []
+    for entry in entries:
+        if entry.entry_type is canal.EntryType.ROWDATA:
+            head = (entry.header.table, entry.event_type.name)
+            if entry.sql is not None:
+                found.append((*head, entry.sql, None))
+            for before, after in entry.rows:
+                found.append((*head, before and tuple(before), after and tuple(after)))
+    return found
