@@ -72,6 +72,9 @@ class InstanceConfig:
         black_filter: tables not to deliver, in the same syntax.
         field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
         row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.
+        shadow_tables: also deliver the tables that gh-ost and pt-online-schema-change make beside the table that they
+            alter, and the renames that put them in its place; see docs/limits.md. Without it a table is left out when it
+            is named like one of theirs and the table that it would belong to exists and passes the filters.
         start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
             ``timestamp`` (milliseconds since 1970).
         meta: keeps subscriptions and cursors.
@@ -96,6 +99,7 @@ class InstanceConfig:
     field_filter: str = ""
     black_field_filter: str = ""
     row_filter: RowPredicate | None = None
+    shadow_tables: bool = False
     start: str | Position = attrs.field(default="latest", validator=_check_start)
     meta: MetaManager = attrs.field(factory=MemoryMeta, validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
     hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)

@@ -92,6 +92,7 @@ class Instance:
             piece_bytes=min(4 << 20, max(config.store_bytes // 4, 1)),
             piece_entries=min(4096, max(config.store_entries // 4, 1)),
             alarm=config.alarm,
+            shadow_tables=config.shadow_tables,
         )
         sink = EntrySink(
             hooks=config.hooks,

@@ -69,7 +69,7 @@ class BinlogDecoder:
         resolve: called with the body of a table map that was not seen before, and the flavor; gives its ``TableMap``
             or raises.
         classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for anything but BEGIN and COMMIT.
-        wants: ``Statement -> bool``: whether a statement is delivered.
+        wants: ``Statement -> Statement | None``: what is delivered of a statement.
         changed: called with each ``Statement`` that may change a schema, before later table maps are resolved.
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
         piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
@@ -81,7 +81,7 @@ class BinlogDecoder:
         self,
         resolve: Callable[[bytes, str], TableMap],
         classify: Callable[..., Any],
-        wants: Callable[[Any], bool],
+        wants: Callable[[Any], Any],
         changed: Callable[[Any], None],
         deliver: Callable[[list[Entry]], None],
         piece_bytes: int = 4 << 20,
@@ -656,9 +656,11 @@ class BinlogDecoder:
         if statement.kind != "dml":
             self._maps.clear()
             self._changed(statement)
-        if not self._wants(statement):
+        wanted = self._wants(statement)
+        if wanted is None:
             self._unwanted_statement(data, start, statement)
             return
+        statement = wanted
         alone = self._txn is None
         opens = alone and statement.starts_transaction  # MySQL's atomic CREATE TABLE … SELECT
         if opens:

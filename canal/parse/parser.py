@@ -28,6 +28,7 @@ from canal.model import Entry
 from canal.parse import ddl
 from canal.parse.cascades import CascadeWatch
 from canal.parse.decoder import BinlogDecoder
+from canal.parse.online_ddl import ShadowTables
 from canal.parse.source import Connection, Source
 from canal.parse.tables import LookedUp, TableResolver
 from canal.parse.xa import read_again
@@ -85,6 +86,7 @@ class BinlogParser:
         backoff: seconds before the first and (at most) before any later attempt to reconnect.
         piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
         alarm: told of lost connections and of what stopped the parser.
+        shadow_tables: deliver the tables of online schema changes too.
     """
 
     def __init__(
@@ -100,14 +102,17 @@ class BinlogParser:
         piece_bytes: int = 4 << 20,
         piece_entries: int = 4096,
         alarm: Alarm = log_alarm,
+        shadow_tables: bool = False,
     ) -> None:
         self._source = source
         self._start = start
         self._backoff = backoff
         self._alarm = alarm
+        tables = tables or TableFilter()
+        self._shadows = None if shadow_tables else ShadowTables(tables.accepts, self._tables_like)
         self._resolver = TableResolver(
-            self._lookup, tables or TableFilter(), fields or FieldFilter(), time_zone, lambda text: self._tell(text),
-            json_text,
+            self._lookup, tables, fields or FieldFilter(), time_zone, lambda text: self._tell(text), json_text,
+            self._shadows,
         )
         self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self._tell(text))
         self._logs_cascades = False
@@ -137,6 +142,8 @@ class BinlogParser:
         if self._thread is not None:
             raise StateError("the parser is started already", destination=destination)
         self._destination = self._decoder.destination = self._resolver.destination = destination
+        if self._shadows is not None:
+            self._shadows.destination = destination
         self._sink = sink
         self._resume = resume
         self._finished = finished
@@ -377,6 +384,11 @@ class BinlogParser:
                 remedy="Grant SELECT, set binlog_row_metadata=FULL on the source, or leave the table out with black_filter.",
             )
         return found, end_of_log()
+
+    def _tables_like(self, schema: str, prefix: str) -> list[str] | None:
+        """Tables whose names begin so; None when the source cannot tell."""
+        tables_like = getattr(self._connection, "tables_like", None)
+        return None if tables_like is None else tables_like(schema, prefix)
 
     @property
     def lag(self) -> float:

@@ -17,6 +17,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.charsets import charset_of, codec_of, lenient_text
 from canal.parse.ddl import Statement
+from canal.parse.online_ddl import ShadowTables
 from canal.parse.rows import RowDecoder
 from canal.position import Position
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
@@ -234,6 +235,7 @@ class TableResolver:
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.
         json_text: give JSON as text, not as objects.
+        shadows: which tables are those of online schema changes, and so not delivered; None: no table is.
     """
 
     def __init__(
@@ -244,7 +246,9 @@ class TableResolver:
         timezone: tzinfo,
         alarm: Callable[[str], None] = log.error,
         json_text: bool = True,
+        shadows: ShadowTables | None = None,
     ) -> None:
+        self._shadows = shadows
         self._alarm = alarm
         self._lookup = lookup
         self._tables = tables
@@ -259,7 +263,7 @@ class TableResolver:
 
     def resolve(self, body: bytes, flavor: str = "mysql") -> TableMap:
         raw = parse_table_map(body, flavor)
-        if not self._tables.accepts(raw.schema, raw.table):
+        if not self.delivers(raw.schema, raw.table):
             return self._filtered(raw)
         schema = schema_from_map(raw) if raw.names is not None else self._looked_up(raw)
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
@@ -275,6 +279,8 @@ class TableResolver:
         """A statement at ``place`` may have changed tables: forget what was looked up of them."""
         if statement.temporary:
             return
+        if self._shadows is not None:
+            self._shadows.forget()
         names = {(schema.lower(), table.lower()) for schema, table in statement.tables}
         database = statement.database.lower()
         for name in list(self._known):
@@ -308,15 +314,17 @@ class TableResolver:
 
     def delivers(self, schema: str, table: str) -> bool:
         """Whether rows of the table are delivered."""
-        return self._tables.accepts(schema, table)
+        return self._tables.accepts(schema, table) and not (self._shadows and self._shadows.base_of(schema, table))
 
-    def wants(self, statement: Statement) -> bool:
-        """Whether the filter lets a statement through: by any table that it names, else by its schema."""
+    def wants(self, statement: Statement) -> Statement | None:
+        """What the filter lets through of a statement: by any table that it names, else by its schema."""
         if statement.doubtful:
-            return True
+            return statement
         if statement.tables:
-            return any(self._tables.accepts(*name) for name in statement.tables)
-        return self._tables.accepts(statement.database or statement.default_schema, "")
+            if not any(self.delivers(*name) for name in statement.tables):
+                return None
+            return self._shadows.without_swap(statement) if self._shadows and statement.renames else statement
+        return statement if self._tables.accepts(statement.database or statement.default_schema, "") else None
 
     def _filtered(self, raw: RawTableMap) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())

@@ -1,0 +1,95 @@
+"""T77: the tables of gh-ost and pt-online-schema-change are told by the names that the tools make."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+
+import pytest
+
+import canal
+from canal.filter import FieldFilter, TableFilter
+from canal.parse.ddl import classify
+from canal.parse.online_ddl import ShadowTables, stems
+from canal.parse.tables import TableResolver
+from canal.testing.fake import FakeBinlog
+
+LONG = "t" * 60  # names have 64 characters at most
+LONGEST = "t" * 64
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("_t_gho", "t"), ("_t_ghc", "t"), ("_t_ghk", "t"), ("_t_del", "t"), ("_t_rev_del", "t"),
+        ("_t_20260102030405_del", "t"), ("_t_20260102030405_rev_del", "t"), ("__t_gho", "_t"), ("_t_x_gho", "t_x"),
+        (f"_{LONG[:59]}_gho", LONG), (f"_{LONGEST[:44]}_20260102030405_del", LONGEST),
+        ("_t_new", "t"), ("_t_old", "t"), ("__t_new", "t"), ("__t_new", "_t"), ("__________t_old", "t"),
+        ("ABC123__________t_old", "t"), ("ABC123_DEF456__________t_old", "t"),
+        (f"_{LONG}_ne", LONG), (f"__{LONG}_o", LONG), (f"_{LONGEST[:63]}", LONGEST), (f"_{LONGEST[:62]}_", LONGEST[:62]),
+    ],
+)  # fmt: skip
+def test_the_base_of_a_shadow(name: str, base: str) -> None:
+    assert len(name) <= 64
+    assert any(base.startswith(stem) if is_open else base == stem for stem, is_open in stems(name))
+
+
+@pytest.mark.parametrize("name", ["t", "t_gho", "t_new", "_gho", "__new", "_t", "_t_newer", "_t_GHO", "_new", "x_t_old"])
+def test_other_names_have_none(name: str) -> None:
+    assert list(stems(name)) == []
+
+
+def shadows(*existing: str, filter: str = "") -> ShadowTables:
+    def tables_like(schema: str, prefix: str) -> list[str]:
+        return [name for name in existing if name.startswith(prefix)]
+
+    return ShadowTables(TableFilter(filter).accepts, tables_like)
+
+
+def test_a_table_counts_only_where_its_base_exists_and_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
+    assert shadows("orders").base_of("shop", "_orders_old") == "orders"
+    (line,) = caplog.messages
+    assert re.search(r"shop\._orders_old .*shop\.orders.*shadow_tables=True", line)
+    assert shadows("order", "orders2").base_of("shop", "_orders_old") == ""
+    assert shadows("orders", filter=r"shop\._orders_old").base_of("shop", "_orders_old") == ""
+    assert shadows(LONG).base_of("shop", f"_{LONG[:59]}_gho") == LONG
+    assert shadows(LONG[:59]).base_of("shop", f"_{LONG[:59]}_gho") == ""
+
+
+def wanted(sql: str) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+    resolver = TableResolver(
+        lambda schema, table: (None, None), TableFilter(), FieldFilter(), UTC, shadows=shadows("t", "u")
+    )
+    statement = resolver.wants(classify(sql, "s"))
+    if statement is None:
+        return None
+    renames = tuple((old[1], new[1]) for old, new in statement.renames)
+    return statement.event_type, tuple(table for _, table in statement.tables), renames
+
+
+def test_what_is_delivered_of_a_statement() -> None:
+    assert wanted("CREATE TABLE _t_gho LIKE t") is None
+    assert wanted("DROP TABLE IF EXISTS _t_del, _u_old") is None
+    assert wanted("RENAME TABLE t TO _t_del, _t_gho TO t") == ("ALTER", ("t",), ())
+    assert wanted("RENAME TABLE _t_new TO t, a TO b") == ("RENAME", ("_t_new", "t", "a", "b"), (("_t_new", "t"), ("a", "b")))
+    assert wanted("RENAME TABLE t TO _t_old, _t_new TO t, a TO b") == ("RENAME", ("t", "a", "b"), (("a", "b"),))
+    assert wanted("RENAME TABLE t TO _t_old") == ("RENAME", ("t", "_t_old"), (("t", "_t_old"),))
+    assert wanted("RENAME TABLE t TO _u_old, _t_new TO t") == (
+        "RENAME", ("t", "_u_old", "_t_new"), (("t", "_u_old"), ("_t_new", "t")),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shadow_tables", [False, True])
+def test_rows_of_a_log_that_nobody_explains(shadow_tables: bool) -> None:
+    fake = FakeBinlog()
+    table, ghost = (fake.table("s", name, "id INT") for name in ("t", "_t_gho"))
+    with fake.transaction():
+        table.insert({"id": 1})
+        ghost.insert({"id": 1})
+    fake.end()
+    config = canal.InstanceConfig(destination="x", source=fake, start="earliest", shadow_tables=shadow_tables)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        rows = [e.header.table for message in instance.stream() for e in message.entries if e.rows]
+
+    assert rows == ["t", "_t_gho"][: 1 + shadow_tables]
