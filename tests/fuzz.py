@@ -597,8 +597,9 @@ def _entry_text(entry: Any, datas: bool) -> str:
             raise Finding(f"the walk accepted an event that is too short: {error}") from error
         rows = _error_text(error)
     return repr((
-        entry.entry_type.name, entry.event_type.name, header.tables, header.gtid, header.offset, header.ordinal, header.execute_time,
-        header.server_id, entry.part, entry.last, entry.is_end, entry.sql, entry.query, entry.size, position.to_text(), rows,
+        entry.entry_type.name, entry.event_type.name, header.tables, header.gtid, header.offset, header.ordinal,
+        header.execute_time, header.server_id, entry.part, entry.last, entry.is_end, entry.sql, entry.query, entry.size,
+        position.to_text(), rows,
     ))  # fmt: skip
 
 
@@ -685,7 +686,8 @@ class Run:
 
     def _worker(self, first: int, path: str) -> int:
         """Run a worker to its end; the index at which to go on."""
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", *self.arguments, "--work", f"{first}:{self.stop}:{path}"]
+        work = f"{first}:{self.stop}:{path}"
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", *self.arguments, "--work", work]
         environment = dict(os.environ, PYTHONHASHSEED="0")
         if self.pure is not None:
             environment["CANAL_PURE"] = self.pure

@@ -39,7 +39,8 @@ class Framer:
     def room(self) -> memoryview:
         """A writable view of the free part of the buffer; fill its start, then call ``advance``.
 
-        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``. There is room for the rest of an event that is already begun.
+        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``. There is room
+        for the rest of an event that is already begun.
         """
         self._make_room()
         return memoryview(self._buffer)[self._end :]

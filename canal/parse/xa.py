@@ -16,7 +16,7 @@ from canal.parse.decoder import BinlogDecoder
 from canal.position import Position, PreparedXa
 from canal.schema import TableSchema
 
-_NOWHERE = TableMap(TableSchema("", "", ()), (), None, False)
+_FILTERED = TableMap(TableSchema("", "", ()), (), None, False)
 
 
 def read_again(connection: Any, wanted: PreparedXa, committed: Position) -> Iterator[bytes]:
@@ -55,7 +55,7 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
     if committed.journal in names:
         names = names[: names.index(committed.journal) + 1]
     for journal in reversed(names):
-        follower = BinlogDecoder(lambda body: _NOWHERE, ddl.classify, _unwanted, _nothing, _nothing)
+        follower = BinlogDecoder(_nowhere, ddl.classify, _unwanted, _nothing, _nothing)
         follower.follow_only = True
         follower.reset(Position(journal=journal, offset=4), connection.flavor, "", None)
         for event in connection.replay(journal, 4):
@@ -66,6 +66,10 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
         if found:
             return found[-1]
     return None
+
+
+def _nowhere(body: bytes, flavor: str) -> TableMap:
+    return _FILTERED
 
 
 def _nothing(value: Any) -> None:

@@ -339,7 +339,7 @@ class FakeBinlog:
             ("compression", compression, ("", "zlib") if flavor == "mariadb" else ("", "zstd", "none")),
         ):
             if value not in known:
-                raise UsageError(f"{name} is one of {', '.join(known)}, not {value!r}")
+                raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}")
         if flavor == "mariadb" and not gtid:
             raise UsageError("MariaDB always has GTIDs")
         self.flavor: Flavor = flavor

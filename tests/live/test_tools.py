@@ -1,6 +1,7 @@
 """Logs that no public file has, made by the running servers: what we decode equals what the servers' own tools print.
 
-Covers T10, T37, T39, T52 to T65, T67, T68 and T72 in files, each in all row images, compressed and not, with full and minimal metadata.
+Covers T10, T37, T39, T52 to T65, T67, T68 and T72 in files, each in all row images, compressed and not, with full and
+minimal metadata.
 """
 
 from __future__ import annotations

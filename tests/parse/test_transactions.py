@@ -54,7 +54,7 @@ def test_rows_behind_a_savepoint_are_taken_back(name: str) -> None:
         table.insert({"id": 5})
         transaction.query(f"ROLLBACK TO SAVEPOINT {name}")
         table.insert({"id": 6})
-    assert ids(fake.events()) == [1, 6]
+    assert ids(fake.events(), flavor="mariadb") == [1, 6]
 
 
 def test_a_savepoint_that_was_never_set_is_an_error() -> None:
