@@ -660,9 +660,10 @@ class DumpStream:
 class MySQLConnection:
     """A :class:`Connection` to a server: a login that becomes the dump, and a session for queries beside it."""
 
-    def __init__(self, source: MySQLSource, server_id: int) -> None:
+    def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str | None = None) -> None:
         self._source = source
         self.server_id = server_id
+        self._replica_uuid = replica_uuid or source._replica_uuid
         self._queries = Session(source)
         self._stream: DumpStream | None = None
         self._closed = False
@@ -691,8 +692,8 @@ class MySQLConnection:
             f"net_write_timeout = {min(self._source.net_write_timeout, 31536000)}",
             f"@master_heartbeat_period = {period}",
             f"@source_heartbeat_period = {period}",
-            f"@slave_uuid = '{self._source._replica_uuid}'",
-            f"@replica_uuid = '{self._source._replica_uuid}'",
+            f"@slave_uuid = '{self._replica_uuid}'",
+            f"@replica_uuid = '{self._replica_uuid}'",
         ]
         if server.has_checksums:
             settings += [
@@ -918,7 +919,8 @@ class MySQLConnection:
 
     def _non_blocking(self, journal: str, offset: int = 4) -> Iterator[bytes]:
         """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
-        other = MySQLConnection(self._source, self.server_id ^ 0x40000000)
+        # Of a replica of its own: a server ends the dump that a replica has when the same one begins another.
+        other = MySQLConnection(self._source, self.server_id ^ 0x40000000, str(uuid.uuid4()))
         try:
             other._start_dump(Position(journal=journal, offset=offset), non_block=True)
             stream = other._stream

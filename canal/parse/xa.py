@@ -55,7 +55,7 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
     if committed.journal in names:
         names = names[: names.index(committed.journal) + 1]
     for journal in reversed(names):
-        follower = BinlogDecoder(_nowhere, ddl.classify, _unwanted, _nothing, _nothing)
+        follower = BinlogDecoder(_nowhere, ddl.classify, _nothing, _nothing, _nothing)
         follower.follow_only = True
         follower.reset(Position(journal=journal, offset=4), connection.flavor, "", None)
         for event in connection.replay(journal, 4):
@@ -75,6 +75,3 @@ def _nowhere(body: bytes, flavor: str) -> TableMap:
 def _nothing(value: Any) -> None:
     pass
 
-
-def _unwanted(statement: Any) -> bool:
-    return False

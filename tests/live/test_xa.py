@@ -153,9 +153,11 @@ def test_latest_between_prepare_and_commit(own_server: ThrowawayServer) -> None:
     do(one, "XA START 'early'", "INSERT INTO x.t VALUES (1, 'early')", "XA END 'early'", "XA PREPARE 'early'")
     one.close()
     server.query("FLUSH BINARY LOGS")
-    with canal.Instance(
-        canal.InstanceConfig(destination="xa", source=source(server), filter=r"x\..*")
-    ) as instance:
+    alarms: list[str] = []
+    config = canal.InstanceConfig(
+        destination="xa", source=source(server), filter=r"x\..*", alarm=lambda destination, text: alarms.append(text)
+    )
+    with canal.Instance(config) as instance:
         instance.subscribe()
         server.query("INSERT INTO x.t VALUES (2, 'plain')")
         two = session(server)
@@ -167,6 +169,9 @@ def test_latest_between_prepare_and_commit(own_server: ThrowawayServer) -> None:
             found += [change.after[0] for entry in message for change in entry.rows if change.after]
             instance.ack(message.id)
         assert found == [2, 1]
+        server.query("INSERT INTO x.t VALUES (3, 'plain')")
+        assert instance.get_without_ack(100, timeout=10)
+    assert alarms == []  # the dump goes on while another connection reads
 
 
 def test_savepoints_and_mixed_engines_give_what_the_tables_hold(own_server: ThrowawayServer) -> None:
