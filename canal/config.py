@@ -82,7 +82,8 @@ class InstanceConfig:
         time_zone: zone of TIMESTAMP values.
         json: "text" gives JSON as the server prints it, "objects" as dict, list, str, int, float, bool and None, with
             the SQL values that MySQL keeps in documents (Decimal, date and so on) as columns of their types give them.
-            A document ``null`` is None then, as NULL is. MariaDB's JSON is known by a schema that says ``json``.
+            A document ``null`` is None then, as NULL is. MariaDB's JSON is text: what cannot be objects, such as one with a
+            member twice, is :class:`canal.InvalidJson`; of files a schema must say which columns are ``json``.
         store_entries, store_bytes: what the store keeps at most.
         isolate_ddl: a statement that changes a schema comes in a batch of its own.
         empty_transaction_interval, empty_transaction_count: of the transactions that the filters emptied, one is

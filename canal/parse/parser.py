@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from datetime import timezone, tzinfo
-from typing import Any, Callable, Iterator, Protocol, runtime_checkable
+from typing import Any, Callable, Container, Iterator, Protocol, runtime_checkable
 
 from canal.errors import (
     CanalError,
@@ -111,8 +111,8 @@ class BinlogParser:
         tables = tables or TableFilter()
         self._shadows = None if shadow_tables else ShadowTables(tables.accepts, self._tables_like)
         self._resolver = TableResolver(
-            self._lookup, tables, fields or FieldFilter(), time_zone, lambda text: self._tell(text), json_text,
-            self._shadows,
+            self._lookup, tables, fields or FieldFilter(), time_zone, lambda text: self._tell(text),
+            None if json_text else self._json_columns, self._shadows,
         )
         self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self._tell(text))
         self._logs_cascades = False
@@ -389,6 +389,11 @@ class BinlogParser:
         """Tables whose names begin so; None when the source cannot tell."""
         tables_like = getattr(self._connection, "tables_like", None)
         return None if tables_like is None else tables_like(schema, prefix)
+
+    def _json_columns(self, schema: str, table: str) -> Container[str]:
+        """Columns of MariaDB that are JSON, where the source can tell."""
+        ask = getattr(self._connection, "json_columns", None)
+        return () if ask is None else ask(schema, table)
 
     @property
     def lag(self) -> float:

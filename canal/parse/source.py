@@ -389,6 +389,16 @@ class Session:
         )
         return TableSchema(schema, table, tuple(_column(row) for row in rows)) if rows else None
 
+    def json_columns(self, schema: str, table: str) -> set[str]:
+        """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
+        rows = self.rows(
+            "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = %s AND table_name = %s",
+            (schema, table),
+            doing=f"read the checks of {schema}.{table}",
+        )
+        found = (re.fullmatch(r"json_valid\(`((?:[^`]|``)+)`\)", str(row[0])) for row in rows)
+        return {one[1].replace("``", "`") for one in found if one}
+
     def all_columns(self, predicate: Callable[[str, str], bool]) -> list[TableSchema]:
         """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
         rows = self.rows(
@@ -1018,6 +1028,10 @@ class MySQLConnection:
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         return self._queries.table_columns(schema, table)
+
+    def json_columns(self, schema: str, table: str) -> set[str]:
+        """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
+        return self._queries.json_columns(schema, table) if self._server.flavor == "mariadb" else set()
 
     def end_of_log(self) -> Position:
         """Journal and offset of the present end, without GTIDs: quicker than ``resolve("latest")``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import tzinfo
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Container, Iterable
 
 import attrs
 
@@ -48,7 +48,8 @@ _MAX_CHAR_BYTES = {
     "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2,
 }  # fmt: skip
 
-
+#: TIMESTAMP, TIME and DATETIME as of before MySQL 5.6; MariaDB writes them with fractions too.
+_OLD_TEMPORAL = frozenset((7, 11, 12))
 #: Statements after which a table's columns may be others.
 _CHANGING = frozenset(("ALTER", "RENAME", "CREATE", "ERASE", "QUERY"))
 #: A schema and the end of the log when it was read.
@@ -234,7 +235,8 @@ class TableResolver:
         alarm: told when rows were decoded with a schema that turns out to be later than they are.
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.
-        json_text: give JSON as text, not as objects.
+        json_columns: names the columns of a table that are MariaDB's JSON, which the log does not tell from LONGTEXT; None:
+            JSON is given as text, not as objects.
         shadows: which tables are those of online schema changes, and so not delivered; None: no table is.
     """
 
@@ -245,7 +247,7 @@ class TableResolver:
         fields: FieldFilter,
         timezone: tzinfo,
         alarm: Callable[[str], None] = log.error,
-        json_text: bool = True,
+        json_columns: Callable[[str, str], Container[str]] | None = None,
         shadows: ShadowTables | None = None,
     ) -> None:
         self._shadows = shadows
@@ -254,7 +256,7 @@ class TableResolver:
         self._tables = tables
         self._fields = fields
         self._timezone = timezone
-        self._json_text = json_text
+        self._json_columns = json_columns
         self.destination = ""
         self._known: dict[tuple[str, str], LookedUp] = {}
         self._used: set[tuple[str, str]] = set()
@@ -264,14 +266,16 @@ class TableResolver:
     def resolve(self, body: bytes, flavor: str = "mysql") -> TableMap:
         raw = parse_table_map(body, flavor)
         if not self.delivers(raw.schema, raw.table):
-            return self._filtered(raw)
+            return self._filtered(raw, flavor)
         schema = schema_from_map(raw) if raw.names is not None else self._looked_up(raw)
+        if flavor == "mariadb":
+            schema = self._completed(raw, schema)
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
         strict = (raw.schema, raw.table) not in self._seen
         self._seen.add((raw.schema, raw.table))
         names = [column.name for column in schema.columns]
         wanted = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
-        decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone, self._json_text)
+        decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone, self._json_columns is None)
         columns = schema.columns if wanted is None else tuple(schema.columns[i] for i in wanted)
         return TableMap(schema, columns, decoder, True)
 
@@ -326,13 +330,47 @@ class TableResolver:
             return self._shadows.without_swap(statement) if self._shadows and statement.renames else statement
         return statement if self._tables.accepts(statement.database or statement.default_schema, "") else None
 
-    def _filtered(self, raw: RawTableMap) -> TableMap:
+    def _filtered(self, raw: RawTableMap, flavor: str) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())
+        if flavor == "mariadb" and any(code in _OLD_TEMPORAL for code in raw.types):
+            return TableMap(schema, (), None, False)
         try:
             decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
         except UnsupportedError:
             decoder = None  # its rows are not wanted; they are only counted inside a transaction of several pieces
         return TableMap(schema, (), decoder, False)
+
+    def _completed(self, raw: RawTableMap, schema: TableSchema) -> TableSchema:
+        """With what a log of MariaDB does not tell: the digits of old temporal types, and which text is JSON."""
+        columns = list(schema.columns)
+        old = [i for i, code in enumerate(raw.types) if code in _OLD_TEMPORAL]
+        if old and (raw.names is not None or self._known[raw.schema, raw.table][0] is None):
+            found = {column.name: column for column in self._find(raw).columns} if raw.names is not None else {}
+            for i in old:
+                column = found.get(columns[i].name)
+                if column is None or _difference(raw, i, column):
+                    raise UnsupportedError(
+                        f"column {i + 1} of {raw.schema}.{raw.table}, {columns[i].name!r}, is of MariaDB's old format "
+                        f"(type {raw.types[i]}): the log does not tell how many digits it has after the second",
+                        event_type=19, column=columns[i].name,
+                        remedy="Give the table's columns to the source, or rebuild it with mysql56_temporal_format=ON.",
+                    )  # fmt: skip
+                columns[i] = attrs.evolve(columns[i], column_type=column.column_type)
+        if self._json_columns is not None:
+            texts = [i for i, one in enumerate(columns) if one.type_code == 252 and one.charset == "utf8mb4"]
+            names = self._json_columns(raw.schema, raw.table) if texts else ()
+            for i in texts:
+                if columns[i].name in names:
+                    columns[i] = attrs.evolve(columns[i], column_type="json")
+        return attrs.evolve(schema, columns=tuple(columns))
+
+    def _find(self, raw: RawTableMap) -> TableSchema:
+        """The table as it is now, or without columns when it is not known."""
+        name = (raw.schema, raw.table)
+        if name not in self._known:
+            self._known[name] = self._lookup(*name)
+        self._used.add(name)
+        return self._known[name][0] or TableSchema(*name, ())
 
     def _looked_up(self, raw: RawTableMap) -> TableSchema:
         name = (raw.schema, raw.table)
@@ -481,7 +519,7 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
         members = ",".join("'" + label.replace("'", "''") + "'" for label in labels or ())
         text = ("enum" if code == ENUM else "set") + f"({members})"
     if code in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return text + " compressed"
+        return text + " /*M!100301 COMPRESSED*/"
     return text + " unsigned" if unsigned and code in _NUMERIC and code != 13 else text
 
 
