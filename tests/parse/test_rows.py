@@ -11,6 +11,7 @@ import pickle
 import random
 import re
 import struct
+import zlib
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ import canal.parse.rows as rows
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.parse import native
 from canal.parse.rows import RowDecoder, unsupported_columns
-from canal.parse.values import ABSENT, InvalidText, ZeroDate
+from canal.parse.values import ABSENT, InvalidJson, InvalidText, ZeroDate
 
 INSERT, UPDATE, DELETE = 0, 1, 2
 UTC = datetime.UTC
@@ -312,6 +313,60 @@ def test_set() -> None:
     assert value(254, 248 << 8 | 3, b"\1\0\1") == 65537
     with pytest.raises(DecodeError, match="3 members"):
         value(254, 248 << 8 | 1, b"\x08", labels=labels)
+
+
+def compressed(plain: bytes, *, wrap: bool = True, width: int = 2) -> bytes:
+    """A value of MariaDB's COMPRESSED columns, deflated."""
+    deflater = zlib.compressobj(6, zlib.DEFLATED, 15 if wrap else -15)
+    head = bytes((0x80 | width | (0 if wrap else 8),)) + len(plain).to_bytes(width, "big")
+    return head + deflater.compress(plain) + deflater.flush()
+
+
+@pytest.mark.parametrize(
+    ("code", "meta", "size"), [(141, 255, 1), (141, 256, 2), (140, 1, 1), (140, 2, 2), (140, 3, 3), (140, 4, 4)]
+)
+def test_compressed_columns(code: int, meta: int, size: int) -> None:
+    """Empty, stored as it is, deflated with and without zlib's frame, in the column's charset."""
+    text = "añ" * 80
+    for charset, raw in (("utf8mb4", text.encode()), ("latin1", text.encode("cp1252")), (None, text.encode())):
+        found = text if charset else raw
+        forms = [b"\0" + raw] + [compressed(raw, wrap=wrap, width=width) for wrap in (True, False) for width in (1, 2, 4, 7)]
+        for form in forms:
+            assert value(code, meta, len(form).to_bytes(size, "little") + form, charset=charset) == found
+        assert value(code, meta, bytes(size), charset=charset) == (raw[:0] if charset is None else "")
+        assert value(code, meta, b"\1".ljust(size, b"\0") + b"\0", charset=charset) == (b"" if charset is None else "")
+    assert value(code, meta, b"\3".ljust(size, b"\0") + b"\0\xff\xfe", charset="utf8mb4") == InvalidText(b"\xff\xfe", "utf8mb4")
+
+
+def test_damaged_compressed_values_are_typed_errors() -> None:
+    whole = compressed(b"x" * 100)
+    bomb = compressed(bytes(1 << 24), width=4)
+    for raw in (
+        whole[:-1], whole + b"x", whole[:1], whole[:3], whole[:5] + b"\xff" + whole[6:], compressed(b""),
+        b"\x82\0\x63" + whole[3:], b"\x82\0\x65" + whole[3:], bomb,
+    ):  # fmt: skip
+        with pytest.raises(DecodeError, match="cannot be inflated") as caught:
+            value(140, 2, struct.pack("<H", len(raw)) + raw)
+        assert caught.value.column == "c"
+    for head in (0x80, 0x88, 0x91, 0xF1):
+        with pytest.raises(UnsupportedError, match="not known"):
+            value(140, 2, struct.pack("<H", 3) + bytes((head, 1, 1)))
+
+
+def test_json_of_mariadb_as_objects() -> None:
+    schema = (column("c", "json", charset="utf8mb4"),)
+    decoder = RowDecoder(b"\xfc", (4,), schema, json_text=False)
+
+    def found(text: bytes) -> Any:
+        return decode(decoder, event(1, NO_NULLS + struct.pack("<I", len(text)) + text))[0][1][0]
+
+    assert found(b'{"a": [1, 0.5, null]}') == {"a": [1, 0.5, None]}
+    assert decode(decoder.text_form, event(1, NO_NULLS + b"\1\0\0\0x")) == [(None, ("x",))]
+    assert decoder.text_form.text_form is decoder.text_form
+    for wrong in (b"", b"{", b"NaN", b'{"a": 1, "a": 1}', b"[" * 100_000, b"1" * 5000):
+        assert type(found(wrong)) is InvalidJson
+        assert found(wrong) == wrong.decode()
+    assert type(found(b"\xff")) is InvalidText
 
 
 def test_json() -> None:
@@ -730,7 +785,7 @@ ODD = [
     (246, 65 | 30 << 8, "", None), (254, 0xFE10, "uuid", None), (254, 0xFE10, "inet6", None),
     (254, 0xFE04, "inet4", None),
     (254, 247 << 8 | 2, "", None), (254, 248 << 8 | 4, "", None), (15, 30, "", "gbk"), (15, 300, "", "ucs2"),
-    (242, 1, "", None), (6, 0, "", None), (18, 6, "", None), (19, 6, "", None),
+    (140, 2, "", "utf8mb4"), (141, 300, "", "gbk"), (242, 1, "", None), (6, 0, "", None), (18, 6, "", None), (19, 6, "", None),
 ]  # fmt: skip
 ODD_TYPES = bytes(row[0] for row in ODD)
 ODD_METAS = tuple(row[1] for row in ODD)

@@ -137,6 +137,43 @@ def test_a_schema_that_was_read_after_a_change_of_it_is_told(sql: str, offset: i
     assert bool(alarms) == told
 
 
+def old_temporal_map(**options: Any) -> bytes:
+    """A map with a TIME of MariaDB's old format, made of the fake's new one."""
+    fake = FakeBinlog(flavor="mariadb", **options)
+    fake.table("shop", "orders", "id INT, t TIME(3)").insert({"id": 1})
+    (event,) = [event for event in fake.events() if event[4] == 19]
+    body = event[25:-4]
+    assert b"\2\x03\x13\1\3" in body  # two columns, their types, a byte of metadata
+    return body.replace(b"\2\x03\x13\1\3", b"\2\x03\x0b\0")
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
+def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_refused(metadata: str) -> None:
+    """T60: the log tells neither digits nor bytes of them, with FULL metadata neither."""
+    body = old_temporal_map(metadata=metadata)
+    known = schema("id INT, t TIME(3)")
+    resolve, asked = resolver(known)
+    resolve.flavor = "mariadb"
+
+    assert [column.column_type for column in resolve.resolve(body).columns] == ["int", "time(3)"]
+    assert asked == [("shop", "orders")]
+    for nothing in (None, *((schema("id INT, x TIME(3)"), schema("id INT, t INT")) if metadata == "FULL" else ())):
+        resolve, _ = resolver(nothing)
+        resolve.flavor = "mariadb"
+        with pytest.raises(canal.UnsupportedError, match=r"column 2 of shop.orders, .*old format \(type 11\)") as caught:
+            resolve.resolve(body)
+        assert "mysql56_temporal_format" in str(caught.value)
+    resolve, _ = resolver()  # MySQL has them without fractions only
+    assert resolve.resolve(body).columns[1].column_type == "time"
+
+
+def test_old_temporal_types_of_a_table_that_is_not_wanted_are_not_measured() -> None:
+    resolve = TableResolver(lambda *_: (None, None), TableFilter("other\\..*"), FieldFilter(), UTC)
+    resolve.flavor = "mariadb"
+
+    assert resolve.resolve(old_temporal_map(metadata="FULL")).decoder is None
+
+
 def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:
     body = map_body()
     whole = parse_table_map(body)
