@@ -153,15 +153,13 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
     body = old_temporal_map(metadata=metadata)
     known = schema("id INT, t TIME(3)")
     resolve, asked = resolver(known)
-    resolve.flavor = "mariadb"
 
-    assert [column.column_type for column in resolve.resolve(body).columns] == ["int", "time(3)"]
+    assert [column.column_type for column in resolve.resolve(body, "mariadb").columns] == ["int", "time(3)"]
     assert asked == [("shop", "orders")]
     for nothing in (None, *((schema("id INT, x TIME(3)"), schema("id INT, t INT")) if metadata == "FULL" else ())):
         resolve, _ = resolver(nothing)
-        resolve.flavor = "mariadb"
         with pytest.raises(canal.UnsupportedError, match=r"column 2 of shop.orders, .*old format \(type 11\)") as caught:
-            resolve.resolve(body)
+            resolve.resolve(body, "mariadb")
         assert "mysql56_temporal_format" in str(caught.value)
     resolve, _ = resolver()  # MySQL has them without fractions only
     assert resolve.resolve(body).columns[1].column_type == "time"
@@ -169,9 +167,8 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
 
 def test_old_temporal_types_of_a_table_that_is_not_wanted_are_not_measured() -> None:
     resolve = TableResolver(lambda *_: (None, None), TableFilter("other\\..*"), FieldFilter(), UTC)
-    resolve.flavor = "mariadb"
 
-    assert resolve.resolve(old_temporal_map(metadata="FULL")).decoder is None
+    assert resolve.resolve(old_temporal_map(metadata="FULL"), "mariadb").decoder is None
 
 
 def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:
