@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.errors import DecodeError, TruncatedError
-from canal.parse.json import decode_json, double_text
+from canal.parse.json import decode_json, decode_objects, double_text
 
 #: (bytes in the log, SELECT CAST(doc AS CHAR)) of MySQL 9.7; the last rows are opaque SQL values.
 # fmt: off
@@ -98,6 +98,24 @@ def test_any_bytes_end_in_a_text_or_a_typed_error(data: bytes) -> None:
         assert isinstance(decode_json(data, 0, len(data)), str)
     except DecodeError:
         pass
+
+
+def test_damage_never_raises_anything_else_where_objects_are_asked_for() -> None:
+    rng = random.Random(2)
+    for _ in range(30_000):
+        data = bytearray(rng.choice(DOCUMENTS)[0] or b"\4\0")
+        for _ in range(rng.randint(0, 3)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            value: object = decode_objects(bytes(data), 0, len(data))
+        except DecodeError as error:
+            value = error
+        try:
+            text: object = decode_json(bytes(data), 0, len(data))
+        except DecodeError as error:
+            text = error
+        assert isinstance(value, DecodeError) == isinstance(text, DecodeError)
+        assert (value is None) == (text == "null")
 
 
 def test_containers_that_refer_to_themselves_are_refused() -> None:
