@@ -195,7 +195,8 @@ class Entry:
     def json_diffs(self) -> list[dict[str, tuple[JsonDiff, ...]]]:
         """What MySQL's partial updates of JSON columns changed: for each of ``rows``, the diffs of such columns by name.
 
-        Empty dicts where whole values were logged (``binlog_row_value_options`` is not PARTIAL_JSON).
+        () of a column that stayed as it was; no column where whole values were logged (``binlog_row_value_options`` is not
+        PARTIAL_JSON).
         """
         table = self.table
         if table is None:
@@ -514,7 +515,7 @@ class RowChange:
         from canal.formats.columns import canal_columns
 
         columns = entry.table.columns
-        return [RowData(*canal_columns(columns, before, after)) for before, after in decode_tuples(entry, True)]
+        return [RowData(*canal_columns(columns, before, after)) for before, after in decode_tuples(entry, json_text=True)]
 
 
 class RowData:

@@ -91,7 +91,7 @@ class _Group:
         transaction = entry.transaction
         txn = transaction.gtid or f"{transaction.journal}:{transaction.offset}"
         before_op, after_op = _OPERATIONS[entry.kind]
-        pairs = decode_tuples(entry, True)
+        pairs = decode_tuples(entry, json_text=True)
         numbers = entry.selected if entry.selected is not None else range(len(pairs))
         first = entry.first_row + entry.skip_rows
         for number, (before, after) in zip(numbers, pairs):
