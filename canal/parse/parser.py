@@ -192,6 +192,11 @@ class BinlogParser:
         """Events and bytes received since the start."""
         return self._decoder.event_count, self._decoder.byte_count
 
+    @property
+    def statement_changes(self) -> int:
+        """Changes of rows that came as statements since the start: their rows are not in the log."""
+        return self._decoder.statement_count
+
     # -- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
