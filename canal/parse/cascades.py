@@ -13,27 +13,27 @@ import attrs
 
 from canal.parse.ddl import END, Scanner, Statement, Table, created_or_altered
 
-_CASCADING = ("CASCADE", "SET NULL")
+def _cascading(rule: str) -> str:
+    """The rule, or "" for one that refuses the parent's change: NO ACTION, RESTRICT and none are the same."""
+    return rule if rule in ("CASCADE", "SET NULL") else ""
 
 
 @attrs.frozen(order=True)
 class ForeignKey:
-    """A foreign key of ``child`` by which changes of ``parent`` change rows of the child."""
+    """A foreign key of ``child``, and how changes of ``parent`` change rows of the child."""
 
     child: Table
     parent: Table
-    on_delete: str = ""
-    on_update: str = ""
+    on_delete: str = attrs.field(default="", converter=_cascading)
+    on_update: str = attrs.field(default="", converter=_cascading)
 
     @property
     def cascades(self) -> bool:
-        return self.on_delete in _CASCADING or self.on_update in _CASCADING
+        return bool(self.on_delete or self.on_update)
 
     def __str__(self) -> str:
         rules = (("DELETE", self.on_delete), ("UPDATE", self.on_update))
-        return " and ".join(f"ON {event} {rule}" for event, rule in rules if rule in _CASCADING) + (
-            f" from {'.'.join(self.parent)}"
-        )
+        return " and ".join(f"ON {event} {rule}" for event, rule in rules if rule) + f" from {'.'.join(self.parent)}"
 
 
 def keys_in(sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "") -> list[ForeignKey]:

@@ -329,12 +329,13 @@ class BinlogParser:
 
     def _read_foreign_keys(self, connection: Any) -> None:
         """Learn, where the connection can tell, which tables change without a word in the log."""
-        self._logs_cascades = getattr(connection, "logs_cascades", False)
         foreign_keys = getattr(connection, "foreign_keys", None)
-        if self._logs_cascades or foreign_keys is None:
+        if foreign_keys is None:
             return
         try:
-            self._cascades.add(foreign_keys())
+            self._logs_cascades = connection.logs_cascades
+            if not self._logs_cascades:
+                self._cascades.add(foreign_keys())
         except SourceError as error:  # no reason not to stream
             if not self._stopping.is_set():
                 self._tell(f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}")

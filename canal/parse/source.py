@@ -1044,8 +1044,9 @@ class MySQLConnection:
 
     @property
     def logs_cascades(self) -> bool:
-        """Whether the rows that a cascading foreign key changes are in the log."""
-        return self._server.logs_cascades
+        """Whether the rows that a cascading foreign key changes are in the log: not on a replica, whose source may not
+        have logged them."""
+        return self._server.logs_cascades and not self._rows("SHOW REPLICA STATUS", doing="ask for a replica's sources")
 
     def foreign_keys(self) -> list[ForeignKey]:
         """The cascading foreign keys of all tables as they are now."""

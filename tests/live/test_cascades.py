@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import canal
@@ -82,6 +84,35 @@ def test_mariadb_does_not_log_them(mariadb_server: ThrowawayServer) -> None:
 def test_mysql_with_native_foreign_keys_does_not_log_them(mysql_server: ThrowawayServer) -> None:
     with MySQLServer("--binlog-row-metadata=FULL", "--innodb-native-foreign-keys=ON") as server:
         check_missing_and_told(server, "cascades")
+
+
+def test_mysql_as_a_replica_may_not_log_them(mysql_server: ThrowawayServer) -> None:
+    """Its log has only the cascades that its source's log has."""
+    native = MySQLServer("--innodb-native-foreign-keys=ON")
+    with native, MySQLServer("--binlog-row-metadata=FULL", server_id=2) as replica:
+        with native.connect() as connection, connection.cursor() as cursor:
+            for sql in ("CREATE DATABASE d", "CREATE TABLE d.p (id INT PRIMARY KEY)",
+                        "CREATE TABLE d.c (id INT, FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)",
+                        "INSERT INTO d.p VALUES (1)", "INSERT INTO d.c VALUES (1)", "DELETE FROM d.p",
+                        "CREATE TABLE d.done (id INT)"):  # fmt: skip
+                cursor.execute(sql)
+        replica.query(
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {native.port}, SOURCE_USER = 'cdc',"
+            " SOURCE_PASSWORD = 'cdc', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1"
+        )
+        replica.query("START REPLICA")
+        with Watch(replica, r"d\.[pc]", start="earliest") as watch:
+            while ("done",) not in tables_of(replica):
+                time.sleep(0.05)
+            found = [row for row in rows_of(watch.read()) if row[1] != "CREATE"]
+        assert replica.query("SELECT * FROM d.c") == []
+    assert found == [("p", "INSERT", None, (1,)), ("c", "INSERT", None, (1,)), ("p", "DELETE", (1,), None)]
+    (alarm,) = watch.alarms
+    assert "d.c" in alarm
+
+
+def tables_of(server: ThrowawayServer) -> list[tuple[str]]:
+    return server.query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'd'")
 
 
 def test_mysql_logs_them(mysql_server: ThrowawayServer) -> None:
