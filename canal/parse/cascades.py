@@ -13,6 +13,7 @@ import attrs
 
 from canal.parse.ddl import END, Scanner, Statement, Table, created_or_altered
 
+
 def _cascading(rule: str) -> str:
     """The rule, or "" for one that refuses the parent's change: NO ACTION, RESTRICT and none are the same."""
     return rule if rule in ("CASCADE", "SET NULL") else ""
