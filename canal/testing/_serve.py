@@ -508,6 +508,13 @@ def _facts(fake: FakeBinlog, schema: str, table: str, place: int, column: _encod
     }  # fmt: skip
 
 
+def _tables_like(session: _Session, found: re.Match[str]) -> Result:
+    """information_schema.tables: names in a schema that begin so."""
+    with session._fake._changed:
+        names = [table for schema, table in session._fake._tables if schema == found["schema"]]
+    return ["TABLE_NAME"], [(name,) for name in names if name.startswith(found["prefix"])]
+
+
 def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text.replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL)
 
@@ -522,6 +529,9 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
      lambda session, found: (["Empty"], [])),
     (_pattern(r"SET (?P<settings>.*)"), _set),
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
+    (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
+              r".*= '(?P<prefix>[^']*)'"), _tables_like),
+    (_pattern(r"SELECT .* FROM information_schema\.referential_constraints"), lambda session, found: (["Empty"], [])),
     (_pattern(r"SELECT (?P<items>(?:(?! FROM ).)*)"), _select),
     (_pattern(r"(?:START TRANSACTION|BEGIN|COMMIT|ROLLBACK|USE|KILL|FLUSH)\b.*"), lambda session, found: None),
 ]  # fmt: skip

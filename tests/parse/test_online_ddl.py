@@ -79,6 +79,25 @@ def test_what_is_delivered_of_a_statement() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("other", "delivered"), [("t", ["t"]), ("u", ["u", "_t_gho"])])
+def test_a_server_is_asked_for_the_base(other: str, delivered: list[str]) -> None:
+    fake = FakeBinlog()
+    tables = [fake.table("s", name, "id INT") for name in (other, "_t_gho")]
+    alarms: list[str] = []
+    with fake.serve(user="u", password="p") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p")
+        config = canal.InstanceConfig(destination="x", source=source, alarm=lambda destination, text: alarms.append(text))
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            with fake.transaction():
+                for table in tables:
+                    table.insert({"id": 1})
+            message = instance.get(timeout=10)
+
+    assert [entry.header.table for entry in message.entries if entry.rows] == delivered
+    assert alarms == []
+
+
 @pytest.mark.parametrize("shadow_tables", [False, True])
 def test_rows_of_a_log_that_nobody_explains(shadow_tables: bool) -> None:
     fake = FakeBinlog()
