@@ -60,6 +60,7 @@ MEMORY = 3 << 30
 #: What a worker's memory may grow by between its first thousand cases and its last.
 GROWTH_KIB = 32 << 10
 
+ROOT = Path(__file__).resolve().parent.parent
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 
 # -- seeds -------------------------------------------------------------------------------------------------------------
@@ -638,11 +639,13 @@ def work(fuzzer: Fuzzer, first: int, stop: int, path: str) -> None:
     if "ASAN_OPTIONS" not in os.environ:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     classes: collections.Counter[str] = collections.Counter()
+    given = os.environ.get("CANAL_FUZZ_FAULTS", "")
+    faults = {int(index): kind for index, _, kind in (item.partition(":") for item in given.split(",") if item)}
     warm = 0
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as state:
         for number, index in enumerate(range(first, stop)):
             _STATE.pack_into(state, 0, index, number, warm, 0)
-            text = fuzzer.run(index)
+            text = outcome(lambda: fault(faults[index])) if index in faults else fuzzer.run(index)  # noqa: B023
             state[_STATE.size + 8 * index : _STATE.size + 8 * index + 8] = digest(text)
             name = text.split(":", 1)[0].split("\n", 1)[0].split(" ", 1)[0]
             classes[name] += 1
@@ -653,6 +656,13 @@ def work(fuzzer: Fuzzer, first: int, stop: int, path: str) -> None:
         _STATE.pack_into(state, 0, stop, stop - first, warm or memory_kib(), memory_kib())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"classes": classes, "peak": peak}), flush=True)
+
+
+def fault(kind: str) -> str:
+    """What a test of the fuzzer itself orders in place of a case."""
+    if kind == "crash":
+        os.abort()
+    return str(1 // 0) if kind == "raise" else str(len(bytearray(MEMORY)))
 
 
 def digest(text: str) -> bytes:
@@ -692,7 +702,7 @@ class Run:
         if self.pure is not None:
             environment["CANAL_PURE"] = self.pure
         with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as wrong:
-            worker = subprocess.Popen(command, stdout=told, stderr=wrong, env=environment)
+            worker = subprocess.Popen(command, stdout=told, stderr=wrong, env=environment, cwd=ROOT)
             hung = self._watch(worker, path)
             told.seek(0)
             wrong.seek(0)

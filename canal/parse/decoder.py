@@ -349,6 +349,7 @@ class BinlogDecoder:
             log.warning(
                 "[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, self._txn
             )
+        if form.created:
             self._drop_transaction()
 
     def _rotate(self, data: bytes, end: int) -> None:
@@ -367,6 +368,10 @@ class BinlogDecoder:
         self._tables.clear()
 
     def _adopt_executed(self, executed: Any) -> None:
+        if self._group:
+            raise DecodeError(
+                "a list of the GTIDs before it stands inside a transaction", remedy="The log is damaged here."
+            )
         self._run_base = executed
         self._run_source = None
         self._run_last = 0

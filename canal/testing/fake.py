@@ -286,7 +286,8 @@ class FakeTable:
 
     def _column_schema(self, column: Column) -> ColumnSchema:
         return column_from_text(
-            column.name, column.column_type(self._fake.flavor), charset=column.charset if column.is_text else None,
+            column.name, column.column_type(self._fake.flavor),
+            charset=column.charset if column.is_text else "utf8mb4" if column.type == "json" else None,
             nullable=column.nullable, key=column.key > 0, visible=column.visible,
         )  # fmt: skip
 

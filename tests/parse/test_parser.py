@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import struct
 import threading
+import zlib
 from decimal import Decimal
 from typing import Any
 
 import attrs
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +21,7 @@ from canal.gtid import parse_gtid_set
 from canal.parse.ddl import classify
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.tables import TableResolver
+from canal.testing import _encode
 from canal.testing.fake import FakeBinlog
 
 COLUMNS = "id INT UNSIGNED PRIMARY KEY, note VARCHAR(40), price DECIMAL(10,2)"
@@ -295,6 +299,87 @@ def test_damage_without_checksums_never_raises_anything_else(flavor: str) -> Non
             rows_of(decoded([*events[:number], bytes(event), *events[number + 1 :]], flavor=flavor))
         except canal.CanalError:
             pass
+
+
+def patched(event: bytes, at: int, data: bytes) -> bytes:
+    """The event with other bytes at a place, and the checksum that goes with them."""
+    event = event[:at] + data + event[at + len(data) : -4]
+    return event + struct.pack("<I", zlib.crc32(event))
+
+
+@flavors
+@pytest.mark.parametrize("kinds", [(33, 162), (35, 163)], ids=["GTID", "list"])
+def test_gtids_of_the_other_server_are_a_typed_error(flavor: str, kinds: tuple[int, int]) -> None:
+    fake, orders = shop(flavor)
+    foreign, others = shop("mariadb" if flavor == "mysql" else "mysql")
+    orders.insert(order(1))
+    others.insert(order(2))
+    alien = next(event for event in foreign.events() if event[4] in kinds)
+
+    with pytest.raises(canal.DecodeError, match=f"in a log of {flavor}"):
+        decoded([*fake.events(), alien], flavor=flavor)
+
+
+@flavors
+def test_a_list_of_gtids_inside_a_transaction_is_a_typed_error(flavor: str) -> None:
+    fake, orders = shop(flavor)
+    orders.insert(order(1))
+    events = fake.events()
+    listed = next(event for event in events if event[4] in (35, 163))
+    events.remove(listed)
+    begin = next(number for number, event in enumerate(events) if event[4] in (33, 162))
+
+    with pytest.raises(canal.DecodeError, match="inside a transaction"):
+        decoded([*events[: begin + 1], listed, *events[begin + 1 :]], flavor=flavor)
+
+
+@pytest.mark.parametrize("number", [0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_a_gtid_that_no_server_gives_is_a_typed_error(number: int) -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    events = [patched(event, 36, struct.pack("<Q", number)) if event[4] == 33 else event for event in fake.events()]
+
+    with pytest.raises(canal.DecodeError, match="GTID has the number"):
+        decoded(events)
+
+
+def test_places_that_cannot_be_are_typed_errors() -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    fake.rotate()
+    events = fake.events()
+    rotate = next(event for event in events if event[4] == 4)
+
+    with pytest.raises(canal.DecodeError, match="says it ends at 7"):
+        decoded([patched(events[0], 13, struct.pack("<I", 7))])
+    with pytest.raises(canal.DecodeError, match="offset that no file has"):
+        decoded([events[0], patched(rotate, 19, struct.pack("<Q", 1 << 63))])
+
+
+def payload_event(body: bytes) -> bytes:
+    return _encode.event(40, body, timestamp=1, server_id=1, end=0)
+
+
+def test_a_payload_that_inflates_to_more_than_it_says_is_refused_on_the_way() -> None:
+    data = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    body = _encode.tlv(2, b"\0") + _encode.tlv(3, _encode.packed(100)) + _encode.tlv(1, _encode.packed(len(data))) + b"\0" + data
+    (form, *_) = FakeBinlog().events()
+
+    with pytest.raises(canal.DecodeError, match="more than 100"):
+        decoded([form, payload_event(body)])
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_events_of_many_chunks_inside_a_payload_are_joined(compression: Any) -> None:
+    fake = FakeBinlog(compression=compression)
+    table = fake.table("shop", "t", "id INT, v LONGTEXT")
+    sizes = [1, 3 << 20, 5, (1 << 20) - 60, 1 << 20, 7]
+    with fake.transaction():
+        for number, size in enumerate(sizes):
+            table.insert({"id": number, "v": chr(97 + number) * size})
+
+    rows = [row.after for entry in decoded(fake.events()) for row in entry.rows]
+    assert [(row["id"], row["v"] == chr(97 + row["id"]) * sizes[row["id"]]) for row in rows] == [(n, True) for n in range(6)]
 
 
 def test_a_bad_checksum_stops_the_instance_and_says_where() -> None:

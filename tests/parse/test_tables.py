@@ -171,6 +171,22 @@ def test_old_temporal_types_of_a_table_that_is_not_wanted_are_not_measured() -> 
     assert resolve.resolve(old_temporal_map(metadata="FULL"), "mariadb").decoder is None
 
 
+@pytest.mark.parametrize(("flavor", "shape"), [("mysql", "GEOMETRY"), ("mysql", "VECTOR(3)"), ("mariadb", "GEOMETRY")])
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_columns_that_one_server_counts_among_the_texts_leave_the_charsets_in_place(
+    flavor: Any, shape: str, metadata: Any
+) -> None:
+    fake = FakeBinlog(flavor, metadata=metadata)
+    charsets = ["latin1", "gbk", "utf8mb4", "ascii"]
+    columns = ", ".join(f"g{n} {shape}, c{n} VARCHAR(9) CHARACTER SET {name}" for n, name in enumerate(charsets))
+    fake.table("shop", "shapes", columns).insert({})
+    (event,) = [event for event in fake.events() if event[4] == 19]
+
+    resolve, _ = resolver()
+    found = resolve.resolve(event[25:-4], flavor).columns
+    assert [column.charset for column in found[1::2]] == charsets
+
+
 def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:
     body = map_body()
     whole = parse_table_map(body)

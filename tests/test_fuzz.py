@@ -1,0 +1,37 @@
+"""The fuzzer's run for the suite: damage ends in values or typed errors, the same in both builds."""
+
+from __future__ import annotations
+
+import pytest
+
+import canal
+from tests import fuzz
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(14400)
+def test_damage_ends_in_values_or_typed_errors_the_same_in_both_builds(full_size: bool) -> None:
+    arguments = ["--seed", "suite"]
+    compared = 200_000 if full_size else 10_000
+    if not canal.compiled:  # the compiled build runs both
+        runs, different = [fuzz.Run(arguments, 0, 3000, "1").go()], []
+    else:
+        runs, different = fuzz.compare(arguments, 0, compared)
+        if full_size:
+            runs.append(fuzz.Run(arguments, compared, 1_000_000, "0").go())
+
+    for run in runs:
+        print(run.report())
+    assert [run.findings for run in runs] == [{}] * len(runs)
+    assert different == []
+
+
+def test_a_crash_and_an_untyped_error_are_findings_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANAL_FUZZ_FAULTS", "3:crash,5:raise,8:grow")
+
+    run = fuzz.Run(["--seed", "1"], 0, 10, None).go()
+
+    assert sorted(run.findings) == [3, 5, 8]
+    assert "ends the process with -" in run.findings[3]
+    assert "ZeroDivisionError" in run.findings[5]
+    assert "MemoryError" in run.findings[8]
