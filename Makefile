@@ -8,7 +8,7 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test lint bench soak build servers clean
+.PHONY: help demo test lint bench soak asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -18,6 +18,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
 	@echo "make soak    the long fault runs at full size"
+	@echo "make asan    the fuzzer and the parser's tests under the address sanitizer"
 	@echo "make clean   remove what the others made"
 
 demo: $(SETUP)cli $(SETUP)build
@@ -41,6 +42,17 @@ bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
+
+# A copy of the tree with extensions of its own, so that those in use stay as they are.
+ASAN := $(VENV)/asan
+asan: $(SETUP)compiler $(SETUP)test
+	@rm -rf $(ASAN) && mkdir -p $(ASAN)
+	@cp -r canal tests setup.py pyproject.toml $(ASAN) && find $(ASAN) -name '*.so' -delete
+	cd $(ASAN) && CANAL_PURE=0 CANAL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
+	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 && \
+	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
+	$(CURDIR)/$(BIN)/python -m tests.fuzz --events 100000 && \
+	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb' tests/parse
 
 build: $(SETUP)build
 

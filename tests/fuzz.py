@@ -42,7 +42,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.parse import ddl
 from canal.parse.decoder import BinlogDecoder
-from canal.parse.events import query_context
+from canal.parse.events import parse_format, query_context
 from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
 from canal.parse.json import decode_json
 from canal.parse.rows import RowDecoder
@@ -219,21 +219,23 @@ def corpus_logs(directory: Path) -> list[Log]:
 
 def _file_logs(data: bytes) -> Iterator[Log]:
     events = FileFramer().feed(data[4:])
-    if not events or events[0][4] != 15 or events[0][19:21] != b"\4\0":
+    try:
+        form = parse_format(events[0]) if events and events[0][4] == 15 else None
+    except SourceError:
+        form = None
+    if form is None:  # encrypted, or of another format
         return
-    flavor = "mariadb" if b"mariadb" in events[0][21:71].lower() else "mysql"
-    version = events[0][21:71].split(b"\0")[0]
-    checksum = version[:3] >= b"5.6" and events[0][-5] == 1  # good enough: a wrong guess makes worse seeds only
-    bare = [event[:-4] if checksum else event for event in events]
-    first, group = events[0][:-4] if version[:3] >= b"5.6" else events[0], []
+    bare = [event[:-4] if form.checksum else event for event in events]
+    first, flavor = events[0][:-4], "mariadb" if form.is_mariadb else "mysql"  # sealed again, which old ones are not
+    group: list[bytes] = []
     for event in bare[1:]:
         group.append(event)
         if event[4] in (16, 4, 3, 38) or len(group) == 40 or sum(map(len, group)) > 1 << 15:
             if sum(map(len, group)) < 1 << 17:
-                yield Log(flavor, (first, *group), {}, checksum)
+                yield Log(flavor, (first, *group), {}, form.checksum)
             group = []
     if group and sum(map(len, group)) < 1 << 17:
-        yield Log(flavor, (first, *group), {}, checksum)
+        yield Log(flavor, (first, *group), {}, form.checksum)
 
 
 # -- mutations ---------------------------------------------------------------------------------------------------------
@@ -369,8 +371,8 @@ class Fuzzer:
         for log in self.logs:
             for wrapped in (False, True):
                 events = wrap(rng, log, list(log.events)) if wrapped else list(log.events)
-                sealed = [_sealed(event, log.checksum) for event in events]
-                found = outcome(lambda: decoded(random.Random(1), log, [sealed]))  # noqa: B023
+                whole = [sealed(event, log.checksum) for event in events]
+                found = outcome(lambda: decoded(random.Random(1), log, [whole]))  # noqa: B023
                 if not found.startswith("value"):
                     raise AssertionError(f"a seed ({log.flavor}, {len(log.events)} events) gives {found}")
 
@@ -399,7 +401,7 @@ class Fuzzer:
     def _stream(self, rng: random.Random) -> str:
         """Raw bytes through the framers, in random pieces."""
         log = rng.choice(self.logs)
-        events = [_sealed(event, log.checksum) for event in log.events]
+        events = [sealed(event, log.checksum) for event in log.events]
         packets = rng.random() < 0.5
         data = b"".join(map(_packet, range(1, 1 << 20), events) if packets else events)
         donor = rng.choice(rng.choice(self.logs).events)
@@ -502,7 +504,7 @@ class Fuzzer:
         return repr(parse_error_packet(b"\xff" + damage(rng, b"\xd4\x04#HY000Could not find first log file name", b"#")))
 
 
-def _sealed(event: bytes, checksum: bool) -> bytes:
+def sealed(event: bytes, checksum: bool) -> bytes:
     checksum = checksum or event[4] == 15
     event = event[:9] + struct.pack("<I", len(event) + 4 * checksum) + event[13:]
     return event + struct.pack("<I", zlib.crc32(event)) if checksum else event

@@ -9,7 +9,7 @@ cdef class Framer:
     cdef readonly object error
     cpdef advance(self, Py_ssize_t count)
     cdef _take(self, Py_ssize_t count)
-    @cython.locals(pending=Py_ssize_t, size=Py_ssize_t, need=Py_ssize_t, fresh=bytearray)
+    @cython.locals(pending=Py_ssize_t, size=Py_ssize_t, need=Py_ssize_t, fresh=bytearray, is_full=bint)
     cdef _make_room(self)
 
 cdef class PacketFramer(Framer):

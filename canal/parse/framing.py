@@ -39,8 +39,7 @@ class Framer:
     def room(self) -> memoryview:
         """A writable view of the free part of the buffer; fill its start, then call ``advance``.
 
-        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``. There is room
-        for the rest of an event that is already begun.
+        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``.
         """
         self._make_room()
         return memoryview(self._buffer)[self._end :]
@@ -77,8 +76,9 @@ class Framer:
         """Move the rest to the front, or take a larger or again a normal buffer, when that is worth its cost."""
         pending = self._end - self._start
         size = len(self._buffer)
-        need = max(self._need, self._normal)
-        if need > size or (size > self._normal and need == self._normal and pending < self._normal):
+        need = max(min(self._need, 2 * size), self._normal)  # a length is not believed before half of it has come
+        is_full = size - pending < size >> 2
+        if (need > size and is_full) or (size > self._normal and need == self._normal and pending < self._normal):
             fresh = bytearray(need)
             fresh[:pending] = self._buffer[self._start : self._end]
             self._buffer = fresh

@@ -336,7 +336,6 @@ class FakeBinlog:
             ("flavor", flavor, ("mysql", "mariadb")),
             ("metadata", metadata, ("FULL", "MINIMAL", "NO_LOG") if flavor == "mariadb" else ("FULL", "MINIMAL")),
             ("row_image", row_image, ("FULL", "MINIMAL", "NOBLOB")),
-            ("row_version", row_version, (None, 1, 2)),
             ("compression", compression, ("", "zlib") if flavor == "mariadb" else ("", "zstd", "none")),
         ):
             if value not in known:

@@ -148,16 +148,22 @@ def test_more_than_the_room_cannot_be_taken(count: int) -> None:
         PacketFramer(64).advance(count)
 
 
-def test_room_holds_the_rest_of_an_event_that_is_begun() -> None:
-    framer = PacketFramer(64)
-    data = dump([b"x" * 5000])
+@pytest.mark.parametrize("length", [5000, 1 << 30])
+def test_the_buffer_grows_with_what_comes_and_not_with_what_a_length_says(length: int) -> None:
+    framer = FileFramer(4, 64)
+    data = file_event(b"x" * 5000)
+    data = data[:9] + (19 + length).to_bytes(4, "little") + data[13:]
 
-    framer.feed(data[:10])
+    found, at = [], 0
+    while at < len(data):
+        room = framer.room()
+        count = min(len(room), len(data) - at)
+        assert 0 < len(room) <= max(64, 2 * at)
+        room[:count] = data[at : at + count]
+        found += framer.advance(count)
+        at += count
 
-    room = framer.room()
-    assert len(room) >= len(data) - 10
-    room[: len(data) - 10] = data[10:]
-    assert framer.advance(len(data) - 10) == [b"x" * 5000]
+    assert found == ([data] if length == 5000 else [])
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20), st.lists(st.integers(0, 10_000)), st.sampled_from((64, 1 << 20)))

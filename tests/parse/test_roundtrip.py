@@ -172,7 +172,9 @@ class Json:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return other.value == self.value if isinstance(other, Json) else isinstance(other, str) and json.loads(other) == self.value
+        if isinstance(other, Json):
+            return bool(other.value == self.value)
+        return isinstance(other, str) and bool(json.loads(other) == self.value)
 
     def __repr__(self) -> str:
         return f"Json({self.value!r})"
