@@ -64,3 +64,51 @@ def test_old_formats_are_refused(version: str) -> None:
 
     with pytest.raises(canal.UnsupportedError, match="format version 3"):
         decoded([old, *rest])
+
+
+def as_written_by(version: str, events: list[bytes], *, types: int | None = None) -> list[bytes]:
+    """A log without checksums with another version in its head, and there no more than so many event types."""
+    kept = []
+    for event in events:
+        if event[4] == 15:
+            event = event[:21] + version.encode().ljust(50, b"\0") + event[71 : None if types is None else 76 + types]
+            event = event[:9] + struct.pack("<I", len(event)) + event[13:]
+        kept.append(event)
+    return kept
+
+
+@pytest.mark.parametrize(("version", "types"), [("5.1.17-beta", 22), ("5.0.96-log", 18), ("5.2.2-a_drop6p13", 22)])
+def test_rows_of_before_the_first_release_of_5_1_are_refused(version: str, types: int) -> None:
+    events = as_written_by(version, FakeBinlog(checksum=False, gtid=False).events(), types=types)
+
+    with pytest.raises(canal.UnsupportedError, match=f"written by version {version}"):
+        decoded(events)
+
+
+def bare_rows(version: str) -> list[bytes]:
+    """Rows without BEGIN and COMMIT, as MySQL 5.1 wrote those of MyISAM tables."""
+    fake = FakeBinlog(checksum=False, gtid=False)
+    orders = fake.table("shop", "orders", "id INT")
+    orders.insert({"id": 1})
+    orders.delete({"id": 1})
+    return [event for event in as_written_by(version, fake.events()) if event[4] not in (2, 16, 34, 35)]
+
+
+def test_rows_of_5_1_outside_of_transactions_are_transactions() -> None:
+    """T41"""
+    entries = decoded(bare_rows("5.1.23-rc"))
+
+    assert rows_of(entries) == [("INSERT", None, 1), ("DELETE", 1, None)]
+    assert [entry.entry_type.name for entry in entries] == ["TRANSACTIONBEGIN", "ROWDATA", "TRANSACTIONEND"] * 2
+
+
+def test_rows_outside_of_transactions_are_an_error_of_any_other_log() -> None:
+    with pytest.raises(canal.DecodeError, match="outside of a transaction") as caught:
+        decoded(bare_rows("5.5.30"))
+    head, *rest = bare_rows("5.1.23-rc")
+    resent = head[:13] + bytes(4) + head[17:]  # read from the middle: they may be the rest of a transaction
+    with pytest.raises(canal.DecodeError, match="outside of a transaction"):
+        decoded([resent, *rest])
+
+    size, end = struct.unpack_from("<II", rest[1], 9)
+    assert caught.value.position == f"binlog.000001:{end - size}"  # where the rows event begins
