@@ -13,7 +13,7 @@ cdef class BinlogDecoder:
     cdef public bint follow_only
     cdef public tuple prepared
     cdef object _read_again, _replayed, _xa_mark
-    cdef bint _replaying, _in_xa, _released
+    cdef bint _replaying, _in_xa, _released, _undecided
     cdef long long _replayed_rows, _adopting, _held_bytes
     cdef dict _savepoints, _held
     cdef public str destination, journal

@@ -23,6 +23,7 @@ from canal.parse.events import (
     execute_load_query,
     inflate_query,
     inflate_rows,
+    is_undecided_alter,
     iter_payload,
     parse_format,
     parse_gtid_list,
@@ -153,6 +154,7 @@ class BinlogDecoder:
         self._maps.clear()
         self._savepoints = {}
         self._in_xa = False
+        self._undecided = False
         self._released = False
         self._xa_mark = None
         self._held = {}
@@ -409,6 +411,7 @@ class BinlogDecoder:
             self._check_flavor(162, "mariadb")
             source = self._gtid_sources[key] = key
         self._start_group(start, source, wire.u64(p, 19))
+        self._undecided = flags & 0x20 != 0 and is_undecided_alter(data, end)
         if not flags & 0x81:  # neither a single statement nor the end of an XA transaction
             self._open(data, start)
             self._in_xa = flags & 0x40 != 0
@@ -609,6 +612,10 @@ class BinlogDecoder:
             return
         if kind == "xa":
             self._xa_statement(data, start, statement)
+            return
+        if self._undecided:
+            self._undecided = False
+            self._unwanted_statement(data, start, statement)
             return
         self._statement_entry(data, start, sql, statement)
 

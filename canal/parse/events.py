@@ -191,6 +191,16 @@ def parse_gtid_list(data: bytes, end: int) -> MariadbGtidSet:
     return MariadbGtidSet.decode(data[19:end])
 
 
+def is_undecided_alter(data: bytes, end: int) -> bool:
+    """Whether a GTID event of MariaDB announces the beginning or the failure of an ALTER, not its effect.
+
+    With binlog_alter_two_phase (10.8 and later) the statement is logged before it is executed and again when it is done.
+    """
+    flags = data[31]
+    at = 40 if flags & 2 else 32  # an id of the group commit comes first
+    return not flags & 0xC0 and at < end and data[at] & 0x0A != 0
+
+
 # -- compressed events -------------------------------------------------------------------------------------------------
 
 

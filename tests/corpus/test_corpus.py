@@ -30,7 +30,9 @@ REFUSED = {
     "15e21d": ("MissingTableMapError", 256),  # made by hand: rows without a table map
     "751609": ("SourceError", 106),  # an INCIDENT
     "391f36": ("ChecksumError", 123), "405e7a": ("ChecksumError", 123),  # a tool's output with wrong checksums
-    "2d0c80": ("DecodeError", 518),  # made by hand: a transaction that begins inside another
+    # made by hand: wrong checksums, transactions that begin inside another
+    "23f02f": ("ChecksumError", 884), "659ba7": ("ChecksumError", 889), "2d0c80": ("DecodeError", 518),
+    "77aa06": ("DecodeError", 812),
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from canal.parse.charsets import codec_of
 from canal.parse.events import iter_payload
 from canal.parse.files import LocalBinlogSource
 from canal.parse.parser import BinlogParser
-from canal.parse.values import ABSENT, ZeroDate
+from canal.parse.values import ABSENT, PartialJson, ZeroDate
 from canal.schema import ColumnSchema
 from canal.testing.servers import find_installation
 
@@ -111,8 +111,11 @@ def _fault(our: Change, their: Change) -> str:
         if (mine is None) != (theirs is None) or mine and mine.keys() != theirs.keys() and not their.is_cut:
             return f"{image} image: ours has columns {mine and [*mine]}, the tool's {theirs and [*theirs]}"
         for number, cell in (theirs or {}).items():
-            if number not in mine or not agrees(mine[number], *cell, our.columns[number - 1]):
-                return f"{image} @{number} of {our.table!r}: ours {mine.get(number)!r:.200}, the tool's {cell!r:.200}"
+            value = mine.get(number, ABSENT)
+            if isinstance(value, PartialJson):
+                value = value.expression(f"@{number}")
+            if not agrees(value, *cell, our.columns[number - 1]):
+                return f"{image} @{number} of {our.table!r}: ours {value!r:.200}, the tool's {cell!r:.200}"
     return ""
 
 
@@ -246,6 +249,7 @@ class _Text:
         self._prepared: dict[bytes, list[Change]] = {}
         self._awaits_statement = False
         self._prints_rows = False
+        self._commits_alter = False
         self._is_inside = False
         self._image: dict[int, Any] = {}
 
@@ -254,6 +258,10 @@ class _Text:
             line = line[:-1]
             if line.startswith(b"###") and self._prints_rows:
                 self._row_line(line)
+            elif line.startswith(b"###"):  # an ALTER in two phases stands there as a comment
+                if self._awaits_statement and self._commits_alter:
+                    self._statement(line)
+                self._awaits_statement = False
             elif line.startswith(b"#"):
                 self._comment(line)
             elif line == b"ROLLBACK/*!*/;":  # a FORMAT_DESCRIPTION of a server that has started
@@ -275,7 +283,9 @@ class _Text:
         self.reading.events["XA" if name == "XID" else "Query" if name == "Query_compressed" else name] += 1
         self._prints_rows = "_rows" in name
         self._awaits_statement = name in ("Query", "Query_compressed", "Execute_load_query", "GTID", "XA", "XID")
-        if name == "Xid":
+        if name == "GTID":
+            self._commits_alter = b" COMMIT ALTER " in found[2]
+        elif name == "Xid":
             self._commit(self._open)
 
     def _commit(self, changes: list[Change]) -> None:
@@ -354,8 +364,8 @@ def agrees(value: Any, text: bytes, kind: str, column: ColumnSchema) -> bool:
         return _time_text(value, base, kind) == text.strip(b"'").decode()
     if base == "VECTOR":
         return _vector_agrees(value, text)
-    if base == "JSON" and not text.startswith(b"'"):
-        return False  # a partial update
+    if base == "JSON" and not text.startswith(b"'"):  # a partial update
+        return isinstance(value, str) and value.encode() == text
     return _text_agrees(value, text, column)
 
 

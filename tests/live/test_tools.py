@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from canal.testing.servers import ThrowawayServer
-from tests.corpus.tools import compare
+from tests.corpus.tools import compare, decode
 
 #: A column each: its type, and literals of which a row takes one; NULL comes as the last of them.
 COLUMNS = [
@@ -125,7 +126,6 @@ def test_more_than_sixteen_megabytes(own_server: ThrowawayServer) -> None:
     assert assert_all_equal(own_server) == 5
 
 
-@pytest.mark.xfail(reason="XA is not decoded yet")
 def test_xa(own_server: ThrowawayServer) -> None:
     """T40: what the tool prints of a rolled back or a forgotten one is not delivered."""
     own_server.query("CREATE DATABASE d")
@@ -139,3 +139,18 @@ def test_xa(own_server: ThrowawayServer) -> None:
                 run(cursor, end.format(number))
 
     assert assert_all_equal(own_server) == 2
+
+
+def test_an_alter_in_two_phases_is_one_change(mariadb_server: ThrowawayServer) -> None:
+    """MariaDB logs the statement before it begins and when it has ended; a failed one never was."""
+    with type(mariadb_server)() as server, server.connect() as connection, connection.cursor() as cursor:
+        run(
+            cursor, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "SET binlog_alter_two_phase=ON",
+            "INSERT INTO d.t VALUES (1)", "ALTER TABLE d.t ADD name VARCHAR(10)", "INSERT INTO d.t VALUES (2, 'x')",
+        )  # fmt: skip
+        with pytest.raises(pymysql.err.MySQLError):
+            run(cursor, "ALTER TABLE d.t ADD FOREIGN KEY (id) REFERENCES d.nothing (id)")
+        assert assert_all_equal(server) == 2
+        changes = [change.kind for path in sorted(server.binlog_dir.glob("binlog.0*")) for change in decode(path).changes]
+
+    assert changes == ["STATEMENT", "STATEMENT", "INSERT", "STATEMENT", "INSERT"]
