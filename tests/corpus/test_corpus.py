@@ -30,6 +30,7 @@ REFUSED = {
     "15e21d": ("MissingTableMapError", 256),  # made by hand: rows without a table map
     "751609": ("SourceError", 106),  # an INCIDENT
     "391f36": ("ChecksumError", 123), "405e7a": ("ChecksumError", 123),  # a tool's output with wrong checksums
+    "2cbb2b": ("PositionLostError", 1439),  # made by hand: XA COMMIT of what it does not prepare
     # made by hand: wrong checksums, transactions that begin inside another
     "23f02f": ("ChecksumError", 884), "659ba7": ("ChecksumError", 889), "2d0c80": ("DecodeError", 518),
     "77aa06": ("DecodeError", 812),
@@ -50,7 +51,7 @@ def test_a_file_is_read_as_the_tools_read_it(path: Path) -> None:
     refused = REFUSED.get(path.name[:6])
     if refused is not None:
         error = decode(path).error
-        assert (type(error).__name__, error.position) == (refused[0], f"{path.name}:{refused[1]}"), str(error)
+        assert (type(error).__name__, str(error.position)) == (refused[0], f"{path.name}:{refused[1]}"), str(error)
 
     found = {kind: compare(path, kind) for kind in ("mysql", "mariadb")}
 

@@ -218,6 +218,7 @@ _LOAD = re.compile(rb"#(Append_block|Begin_load_query): file_id")
 _ROW = re.compile(rb"### (INSERT INTO|UPDATE|DELETE FROM) (.*)")
 _VALUE = re.compile(rb"###   @(\d+)=(.*) /\* (.*) meta=\d+ nullable=\d is_null=\d \*/", re.DOTALL)
 _XA = re.compile(rb"XA (START|END|PREPARE|COMMIT|ROLLBACK) (.*?)( ONE PHASE)?$")
+_SAVEPOINT = re.compile(rb"(SAVEPOINT|ROLLBACK TO|RELEASE SAVEPOINT) (.*)", re.IGNORECASE)
 _KINDS = {b"INSERT INTO": "INSERT", b"UPDATE": "UPDATE", b"DELETE FROM": "DELETE"}
 
 
@@ -246,6 +247,7 @@ class _Text:
     def __init__(self) -> None:
         self.reading = Reading()
         self._open: list[Change] = []
+        self._savepoints: dict[bytes, int] = {}
         self._prepared: dict[bytes, list[Change]] = {}
         self._awaits_statement = False
         self._prints_rows = False
@@ -267,9 +269,9 @@ class _Text:
             elif line == b"ROLLBACK/*!*/;":  # a FORMAT_DESCRIPTION of a server that has started
                 self._open = []
                 self._is_inside = False
-            elif self._awaits_statement and not line.endswith(b"/*!*/;"):
+            elif self._awaits_statement and (not line.endswith(b"/*!*/;") or line.startswith(b"XA START ")):
                 self._awaits_statement = False
-                self._statement(line)
+                self._statement(line.removesuffix(b"/*!*/;"))
         return self.reading  # what is open or prepared at the end is nobody's change yet
 
     def _comment(self, line: bytes) -> None:
@@ -294,18 +296,27 @@ class _Text:
         self._is_inside = False
 
     def _statement(self, line: bytes) -> None:
-        xa = _XA.match(line)
+        xa, savepoint = _XA.match(line), _SAVEPOINT.match(line)
         if line in (b"BEGIN", b"START TRANSACTION"):
             self._is_inside = True
         elif line == b"COMMIT":
             self._commit(self._open)
         elif line == b"ROLLBACK":
-            self._open = []
-            self._is_inside = False
+            self._undo(0)
+            self._commit(self._open)
         elif xa is not None:
             self._xa(xa[1], xa[2], one_phase=xa[3] is not None)
-        elif not line.upper().startswith((b"SAVEPOINT", b"ROLLBACK TO", b"RELEASE SAVEPOINT")):
+        elif savepoint is not None:
+            if savepoint[1].upper() == b"SAVEPOINT":
+                self._savepoints[savepoint[2]] = len(self._open)
+            elif savepoint[1].upper() == b"ROLLBACK TO":
+                self._undo(self._savepoints[savepoint[2]])
+        else:
             (self._open if self._is_inside else self.reading.changes).append(Change("STATEMENT"))
+
+    def _undo(self, length: int) -> None:
+        """Servers log a ROLLBACK for what statements did to tables without transactions; the rows are undone."""
+        self._open[length:] = [change for change in self._open[length:] if change.kind == "STATEMENT"]
 
     def _xa(self, verb: bytes, xid: bytes, *, one_phase: bool) -> None:
         if verb == b"START":
