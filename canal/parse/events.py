@@ -40,6 +40,10 @@ def event_name(kind: int) -> str:
     return f"{EVENT_NAMES.get(kind, 'unknown')} event (type {kind})"
 
 
+#: Lengths of the fixed parts of bodies, which all releases agree on.
+_FIXED_PARTS = {2: 13, 4: 8, 19: 8, 23: 8, 24: 8, 25: 8, 30: 10, 31: 10, 32: 10, 162: 19}
+
+
 @attrs.frozen
 class Format:
     """What a FORMAT_DESCRIPTION event says of its log."""
@@ -48,6 +52,15 @@ class Format:
     created: int
     checksum: bool
     post_header_lengths: bytes
+
+    def __attrs_post_init__(self) -> None:
+        for kind, length in _FIXED_PARTS.items():
+            found = self.post_header_length(kind)
+            if found not in (0, length):
+                raise UnsupportedError(
+                    f"{event_name(kind)} with a fixed part of {found} bytes, not {length}", event_type=15,
+                    remedy="An unreleased or patched server wrote this.",
+                )  # fmt: skip
 
     def post_header_length(self, kind: int) -> int:
         """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
