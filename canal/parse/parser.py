@@ -243,14 +243,15 @@ class BinlogParser:
     def _reconnect_for_ever(self) -> None:
         wait = self._backoff[0]
         while not self._stopping.is_set():
-            seen = self._decoder.event_count
+            handed, began = self._handed, time.monotonic()
             try:
                 self._stream_once()
                 return
             except ConnectionLostError as error:
                 if self._stopping.is_set():
                     return
-                if self._decoder.event_count > seen + 2:  # more than the head of a dump: the connection did work
+                # The connection did work if it gave something or lasted; some servers end a dump behind its first events.
+                if self._handed is not handed or time.monotonic() - began > self._backoff[1]:
                     wait = self._backoff[0]
                 self._last_problem = error
                 self._tell(f"connection lost, again in {wait:.1f} s: {error}")

@@ -465,6 +465,30 @@ def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
                 instance.get_without_ack(1, timeout=10)
 
 
+@flavors
+def test_a_server_that_ends_each_dump_at_once_is_asked_less_and_less_often(flavor: str) -> None:
+    """T22: the head of a dump is no sign that the connection works."""
+    fake, orders = shop(flavor)
+    orders.insert(order(1))
+    fake.end()
+    alarms: list[str] = []
+    enough = threading.Event()
+
+    def tell(destination: str, text: str) -> None:
+        alarms.append(text)
+        if len(alarms) == 5:
+            enough.set()
+
+    with fake.serve(user="u", password="p") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with started(fake, source=source, start="latest", alarm=tell, reconnect_backoff=(0.05, 0.3)) as instance:
+            instance.subscribe()
+            assert enough.wait(10)
+
+    assert "ended the dump" in alarms[0]
+    assert [text.partition(" s: ")[0][-3:] for text in alarms[:5]] == ["0.1", "0.1", "0.2", "0.3", "0.3"]
+
+
 def test_a_stop_while_the_store_is_full_ends_every_thread() -> None:
     fake, orders = shop()
     for number in range(100):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import pickle
+import shutil
 import socket
+import ssl
+import subprocess
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pymysql
 import pytest
 
@@ -31,7 +38,9 @@ from canal.parse.source import (
     DumpStream,
     MySQLConnection,
     MySQLSource,
+    Server,
     Source,
+    dump_gtid_packet,
     register_packet,
     stream_error,
 )
@@ -134,6 +143,26 @@ def test_registering_sends_no_password() -> None:
     assert sent == b"\4\3\2\1" + bytes((len(host),)) + host + bytes(1 + 1 + 2 + 4 + 4)
 
 
+def test_a_dump_by_gtid_names_no_journal() -> None:
+    """T9: with one a server would begin there, and leave out what the set lacks before it."""
+    assert dump_gtid_packet(0, 77, b"set") == b"\0\0" + b"\x4d\0\0\0" + bytes(4) + b"\4" + bytes(7) + b"\3\0\0\0set"
+
+
+@pytest.mark.parametrize(
+    ("flavor", "version", "statement"),
+    [
+        ("mysql", (5, 6, 51), "SHOW MASTER STATUS"), ("mysql", (8, 0, 46), "SHOW MASTER STATUS"),
+        ("mysql", (8, 2, 0), "SHOW BINARY LOG STATUS"), ("mysql", (9, 7, 4), "SHOW BINARY LOG STATUS"),
+        ("mariadb", (11, 8, 5), "SHOW MASTER STATUS"),
+    ],
+)  # fmt: skip
+def test_each_server_is_asked_in_its_own_words(flavor: str, version: tuple[int, ...], statement: str) -> None:
+    """T28: MySQL 8.2 renamed the statement, 8.4 dropped the old one, MariaDB never had the new one."""
+    assert Server(**dict.fromkeys(attrs.fields_dict(Server)) | {"flavor": flavor, "version": version}).status_query == (
+        statement
+    )
+
+
 # -- the stream, over a socket pair ------------------------------------------------------------------------------------
 
 
@@ -192,6 +221,16 @@ def test_a_closed_socket_is_a_lost_connection() -> None:
             stream.read(1.0)
 
 
+def test_an_eof_packet_ends_the_log() -> None:
+    """T22"""
+    with stream_of() as (server, stream):
+        server.sendall(packet(1, b"\0" + event(4)) + packet(2, b"\xfe\0\0\2\0"))
+
+        assert stream.read(1.0) == [event(4)]
+        assert stream.read(1.0) == []
+        assert stream.ended
+
+
 def test_packets_out_of_order_are_a_decode_error() -> None:
     with stream_of() as (server, stream):
         server.sendall(packet(5, b"\0" + event(4)))
@@ -208,6 +247,59 @@ def test_close_from_another_thread_wakes_a_read() -> None:
         with pytest.raises(ConnectionLostError):
             stream.read(30.0)
         assert time.monotonic() - before < 5
+
+
+@pytest.fixture
+def tls_server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """OpenSSL's own test server, which sends on what it reads and renews keys on a line with K; and a client of it."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("the openssl program is not installed")
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    names = ["-keyout", key, "-out", certificate, "-subj", "/CN=localhost"]
+    subprocess.run([program, "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names], check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [program, "s_server", "-accept", f"127.0.0.1:{port}", "-cert", certificate, "-key", key, "-tls1_3"]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        try:
+            assert server.stdout is not None
+            while b"ACCEPT" not in server.stdout.readline():
+                assert server.poll() is None
+            client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost")
+            yield server, client
+        finally:
+            server.kill()
+
+
+def say(server: subprocess.Popen[bytes], data: bytes) -> None:
+    """Write and wait until it is read: the server looks for commands at the start of each piece only."""
+    assert server.stdin is not None
+    server.stdin.write(data)
+    server.stdin.flush()
+    end = time.monotonic() + 10
+    while any(fcntl.ioctl(server.stdin, termios.FIONREAD, bytes(4))):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_key_update_and_a_farewell_under_tls(tls_server: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
+    """T25: a TLS 1.3 server may renew its keys between two events, and ask us to; its close_notify is no crash."""
+    server, client = tls_server
+    client.settimeout(0)
+    with closing(DumpStream(client, b"", MySQLSource(), 77, NOWHERE)) as stream:
+        for number in range(1, 11):
+            say(server, packet(number, b"\0" + event(4, bytes(300))))
+            assert stream.read(5.0) == [event(4, bytes(300))]
+            say(server, b"K\n" if number % 2 else b"k\n")  # K asks for our keys too
+            assert stream.read(0.01) == []
+        say(server, b"Q\n")
+
+        with pytest.raises(ConnectionLostError, match="closed by the server"):
+            stream.read(5.0)
 
 
 def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
@@ -354,6 +446,42 @@ def test_the_unix_socket_is_used_when_it_is_named(server: ThrowawayServer) -> No
         assert not connection.is_encrypted
 
 
+@pytest.mark.parametrize("password", ["", "x" * 21, "long and 密" * 9])
+def test_passwords_of_any_length_log_in(server: ThrowawayServer, password: str) -> None:
+    """T27: none at all, and more than the 20 bytes of a hash."""
+    server.query("DROP USER IF EXISTS length")
+    server.query(f"CREATE USER length IDENTIFIED BY '{password}'")
+    server.query("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO length")
+
+    with connected(server, user="length", password=password) as connection:
+        assert connection.resolve("latest").journal
+
+
+def test_a_password_is_never_sent_in_clear_text_over_a_plain_connection() -> None:
+    """T27: a server, or somebody in its place, may ask for it."""
+    received: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.sendall(packet(0, b"\x0a8.4.0\0" + bytes(4) + b"saltsalt\0\xff\xf7\x2d\2\0\xff\xdf\x15" + bytes(10)
+                                + b"saltsaltsalt\0mysql_native_password\0"))  # fmt: skip
+            received.append(sock.recv(4096))
+            sock.sendall(packet(received[-1][3] + 1, b"\xfemysql_clear_password\0"))
+            received.append(sock.recv(4096))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,))
+        serving.start()
+        source = MySQLSource(port=listener.getsockname()[1], password="geheim", ssl_mode="DISABLED", read_timeout=5.0)
+        with pytest.raises(AuthenticationError, match="clear text"):
+            source.connect()
+        serving.join(10)
+
+    assert len(received) == 2
+    assert b"geheim" not in b"".join(received)
+
+
 def test_a_wrong_password_is_an_authentication_error(server: ThrowawayServer) -> None:
     with pytest.raises(AuthenticationError) as caught:
         source_of(server, password="wrong-and-secret").connect()
@@ -393,6 +521,22 @@ def test_a_dump_gives_what_was_written_after_its_position(server: ThrowawayServe
     stream = b"".join(events)
     assert b"after" in stream
     assert b"before" not in stream
+
+
+def test_a_gtid_set_counts_more_than_journal_and_offset(server: ThrowawayServer, database: str) -> None:
+    """T9: a position that has both resumes behind its set, wherever its journal is."""
+    server.query(f"CREATE TABLE `{database}`.t (v VARCHAR(20))")
+    with connected(server) as connection:
+        early = connection.resolve("latest")
+        server.query(f"INSERT INTO `{database}`.t VALUES ('between')")
+        server.query("FLUSH BINARY LOGS")
+        server.query(f"INSERT INTO `{database}`.t VALUES ('after')")
+        late = connection.resolve("latest")
+
+        connection.dump(attrs.evolve(late, gtid=early.gtid))
+        stream = b"".join(read_until(connection, lambda events: sum(event[4] == XID for event in events) == 2))
+
+    assert b"between" in stream
 
 
 def test_mariadb_sends_annotations_so_that_offsets_have_no_holes(mariadb_server: ThrowawayServer) -> None:
