@@ -82,6 +82,7 @@ def is_canonical(gtids: MysqlGtidSet) -> bool:
     ],
 )
 def test_text_becomes_canonical(text: str, canonical: str) -> None:
+    """T29"""
     assert str(MysqlGtidSet.parse(text)) == canonical
     assert str(MysqlGtidSet.parse(canonical)) == canonical
 
@@ -115,6 +116,7 @@ def test_a_text_cut_anywhere_never_gains_transactions() -> None:
 
 @given(models, st.randoms(use_true_random=False))
 def test_any_spelling_reads_the_same(model: Model, rng: random.Random) -> None:
+    """T29"""
     pieces = [f"{source}:{number}" for source, numbers in model.items() for number in numbers]
     rng.shuffle(pieces)
     text = rng.choice([",", ",\n", " , ,"]).join(rng.choice([str.upper, str.lower])(piece) for piece in pieces)
@@ -126,6 +128,7 @@ def test_any_spelling_reads_the_same(model: Model, rng: random.Random) -> None:
 
 @given(models, models)
 def test_operators_agree_with_sets_of_numbers(left: Model, right: Model) -> None:
+    """T30"""
     a, b = made(left), made(right)
     names = left.keys() | right.keys()
     nothing: frozenset[int] = frozenset()
@@ -189,6 +192,7 @@ def test_add_refuses_impossible_numbers(numbers: tuple[int, int]) -> None:
 
 
 def test_a_number_is_not_all_numbers_up_to_it() -> None:
+    """T30"""
     assert not MysqlGtidSet.parse(f"{U1}:1-5") <= MysqlGtidSet.parse(f"{U1}:5")
     assert MysqlGtidSet.parse(f"{U1}:a:1") != MysqlGtidSet.parse(f"{U1}:1")
 
@@ -261,6 +265,7 @@ def test_bad_mariadb_text_is_refused(text: str) -> None:
 
 
 def test_mariadb_add_replaces_the_domain() -> None:
+    """T31"""
     gtids = MariadbGtidSet.parse("0-1-100,1-1-7")
     assert str(gtids.add(0, 2, 101)) == "0-2-101,1-1-7"
     assert str(gtids.add(0, 2, 3)) == "0-2-3,1-1-7", "it may go back under a new server"
@@ -309,6 +314,7 @@ def test_the_text_tells_the_flavor() -> None:
 
 @pytest.mark.mysql
 def test_algebra_agrees_with_the_server(mysql_server: Any) -> None:
+    """T30"""
     rng = random.Random(20)
     with mysql_server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")

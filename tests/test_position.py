@@ -54,6 +54,7 @@ CANAL = """{"@type":"com.alibaba.otter.canal.protocol.position.LogPosition",
     ],
 )
 def test_journal_key(name: str, key: tuple[str, int]) -> None:
+    """T33"""
     assert journal_key(name) == key
 
 
@@ -79,6 +80,7 @@ ORDERED = [
 
 @pytest.mark.parametrize(("early", "late"), ORDERED)
 def test_earlier_positions_precede(early: Position, late: Position) -> None:
+    """T33"""
     assert early.precedes(late) is True
     assert late.precedes(early) is False
     assert early.precedes(early) is False
@@ -98,6 +100,7 @@ def test_earlier_positions_precede(early: Position, late: Position) -> None:
     ],
 )
 def test_positions_that_cannot_be_compared(one: Position, other: Position) -> None:
+    """T34"""
     assert one.precedes(other) is None
     assert other.precedes(one) is None
 

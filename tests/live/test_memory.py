@@ -32,6 +32,7 @@ def fill(server: ThrowawayServer) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_memory_stays_within_the_stores_budget_and_a_fixed_allowance(own_server: ThrowawayServer) -> None:
+    """T46"""
     fill(own_server)
     arguments = [str(own_server.port), own_server.user, own_server.password, str(ROWS), str(BUDGET)]
 

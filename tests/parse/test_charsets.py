@@ -104,12 +104,14 @@ def server_says(server: ThrowawayServer, charset: str, sequences: list[bytes]) -
 
 @pytest.mark.parametrize("charset", SINGLE)
 def test_every_byte_is_what_the_server_says(server: ThrowawayServer, charset: str) -> None:
+    """T65"""
     for sequence, text in server_says(server, charset, [bytes([n]) for n in range(256)]).items():
         assert decoded(sequence, charset) == text, sequence.hex()
 
 
 @pytest.mark.parametrize("charset", list(DOUBLE))
 def test_two_byte_characters_are_what_the_server_says(server: ThrowawayServer, charset: str) -> None:
+    """T65"""
     if charset == "gb18030" and "MariaDB" in server.version:
         pytest.skip("MariaDB has no gb18030")
     sequences = [bytes((lead, trail)) for lead in DOUBLE[charset] for trail in range(0x40, 0xFF, 3)]
@@ -123,6 +125,7 @@ def test_two_byte_characters_are_what_the_server_says(server: ThrowawayServer, c
 
 @pytest.mark.parametrize("charset", list(UNICODE))
 def test_unicode_is_what_the_server_says(server: ThrowawayServer, charset: str) -> None:
+    """T65"""
     characters = [chr(n) for n in range(1, 0xD800, 97)] + ([] if charset == "ucs2" else ["\U0001f642", "\U0010ffff"])
     sequences = [character.encode(UNICODE[charset]) for character in characters]
 

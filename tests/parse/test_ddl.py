@@ -82,6 +82,7 @@ def test_transaction_statements(sql: str, verb: int, kind: str) -> None:
     ],
 )
 def test_not_a_transaction_statement(sql: str) -> None:
+    """T43"""
     assert transaction_verb(sql.encode()) == ddl.NO_VERB
     assert classify(sql, "d").verb == ddl.NO_VERB
 
@@ -182,6 +183,7 @@ DDL = [
 
 @pytest.mark.parametrize(("sql", "event_type", "names"), DDL)
 def test_ddl(sql: str, event_type: str, names: str) -> None:
+    """T48, T78, T80, T81, T82"""
     statement = classify(sql, "d")
     assert (statement.kind, statement.event_type, statement.tables) == ("ddl", event_type, tables(names))
     assert not statement.doubtful
@@ -216,12 +218,14 @@ def test_ddl(sql: str, event_type: str, names: str) -> None:
     ],
 )
 def test_names(sql: str, table: tuple[str, str]) -> None:
+    """T79"""
     statement = classify(sql, "d")
     assert statement.tables == (table,)
     assert not statement.doubtful
 
 
 def test_sql_mode_decides_what_quotes_mean() -> None:
+    """T78"""
     assert classify('DROP TABLE "a\\"', "d", sql_mode=ddl.ANSI_QUOTES).tables == (("d", "a\\"),)
     text = "CREATE TABLE t (a char(9) DEFAULT '\\', b int) LIKE x"
     assert classify(text, "d", sql_mode=ddl.NO_BACKSLASH_ESCAPES).doubtful is False
@@ -229,6 +233,7 @@ def test_sql_mode_decides_what_quotes_mean() -> None:
 
 
 def test_flavor_decides_who_reads_mariadb_comments() -> None:
+    """T78"""
     sql = "DROP /*M! TEMPORARY */ TABLE t"
     assert classify(sql, "d", flavor="mariadb").temporary
     assert classify(sql, "d").temporary
@@ -236,6 +241,7 @@ def test_flavor_decides_who_reads_mariadb_comments() -> None:
 
 
 def test_renames_are_pairs() -> None:
+    """T76"""
     statement = classify("RENAME TABLE a TO tmp, x.b TO a, tmp TO x.b", "d")
     assert statement.renames == (
         (("d", "a"), ("d", "tmp")),
@@ -246,6 +252,7 @@ def test_renames_are_pairs() -> None:
 
 
 def test_all_effects_are_kept() -> None:
+    """T82"""
     assert classify("alter table t drop index i, add index j (b)", "d").event_types == ("DINDEX", "CINDEX")
     three = classify("alter table t add index j (b), add c int, rename u", "d")
     assert three.event_types == ("CINDEX", "ALTER", "RENAME")
@@ -271,6 +278,7 @@ def test_all_effects_are_kept() -> None:
     ],
 )
 def test_flags(sql: str, flags: set[str]) -> None:
+    """T80"""
     statement = classify(sql, "d")
     names = ("conditional", "replaces", "temporary", "selects", "starts_transaction")
     assert {name for name in names if getattr(statement, name)} == flags
@@ -331,6 +339,7 @@ DML = [
 
 @pytest.mark.parametrize(("sql", "event_type", "names"), DML)
 def test_statement_format_changes(sql: str, event_type: str, names: str) -> None:
+    """T47"""
     statement = classify(sql, "d")
     assert (statement.kind, statement.event_type, statement.tables) == ("dml", event_type, tables(names))
     assert not statement.doubtful
@@ -411,6 +420,7 @@ def test_statements_that_change_no_table(sql: str) -> None:
     ],
 )
 def test_text_that_cannot_be_read_is_doubtful(sql: str) -> None:
+    """T83"""
     statement = classify(sql, "d")
     assert (statement.kind, statement.doubtful) == ("ddl", True)
 
@@ -440,6 +450,7 @@ _FRAGMENTS = st.sampled_from(
 
 @given(st.lists(_FRAGMENTS, max_size=30).map("\n".join) | st.lists(_FRAGMENTS, max_size=30).map(" ".join))
 def test_never_raises_on_what_looks_like_sql(sql: str) -> None:
+    """T83"""
     check(sql)
 
 

@@ -110,6 +110,7 @@ def test_a_file_is_read_as_a_server_sends_it(tmp_path: Path) -> None:
 
 
 def test_files_of_a_directory_come_in_numeric_order(tmp_path: Path) -> None:
+    """T33"""
     for name in ("bin.1000000", "bin.999999", "bin.1000001"):
         write(tmp_path / name, Journal())
     (tmp_path / "notes.txt").write_text("no binlog")
@@ -166,6 +167,7 @@ def test_the_mark_of_a_file_in_use_is_taken_away_so_that_its_checksum_holds(tmp_
 
 @pytest.mark.parametrize("cut", [1, 18, 19, 26])
 def test_a_truncated_tail_is_an_error_with_file_and_offset(tmp_path: Path, cut: int) -> None:
+    """T35"""
     journal = Journal()
     journal.transaction(1000, 1)
     end = len(journal.data) - 31  # the XID event
@@ -176,6 +178,7 @@ def test_a_truncated_tail_is_an_error_with_file_and_offset(tmp_path: Path, cut: 
 
 
 def test_a_truncated_tail_of_a_file_in_use_ends_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """T35"""
     journal = Journal(flags=1)
     journal.transaction(1000, 1)
     (tmp_path / "bin.000001").write_bytes(journal.data[:-5])

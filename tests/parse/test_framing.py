@@ -90,6 +90,7 @@ def test_byte_by_byte_equals_all_at_once(tail: bytes) -> None:
 
 @pytest.mark.parametrize("length", [MAX_PACKET - 1, MAX_PACKET, MAX_PACKET + 1, 2 * MAX_PACKET, 2 * MAX_PACKET + 5])
 def test_events_of_several_packets_are_joined(length: int) -> None:
+    """T10"""
     # One byte of the first packet is the status byte, so a payload of exactly 2^24-1 ends with an empty packet.
     event = bytes(i * 7 & 0xFF for i in range(251)) * (length // 251 + 1)
     event = event[: length - 1]

@@ -68,12 +68,14 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize(("data", "text"), DOCUMENTS, ids=lambda value: value[:30] if isinstance(value, str) else "")
 def test_the_text_is_the_servers_own(data: bytes, text: str) -> None:
+    """T69"""
     assert decode_json(data, 0, len(data)) == text
     assert decode_json(b"??" + data + b"??", 2, 2 + len(data)) == text
 
 
 @pytest.mark.parametrize(("data", "text"), DOCUMENTS, ids=lambda value: value[:30] if isinstance(value, str) else "")
 def test_every_truncation_is_a_typed_error_or_the_null_of_an_empty_document(data: bytes, text: str) -> None:
+    """T69"""
     for end in range(1, len(data)):
         with pytest.raises(DecodeError):
             decode_json(data, 0, end)
@@ -126,6 +128,7 @@ def test_containers_that_refer_to_themselves_are_refused() -> None:
 
 
 def test_containers_may_be_a_hundred_deep_and_no_deeper() -> None:
+    """T69"""
     def nested(depth: int) -> bytes:
         data = b"\0\0" + b"\4\0"
         for _ in range(depth - 1):

@@ -77,6 +77,7 @@ def everything(instance: canal.Instance, batch_size: int = 100) -> list[canal.En
 
 @flavors
 def test_a_transaction_is_begin_rows_end_with_its_place_and_gtid(flavor: str) -> None:
+    """T44: every entry has its whole GTID."""
     fake, orders = shop(flavor)
     with fake.transaction():
         orders.insert(order(1), order(2))
@@ -112,6 +113,7 @@ def test_row_values_by_name_index_and_dict(flavor: str) -> None:
 
 
 def test_a_statement_is_an_entry_of_its_own_that_names_all_its_tables() -> None:
+    """T76, T82"""
     fake, _ = shop()
     fake.ddl("RENAME TABLE a TO b, shop.c TO other.d", schema="shop")
     fake.ddl("DROP TABLE x, y", schema="shop")
@@ -127,6 +129,7 @@ def test_a_statement_is_an_entry_of_its_own_that_names_all_its_tables() -> None:
 
 
 def test_names_that_end_like_a_boundary_are_none() -> None:
+    """T43"""
     fake, _ = shop()
     fake.ddl("DROP TABLE my_commit", schema="shop")
     fake.ddl("ALTER TABLE t ADD COLUMN begin INT", schema="shop")
@@ -149,6 +152,7 @@ def test_filtered_rows_are_left_out_but_counted() -> None:
 
 
 def test_statements_are_filtered_by_any_table_that_they_name() -> None:
+    """T84: names without a schema belong to the session's, those of other schemas to theirs."""
     fake, orders = shop()
     for sql in (
         "CREATE TABLE other (id INT)", "RENAME TABLE other TO orders", "CREATE USER u IDENTIFIED BY 'x'",
@@ -191,6 +195,7 @@ def test_row_filter_keeps_the_changes_for_which_it_is_true() -> None:
 
 @flavors
 def test_a_transaction_beyond_the_limit_comes_in_pieces_that_say_so(flavor: str) -> None:
+    """T46"""
     fake, orders = shop(flavor)
     with fake.transaction():
         for number in range(10):
@@ -207,6 +212,7 @@ def test_a_transaction_beyond_the_limit_comes_in_pieces_that_say_so(flavor: str)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_resuming_at_any_entry_gives_exactly_the_rest(flavor: str, data: st.DataObject) -> None:
+    """T6, T8: a position is the start of a transaction and a number of rows that are done."""
     fake, orders = shop(flavor, row_event_max_size=data.draw(st.sampled_from([100, 8192])))
     number = 0
     for rows in data.draw(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=5)):
@@ -243,6 +249,7 @@ def test_a_cursor_inside_a_transaction_that_is_shorter_now_is_an_error() -> None
 
 
 def test_offsets_go_on_beyond_four_gibibytes() -> None:
+    """T11"""
     fake, orders = shop(start_offset=(1 << 32) - 300)
     for number in range(4):
         orders.insert(order(number))
@@ -262,6 +269,7 @@ def test_offsets_go_on_beyond_four_gibibytes() -> None:
 
 @flavors
 def test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed(flavor: str) -> None:
+    """T16"""
     fake, orders = shop(flavor)
     with fake.transaction():
         orders.insert(order(1), order(2, None))
@@ -383,6 +391,7 @@ def test_events_of_many_chunks_inside_a_payload_are_joined(compression: Any) -> 
 
 
 def test_a_bad_checksum_stops_the_instance_and_says_where() -> None:
+    """T16"""
     fake, orders = shop()
     orders.insert(order(1))
     fake.corrupt_after(8)
@@ -420,6 +429,7 @@ def test_a_position_inside_a_transaction_is_an_error_with_a_remedy() -> None:
 @flavors
 @pytest.mark.parametrize("served", [False, True], ids=["in process", "served"])
 def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool) -> None:
+    """T8"""
     fake, orders = shop(flavor, row_event_max_size=200)
     expected = []
     rng = random.Random(5)
@@ -454,6 +464,7 @@ def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool) -> N
 
 
 def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
+    """T23"""
     fake, orders = shop()
     orders.insert(order(1))
     fake.error_after(2, 1236, "Could not find first log file name in binary log index file")

@@ -81,6 +81,7 @@ def value(code: int, meta: int, raw: bytes, column_type: str = "", *, zone: Any 
 @pytest.mark.parametrize(("code", "size"), [(1, 1), (2, 2), (9, 3), (3, 4), (8, 8)])
 @pytest.mark.parametrize("unsigned", [False, True])
 def test_integers_at_their_limits(code: int, size: int, unsigned: bool) -> None:
+    """T53"""
     bits = 8 * size
     low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     for number in (low, low + 1, 0, 1, 127, high - 1, high):
@@ -90,6 +91,7 @@ def test_integers_at_their_limits(code: int, size: int, unsigned: bool) -> None:
 
 
 def test_year() -> None:
+    """T63"""
     assert [value(13, 0, bytes([raw])) for raw in (0, 1, 126, 255)] == [0, 1901, 2026, 2155]
 
 
@@ -104,6 +106,7 @@ def test_year() -> None:
     ],
 )
 def test_bit(meta: int, raw: bytes, number: int) -> None:
+    """T54"""
     assert value(16, meta, raw) == number
 
 
@@ -111,6 +114,7 @@ def test_bit(meta: int, raw: bytes, number: int) -> None:
     "text", ["0.1", "-0.1", "1234.5677", "16777216.0", "3e+10", "3.4028235e+38", "1e-38", "1e-45", "-0.0", "1e-07"]
 )
 def test_float_reads_as_its_shortest_text(text: str) -> None:
+    """T56"""
     found = value(4, 4, struct.pack("<f", float(text)))
     assert repr(found) == repr(float(text))
 
@@ -126,6 +130,7 @@ def shortest(number: float) -> float:
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_any_float(number: float) -> None:
+    """T56"""
     assert repr(value(4, 4, struct.pack("<f", number))) == repr(shortest(number) if number else number)
 
 
@@ -165,6 +170,7 @@ def decimal_bytes(number: Decimal, precision: int, scale: int) -> bytes:
     ],
 )
 def test_decimal(precision: int, scale: int, raw: bytes, text: str) -> None:
+    """T55"""
     found = value(246, precision | scale << 8, raw)
     assert isinstance(found, Decimal)
     assert str(found) == text
@@ -172,6 +178,7 @@ def test_decimal(precision: int, scale: int, raw: bytes, text: str) -> None:
 
 @given(st.data())
 def test_any_decimal(data: st.DataObject) -> None:
+    """T55"""
     precision = data.draw(st.integers(1, 65))
     scale = data.draw(st.integers(0, min(precision, 38)))
     number = data.draw(st.integers(-(10**precision) + 1, 10**precision - 1))
@@ -209,6 +216,7 @@ def test_decimal_of_impossible_digits() -> None:
     ],
 )
 def test_text_in_its_charset(charset: str, raw: bytes, text: str) -> None:
+    """T65"""
     assert value(15, 200, bytes([len(raw)]) + raw, charset=charset) == text
     assert value(252, 2, struct.pack("<H", len(raw)) + raw, charset=charset) == text
 
@@ -217,6 +225,7 @@ def test_text_in_its_charset(charset: str, raw: bytes, text: str) -> None:
     ("charset", "raw"), [("utf8mb4", b"a\xff"), ("ascii", b"a\x80"), ("ucs2", b"abc"), ("gbk", b"\x81")]
 )
 def test_bytes_that_are_no_text_are_kept(charset: str, raw: bytes) -> None:
+    """T66"""
     found = value(15, 200, bytes([len(raw)]) + raw, charset=charset)
     assert isinstance(found, InvalidText)
     assert found == raw
@@ -240,6 +249,7 @@ def test_varchar_has_one_or_two_length_bytes(meta: int, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_blob_lengths(size: int) -> None:
+    """T67"""
     for length in (0, 255):
         raw = length.to_bytes(size, "little") + b"\xfe" * length
         for code in (252, 255, 242, 249, 250, 251):
@@ -248,6 +258,7 @@ def test_blob_lengths(size: int) -> None:
 
 
 def test_long_char_hides_length_bits_in_its_type() -> None:
+    """T52"""
     # CHAR(255) of utf8mb4: 1020 bytes = 0x3fc; bits 0x300 travel inverted in 0xfe & 0x30.
     meta = (0xFE ^ 0x30) << 8 | 0xFC
     assert value(254, meta, struct.pack("<H", 765) + "漢".encode() * 255, charset="utf8mb4") == "漢" * 255
@@ -256,6 +267,7 @@ def test_long_char_hides_length_bits_in_its_type() -> None:
 
 
 def test_binary_gets_its_zero_bytes_back() -> None:
+    """T64"""
     assert value(254, 0xFE03, b"\x01a", "binary(3)") == b"a\0\0"
     assert value(254, 0xFE03, b"\x00", "BINARY(3)", charset="binary") == b"\0\0\0"
     assert value(15, 3, b"\x01a", "varbinary(3)") == b"a"
@@ -270,6 +282,7 @@ def test_binary_gets_its_zero_bytes_back() -> None:
     ],
 )
 def test_mariadb_uuid(raw: str, text: str) -> None:
+    """T71"""
     data = bytes.fromhex(raw)
     assert value(254, 0xFE10, bytes([len(data)]) + data, "uuid") == text
 
@@ -281,6 +294,7 @@ def test_mariadb_uuid(raw: str, text: str) -> None:
      "::1:0:0:1", "0:1::1:0:0:1", "::2:3:4:5:6:7:8"],
 )  # fmt: skip
 def test_mariadb_inet6(text: str) -> None:
+    """T71"""
     raw = ipaddress.IPv6Address(
         text.replace("1:2:3:4:5:6:7::", "1:2:3:4:5:6:7:0").replace("::2:3", "0:2:3")
     ).packed.rstrip(b"\0")
@@ -288,10 +302,12 @@ def test_mariadb_inet6(text: str) -> None:
 
 
 def test_mariadb_inet4() -> None:
+    """T71"""
     assert value(254, 0xFE04, b"\x01\x0a", "inet4") == "10.0.0.0"
 
 
 def test_enum() -> None:
+    """T50, T51, T52"""
     labels = ("a", "", "c")
     found = [value(254, 247 << 8 | 1, bytes([n]), labels=labels) for n in range(4)]
     assert found == ["", "a", "", "c"]
@@ -304,6 +320,7 @@ def test_enum() -> None:
 
 
 def test_set() -> None:
+    """T51"""
     labels = ("x", "y", "z")
     found = [value(254, 248 << 8 | 1, bytes([n]), labels=labels) for n in (0, 1, 6, 7)]
     assert found == ["", "x", "y,z", "x,y,z"]
@@ -385,6 +402,7 @@ def date3(year: int, month: int, day: int) -> bytes:
 
 @pytest.mark.parametrize("code", [10, 14])
 def test_date(code: int) -> None:
+    """T57"""
     for text in ("0001-01-01", "1000-01-01", "2024-02-29", "2000-02-29", "9999-12-31"):
         assert value(code, 0, date3(*map(int, text.split("-")))) == datetime.date.fromisoformat(text)
     for text in (
@@ -417,6 +435,7 @@ def fraction(text: str, digits: int) -> bytes:
 
 @pytest.mark.parametrize("digits", range(7))
 def test_datetime(digits: int) -> None:
+    """T57, T61"""
     tail = "." + "123456"[:digits] if digits else ""
     for text in ("2026-01-31 12:34:56", "0001-01-01 00:00:00", "9999-12-31 23:59:59", "1582-10-10 01:01:01"):
         found = value(18, digits, datetime2(text + tail, digits))
@@ -430,6 +449,7 @@ def test_datetime(digits: int) -> None:
 
 @pytest.mark.parametrize("digits", range(7))
 def test_timestamp(digits: int) -> None:
+    """T58, T62"""
     part = fraction("." + "987654"[:digits], digits)
     micros = int("987654"[:digits].ljust(6, "0")) if digits else 0
     for seconds in (1, 951782400, 951868799, 951868800, 2**31 - 1, 2**32 - 1):
@@ -448,6 +468,7 @@ def test_timestamp(digits: int) -> None:
 
 
 def test_timestamp_in_the_doubled_hour() -> None:
+    """T62"""
     berlin = ZoneInfo("Europe/Berlin")
     first, second = (value(17, 0, struct.pack(">I", 1792889999 + shift), zone=berlin) for shift in (0, 3600))
     assert (first.hour, first.fold, second.hour, second.fold) == (2, 0, 2, 1)
@@ -469,6 +490,7 @@ def time2(micros: int, digits: int) -> bytes:
 @pytest.mark.parametrize("digits", range(7))
 @pytest.mark.parametrize("sign", [1, -1])
 def test_time(digits: int, sign: int) -> None:
+    """T59"""
     unit = 10 ** (6 - digits)
     for micros in (0, unit, 500000, 1000000, 3599999999, 45296123456, 3020398999999, 3020399000000):
         micros = sign * (micros // unit * unit)
@@ -476,6 +498,7 @@ def test_time(digits: int, sign: int) -> None:
 
 
 def test_time_as_the_manual_stores_it() -> None:
+    """T59"""
     assert value(19, 2, b"\x7f\xff\xff\xff") == datetime.timedelta(microseconds=-10000)  # -00:00:00.01
     assert value(19, 2, b"\x7f\xff\xfe\xf6") == datetime.timedelta(seconds=-1, microseconds=-100000)  # -00:00:01.10
     assert value(19, 6, b"\x7f\xff\xff\xff\xff\xff") == datetime.timedelta(microseconds=-1)
@@ -491,6 +514,7 @@ def test_impossible_temporal_bytes(code: int, meta: int, raw: bytes) -> None:
 
 
 def test_old_temporal_types() -> None:
+    """T60"""
     assert value(11, 0, (123456).to_bytes(3, "little")) == datetime.timedelta(hours=12, minutes=34, seconds=56)
     assert value(11, 0, (-8385959).to_bytes(3, "little", signed=True)) == -datetime.timedelta(
         hours=838, minutes=59, seconds=59
@@ -503,7 +527,7 @@ def test_old_temporal_types() -> None:
 
 
 def test_old_temporal_types_with_a_fraction() -> None:
-    """MariaDB with mysql56_temporal_format=OFF: only the schema tells the digits."""
+    """T60: MariaDB with mysql56_temporal_format=OFF: only the schema tells the digits."""
     assert value(7, 0, struct.pack(">I", 86400) + b"\x03\xe7", "timestamp(3)") == datetime.datetime(
         1970, 1, 2, 0, 0, 0, 999000, UTC
     )
@@ -592,6 +616,7 @@ def test_wanted_columns_in_the_order_asked_for() -> None:
 
 
 def test_absent_differs_from_null() -> None:
+    """T72"""
     decoder = RowDecoder(b"\x03\x03\x03", (0, 0, 0), None)
     # NULL bits count the present columns only: bit 0 of the after image is the second column.
     data = event(3, b"\xfe\1\0\0\0", b"\xfd\5\0\0\0", kind=UPDATE, present=[b"\x01", b"\x06"])
@@ -599,7 +624,7 @@ def test_absent_differs_from_null() -> None:
 
 
 def test_image_without_columns() -> None:
-    """MINIMAL: an insert of nothing but defaults is a row without a byte, alone in its event."""
+    """T72: MINIMAL: an insert of nothing but defaults is a row without a byte, alone in its event."""
     decoder = RowDecoder(b"\x03\x03", (0, 0), None)
     assert decode(decoder, event(2, present=[b"\xfc"])) == [(None, (ABSENT, ABSENT))]
     assert decode(decoder, event(2, b"\xfe\1\0\0\0", kind=UPDATE, present=[b"\x01", b"\x00"]), UPDATE) == [
@@ -617,6 +642,7 @@ def test_event_without_rows() -> None:
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 65, 250, 251, 252, 300, 4096])
 def test_many_columns(count: int) -> None:
+    """T73"""
     decoder = RowDecoder(b"\x01" * count, (0,) * count, None)
     raw: list[bytes | None] = [None if i % 5 == 2 else bytes([i % 100]) for i in range(count)]
     row = tuple(None if i % 5 == 2 else i % 100 for i in range(count))

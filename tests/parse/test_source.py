@@ -303,6 +303,7 @@ def test_a_key_update_and_a_farewell_under_tls(tls_server: tuple[subprocess.Pope
 
 
 def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
+    """T26"""
     with stream_of(heartbeat_interval=0.02) as (server, stream):
         server.sendall(packet(1, b"\0" + event(27)))
         assert stream.read(1.0)
@@ -312,6 +313,7 @@ def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
 
 
 def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
+    """T26"""
     with stream_of(heartbeat_interval=0.01) as (server, stream):
         server.sendall(packet(1, b"\0" + event(ROTATE)) + packet(2, b"\0" + event(FORMAT)))
         assert stream.read(1.0)
@@ -337,6 +339,7 @@ def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
     ],
 )  # fmt: skip
 def test_errors_of_a_dump_are_told_apart(errno: int, text: str, kind: type[CanalError], words: str) -> None:
+    """T23, T24"""
     error = stream_error(ServerError(text, errno=errno), MySQLSource(), 77, NOWHERE)
 
     assert type(error) is kind
@@ -397,6 +400,7 @@ def test_a_connection_meets_the_protocols(server: ThrowawayServer) -> None:
 
 @pytest.mark.parametrize("mode", SSL_MODES[:3])
 def test_caching_sha2_logs_in_with_and_without_tls(mysql_server: ThrowawayServer, mode: str) -> None:
+    """T27"""
     # FLUSH PRIVILEGES empties the server's cache: without TLS the password travels under the server's RSA key.
     mysql_server.query("FLUSH PRIVILEGES")
 
@@ -418,6 +422,7 @@ def test_verification_refuses_an_unknown_authority_and_takes_the_servers_own(mys
 
 
 def test_ed25519_logs_in(mariadb_server: ThrowawayServer) -> None:
+    """T27"""
     try:
         mariadb_server.query("INSTALL SONAME 'auth_ed25519'")
     except pymysql.MySQLError as error:
@@ -432,6 +437,7 @@ def test_ed25519_logs_in(mariadb_server: ThrowawayServer) -> None:
 
 
 def test_a_password_that_is_not_latin1_logs_in(server: ThrowawayServer) -> None:
+    """T27"""
     server.query("DROP USER IF EXISTS pass")
     server.query("CREATE USER pass IDENTIFIED BY '密码'")
     server.query("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO pass")
@@ -540,6 +546,7 @@ def test_a_gtid_set_counts_more_than_journal_and_offset(server: ThrowawayServer,
 
 
 def test_mariadb_sends_annotations_so_that_offsets_have_no_holes(mariadb_server: ThrowawayServer) -> None:
+    """T13"""
     mariadb_server.query("CREATE DATABASE IF NOT EXISTS annotated")
     mariadb_server.query("CREATE OR REPLACE TABLE annotated.t (id INT)")
     with connected(mariadb_server) as connection:
@@ -587,6 +594,7 @@ def test_a_time_becomes_a_position_before_what_came_after_it(server: ThrowawaySe
 
 
 def test_positions_that_cannot_be_are_refused_with_what_there_is(server: ThrowawayServer) -> None:
+    """T11, T34"""
     with connected(server) as connection:
         journal = connection.resolve("latest").journal
 
@@ -666,6 +674,7 @@ def test_a_killed_dump_is_a_lost_connection(server: ThrowawayServer) -> None:
 
 
 def test_close_wakes_a_reader_and_frees_the_server(server: ThrowawayServer) -> None:
+    """T25: under TLS on MySQL."""
     with connected(server) as connection:
         connection.dump(connection.resolve("latest"))
         read_until(connection, has(FORMAT))
@@ -677,6 +686,7 @@ def test_close_wakes_a_reader_and_frees_the_server(server: ThrowawayServer) -> N
 
 
 def test_the_same_server_id_twice_is_named(mariadb_server: ThrowawayServer) -> None:
+    """T24"""
     with connected(mariadb_server, server_id=4711) as first, connected(mariadb_server, server_id=4711) as second:
         first.dump(first.resolve("latest"))
         read_until(first, has(*HEARTBEATS))
@@ -687,6 +697,7 @@ def test_the_same_server_id_twice_is_named(mariadb_server: ThrowawayServer) -> N
 
 
 def test_a_server_that_stops_dies_or_freezes_is_a_lost_connection(own_server: ThrowawayServer) -> None:
+    """T26"""
     for fault in (own_server.pause, own_server.kill):
         with connected(own_server, heartbeat_interval=0.2, read_timeout=2.0) as connection:
             connection.dump(connection.resolve("latest"))
@@ -711,6 +722,7 @@ def test_a_server_that_stops_dies_or_freezes_is_a_lost_connection(own_server: Th
 
 
 def test_events_of_more_than_one_packet_arrive_whole(own_server: ThrowawayServer) -> None:
+    """T10"""
     redo = "--innodb-log-file-size=512M" if own_server.kind == "mariadb" else "--innodb-redo-log-capacity=512M"
     own_server.restart("--max-allowed-packet=256M", redo)
     own_server.query("CREATE DATABASE big")
@@ -738,6 +750,7 @@ def purge_all_but_last(server: ThrowawayServer) -> None:
 
 
 def test_purged_logs_are_a_lost_position(own_server: ThrowawayServer) -> None:
+    """T23"""
     own_server.query("CREATE DATABASE old")
     with connected(own_server) as connection:
         early = connection.resolve("earliest")

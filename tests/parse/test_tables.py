@@ -50,6 +50,7 @@ def schema(columns: str = COLUMNS) -> canal.TableSchema:
 
 
 def test_full_metadata_needs_no_look_up() -> None:
+    """T75: names are those of the place in the log."""
     resolve, asked = resolver()
     columns = resolve.resolve(map_body()).columns
 
@@ -86,6 +87,7 @@ def test_a_looked_up_schema_that_agrees_gives_names_and_types(options: dict[str,
     ids=lambda text: text[-20:],
 )
 def test_a_looked_up_schema_that_disagrees_is_an_error_that_names_both(old: str, new: str) -> None:
+    """T75"""
     resolve, _ = resolver(schema(COLUMNS.replace(old, new)))
 
     with pytest.raises(canal.SchemaError, match=r"shop.orders.*in the log.*now.*binlog_row_metadata=FULL"):
@@ -93,6 +95,7 @@ def test_a_looked_up_schema_that_disagrees_is_an_error_that_names_both(old: str,
 
 
 def test_a_sign_that_disagrees_is_an_error_where_the_map_tells_it() -> None:
+    """T53"""
     resolve, _ = resolver(schema(COLUMNS.replace("INT UNSIGNED", "INT")))
 
     with pytest.raises(canal.SchemaError, match="unsigned"):
@@ -185,6 +188,28 @@ def test_columns_that_one_server_counts_among_the_texts_leave_the_charsets_in_pl
     resolve, _ = resolver()
     found = resolve.resolve(event[25:-4], flavor).columns
     assert [column.charset for column in found[1::2]] == charsets
+
+
+def test_unknown_fields_of_the_optional_metadata_are_passed_over() -> None:
+    """T21: of any length, before and behind those that are known."""
+    bare, full = map_body(flavor="mariadb", metadata="NO_LOG"), map_body(flavor="mariadb")
+    assert full.startswith(bare)
+    known = full[len(bare) :]
+
+    for unknown in (b"\x4d\0", b"\x0d\3abc", b"\xff\xfc\x2c\1" + bytes(300)):
+        assert parse_table_map(bare + unknown + known + unknown) == parse_table_map(full)
+
+
+def test_invisible_columns_are_columns_of_the_image() -> None:
+    """T74"""
+    fake = FakeBinlog()
+    fake.table("shop", "orders", "a INT, b INT INVISIBLE, c INT").insert({"a": 1, "b": 2, "c": 3})
+    (event,) = [event for event in fake.events() if event[4] == 19]
+    resolve, _ = resolver()
+
+    assert [(column.name, column.visible) for column in resolve.resolve(event[25:-4]).columns] == [
+        ("a", True), ("b", False), ("c", True),
+    ]  # fmt: skip
 
 
 def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:

@@ -31,6 +31,7 @@ def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[
     ],  # fmt: skip
 )
 def test_an_event_that_is_not_decoded_is_named(kind: int, name: str) -> None:
+    """T17"""
     with pytest.raises(canal.UnsupportedError, match=name) as caught:
         decoded(log_with(kind, b"\0" * 30))
 
@@ -39,10 +40,12 @@ def test_an_event_that_is_not_decoded_is_named(kind: int, name: str) -> None:
 
 
 def test_an_unknown_event_that_says_it_may_be_ignored_is() -> None:
+    """T17"""
     assert rows_of(decoded(log_with(99, b"\0" * 30, flags=0x80))) == [("INSERT", None, 1)]
 
 
 def test_an_incident_is_loud() -> None:
+    """T36"""
     with pytest.raises(canal.SourceError, match="INCIDENT"):
         decoded(log_with(26, b"\1\0"))
 
