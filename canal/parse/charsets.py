@@ -59,6 +59,18 @@ _COLLATIONS = {
     ),
 }
 
+#: The most bytes that a character takes, where it is more than one.
+MAX_CHAR_BYTES = {
+    "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gbk": 2, "gb2312": 2,
+    "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2,
+}  # fmt: skip
+
+
+def is_charset(name: str) -> bool:
+    """Whether one of the servers has a character set of this name."""
+    return name in _COLLATIONS
+
+
 #: Python's own codec for a character set, where it has one.
 _CODECS = {
     "ascii": "ascii", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le",

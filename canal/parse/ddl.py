@@ -210,7 +210,8 @@ def _transaction_statement(sql: str, default_schema: str) -> Statement | None:
 
 WORD, NAME, STRING, MARK, END = "word", "name", "string", "mark", "end"
 
-#: (kind, text, key): ``key`` is the upper-case word or the mark, "" for quoted names and strings: compare it.
+#: (kind, text, key): ``key`` is the upper-case word or the mark, "" for quoted names and strings (``"`` for a
+#: double-quoted string): compare it.
 Token = tuple[str, str, str]
 _END_TOKEN: Token = (END, "", "")
 
@@ -268,7 +269,7 @@ class Scanner:
             elif kind == "name":
                 yield (NAME, text.replace("``", "`"), "")
             elif kind == "string":
-                yield (STRING, "", "")
+                yield (STRING, text, "")  # as written: quotes doubled, backslashes in place
             elif kind == "double":  # a name with ANSI_QUOTES, a string without: the place tells
                 yield (NAME, text.replace('""', '"'), "") if ansi else (STRING, text.replace('""', '"'), '"')
             elif kind == "mark":

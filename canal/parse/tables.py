@@ -15,7 +15,7 @@ import attrs
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
-from canal.parse.charsets import charset_of, codec_of, lenient_text
+from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of, lenient_text
 from canal.parse.ddl import Statement
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.rows import RowDecoder
@@ -43,10 +43,6 @@ _OTHER_CODES = {
     ),
 }  # fmt: skip
 _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-_MAX_CHAR_BYTES = {
-    "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gbk": 2, "gb2312": 2,
-    "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2,
-}  # fmt: skip
 
 #: TIMESTAMP, TIME and DATETIME as of before MySQL 5.6; MariaDB writes them with fractions too.
 _OLD_TEMPORAL = frozenset((7, 11, 12))
@@ -470,7 +466,7 @@ def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
         if (meta & 0xFF, meta >> 8) != (int(precision), int(scale or 0)):
             return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} now"
     if base in ("varchar", "varbinary") and arguments.isdigit():
-        width = 1 if base == "varbinary" else _MAX_CHAR_BYTES.get(column.charset or "", 1)
+        width = 1 if base == "varbinary" else MAX_CHAR_BYTES.get(column.charset or "", 1)
         if meta - (code == VARCHAR_COMPRESSED) != int(arguments) * width:  # one more byte says how
             return f"up to {meta} bytes in the log, {column.column_type} now"
     if base.endswith(("blob", "text")) and meta != _BLOB_WIDTHS.get(base[:-4], meta):
@@ -499,7 +495,7 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
     """The column type as the server would print it, as far as a table map tells it."""
     text = _NAMES.get(code, "")
     binary = charset in (None, "binary")
-    width = _MAX_CHAR_BYTES.get(charset or "", 1)
+    width = MAX_CHAR_BYTES.get(charset or "", 1)
     if code in (17, 18, 19) and meta:
         text += f"({meta})"
     elif code == 0 or code == 246:

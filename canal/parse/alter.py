@@ -1,0 +1,546 @@
+"""What an ALTER TABLE makes of a table: its clauses read from tokens and applied in the server's order.
+
+Never touches another table: renames and exchanged partitions are left to the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from canal.parse.ddl import END, NAME, WORD, Scanner, Table
+from canal.parse.definition import (
+    PRIMARY,
+    Body,
+    CharsetChoice,
+    Column,
+    Dialect,
+    Key,
+    NotUnderstoodError,
+    at_key,
+    converted_type,
+    expect,
+    group,
+    join_choices,
+    maybe_charset,
+    name,
+    read_body,
+    read_column,
+    read_definition,
+    read_key,
+    resolve,
+)
+from canal.schema import ColumnSchema, TableSchema, column_from_text
+
+
+@attrs.frozen
+class TableState:
+    """A table as of a position: its columns in the order of its rows, and what its later changes depend on.
+
+    ``charset`` is the default of new text columns, None where it is not known. ``keys`` are all indexes in the order
+    of the server, None where they are not known (a change that depends on them then makes the table doubtful).
+    """
+
+    schema: TableSchema
+    charset: str | None
+    keys: tuple[Key, ...] | None = None
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def named_keys(known: Iterable[Key], added: Iterable[Key]) -> list[Key]:
+    """All keys, where those without a name got one as the server gives it: that of their first column, numbered."""
+    keys = list(known)
+    taken = {key.name.lower() for key in keys}
+    for key in added:
+        if not key.name:
+            stem = key.columns[0][0] or "functional_index"
+            found, count = stem, 1
+            while found.lower() in taken or found.lower() == "primary":
+                count += 1
+                found = f"{stem}_{count}"
+            key = attrs.evolve(key, name=found)
+        elif key.conditional and key.name.lower() in taken:
+            continue
+        taken.add(key.name.lower())
+        keys.append(attrs.evolve(key, conditional=False))
+    return keys
+
+
+def with_keys(columns: list[ColumnSchema], keys: list[Key]) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...]]:
+    """Columns with their key flags, and the keys in the server's order.
+
+    Where there is no primary key, the servers show and log the first unique one without NULLs and prefixes as such.
+    """
+    primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
+    columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
+    by_name = {column.name.lower(): column for column in columns}
+    keys = sorted(keys, key=lambda key: _rank(key, by_name))
+    chosen = {column.lower() for column, _ in keys[0].columns} if keys and _rank(keys[0], by_name) <= 1 else set()
+    return tuple(attrs.evolve(c, key=c.name.lower() in chosen) for c in columns), tuple(keys)
+
+
+def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
+    """0 for the primary key, 1 for a unique key that can stand in for it, 2 for other unique keys, 3 for the rest."""
+    if key.is_primary:
+        return 0
+    if not key.unique:
+        return 3
+    return 1 if all(_is_whole(columns.get(named.lower()), length) for named, length in key.columns) else 2
+
+
+def _is_whole(column: ColumnSchema | None, length: int | None) -> bool:
+    if column is None or column.nullable or column.base_type.endswith(("text", "blob")):
+        return False
+    return length is None or f"({length})" in column.column_type
+
+
+# -- clauses -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Placed:
+    """A column that is added, or one that takes the place of ``old``. ``definition`` None: only renamed to ``name``."""
+
+    name: str
+    definition: Column | None
+    old: str = ""
+    first: bool = False
+    after: str = ""
+    conditional: bool = False
+
+
+@attrs.define
+class Alteration:
+    """The clauses of one ALTER TABLE."""
+
+    #: Added and replaced columns, in the order of the text.
+    placed: list[_Placed] = attrs.field(factory=list)
+    #: Dropped columns and keys, with whether IF EXISTS was given.
+    dropped: dict[str, bool] = attrs.field(factory=dict)
+    dropped_keys: dict[str, bool] = attrs.field(factory=dict)
+    renamed_keys: dict[str, str] = attrs.field(factory=dict)
+    visible: dict[str, bool] = attrs.field(factory=dict)
+    body: Body = attrs.field(factory=Body)
+    charset: CharsetChoice | None = None
+    convert: CharsetChoice | None = None
+    rename: Table | None = None
+    #: CONVERT PARTITION … TO TABLE: the new table; CONVERT TABLE … TO PARTITION: the one that goes.
+    split_off: Table | None = None
+    taken_in: Table | None = None
+
+
+def read_alteration(scan: Scanner, dialect: Dialect, default_schema: str) -> Alteration:
+    """The clauses up to the end of the statement, the table's name taken."""
+    reader = _AlterReader(scan, dialect, default_schema)
+    reader.read()
+    return reader.found
+
+
+#: Clauses that change no column, with all that follows them up to the next comma.
+_HARMLESS = frozenset(
+    "ENABLE DISABLE ALGORITHM LOCK FORCE WITH WITHOUT DISCARD IMPORT TRUNCATE COALESCE REORGANIZE EXCHANGE ANALYZE "
+    "CHECK OPTIMIZE REBUILD REPAIR SECONDARY_LOAD SECONDARY_UNLOAD UPGRADE NOWAIT WAIT ENGINE TYPE AUTO_INCREMENT "
+    "AVG_ROW_LENGTH CHECKSUM TABLE_CHECKSUM COMMENT CONNECTION DATA INDEX DELAY_KEY_WRITE INSERT_METHOD "
+    "KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PASSWORD ROW_FORMAT STATS_AUTO_RECALC STATS_PERSISTENT "
+    "STATS_SAMPLE_PAGES TABLESPACE STORAGE UNION TRANSACTIONAL PAGE_CHECKSUM SEQUENCE ENCRYPTION COMPRESSION "
+    "AUTOEXTEND_SIZE ENGINE_ATTRIBUTE SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE START".split()
+)
+
+
+class _AlterReader:
+    def __init__(self, scan: Scanner, dialect: Dialect, default_schema: str) -> None:
+        self.scan, self.dialect, self.default_schema = scan, dialect, default_schema
+        self.found = Alteration()
+
+    def read(self) -> None:
+        scan = self.scan
+        while not scan.at_end():
+            self._clause()
+            if scan.peek()[2] in ("PARTITION", "REMOVE"):  # only the end of the statement can follow
+                self._skip()
+            if not scan.at_end():
+                expect(scan, ",")
+                if scan.at_end():
+                    raise NotUnderstoodError("a comma at the end")
+
+    def _skip(self) -> None:
+        while not self.scan.at_end():
+            self.scan.take()
+
+    def _clause(self) -> None:
+        scan = self.scan
+        key = scan.peek()[2]
+        handler = {
+            "ADD": self._add, "DROP": self._drop, "MODIFY": self._modify, "CHANGE": self._change,
+            "ALTER": self._alter, "RENAME": self._rename, "CONVERT": self._convert,
+        }.get(key)  # fmt: skip
+        if handler is not None:
+            scan.take()
+            handler()
+        elif key in ("PARTITION", "REMOVE", "ORDER"):
+            self._skip()
+        else:
+            self._options()
+
+    def _options(self) -> None:
+        """Table options, which may follow each other without commas, and clauses that change no column."""
+        scan, one = self.scan, False
+        while not scan.at_end() and scan.peek()[2] not in (",", "PARTITION", "REMOVE"):
+            choice = maybe_charset(scan)
+            if choice is not None:
+                self.found.charset = join_choices(self.found.charset, choice)
+            elif scan.peek()[2] in _HARMLESS:
+                self._harmless()
+            elif scan.peek()[0] in (WORD, NAME) and scan.peek(1)[2] == "=":
+                self._option()
+            else:
+                raise NotUnderstoodError(f"unknown clause {scan.peek()[2]}")
+            one = True
+        if not one and not scan.at_end() and scan.peek()[2] == ",":
+            raise NotUnderstoodError("an empty clause")
+
+    def _option(self) -> None:
+        scan = self.scan
+        scan.take()
+        scan.accept("=")
+        if scan.peek()[2] == "(":
+            group(scan)
+        else:
+            scan.take()
+
+    def _harmless(self) -> None:
+        """One option, or a clause about partitions, whose list of names may have commas."""
+        scan = self.scan
+        key = scan.take()[2]
+        if key in ("WITH", "WITHOUT"):
+            expect(scan, "VALIDATION")
+        elif key in ("FORCE", "NOWAIT", "SECONDARY_LOAD", "SECONDARY_UNLOAD"):
+            return
+        elif key in ("ENABLE", "DISABLE"):
+            expect(scan, "KEYS")
+        elif key == "START":
+            expect(scan, "TRANSACTION")
+        elif key in ("DATA", "INDEX"):
+            expect(scan, "DIRECTORY")
+            scan.accept("=")
+            scan.take()
+        elif key == "STORAGE":
+            expect(scan, "DISK", "MEMORY")
+        elif key == "UPGRADE":
+            expect(scan, "PARTITIONING")
+        elif scan.peek()[2] in ("PARTITION", "TABLESPACE"):
+            self._skip()
+        else:
+            scan.accept("=")
+            if scan.at_end():
+                raise NotUnderstoodError("an option without a value")
+            if scan.peek()[2] == "(":
+                group(scan)
+            else:
+                scan.take()
+
+    def _if_exists(self) -> bool:
+        if self.scan.accept("IF"):
+            self.scan.accept("NOT")
+            expect(self.scan, "EXISTS")
+            return True
+        return False
+
+    def _add(self) -> None:
+        scan, body = self.scan, self.found.body
+        if scan.peek()[2] == "PARTITION":
+            return self._skip()
+        if scan.peek()[2] == "SYSTEM" and scan.peek(1)[2] == "VERSIONING":
+            scan.take()
+            scan.take()
+            return None
+        if at_key(scan):
+            return read_key(scan, self.dialect, body)
+        scan.accept("COLUMN")
+        conditional = self._if_exists()
+        if scan.accept("("):
+            inner = read_body(scan, self.dialect)
+            self.found.placed += [_Placed(c.name, c, conditional=conditional) for c in inner.columns]
+            body.keys += inner.keys
+            body.periods += inner.periods
+            return None
+        column = read_column(scan, self.dialect, body)
+        self._place(column, "", conditional)
+        return None
+
+    def _place(self, column: Column, old: str, conditional: bool) -> None:
+        first, after = bool(self.scan.accept("FIRST")), ""
+        if not first and self.scan.accept("AFTER"):
+            after = name(self.scan)
+        self.found.placed.append(_Placed(column.name, column, old, first, after, conditional))
+
+    def _drop(self) -> None:
+        scan, found = self.scan, self.found
+        key = scan.peek()[2]
+        if key == "PARTITION":
+            return self._skip()
+        if key == "SYSTEM" and scan.peek(1)[2] == "VERSIONING":
+            scan.take()
+            scan.take()
+        elif key == "PERIOD" and scan.peek(1)[2] == "FOR":
+            scan.take()
+            scan.take()
+            self._if_exists()
+            name(scan)
+        elif key == "PRIMARY":
+            scan.take()
+            expect(scan, "KEY")
+            found.dropped_keys[PRIMARY.lower()] = False
+        elif key in ("INDEX", "KEY", "CONSTRAINT"):
+            scan.take()
+            conditional = self._if_exists()
+            # A constraint may be a check or a foreign key as well.
+            found.dropped_keys[name(scan).lower()] = conditional or key == "CONSTRAINT"
+        elif key in ("FOREIGN", "CHECK"):
+            scan.take()
+            scan.accept("KEY")
+            self._if_exists()
+            name(scan)
+        else:
+            scan.accept("COLUMN")
+            conditional = self._if_exists()
+            found.dropped[name(scan).lower()] = conditional
+        scan.accept("RESTRICT", "CASCADE")
+        return None
+
+    def _modify(self) -> None:
+        self.scan.accept("COLUMN")
+        conditional = self._if_exists()
+        column = read_column(self.scan, self.dialect, self.found.body)
+        self._place(column, column.name, conditional)
+
+    def _change(self) -> None:
+        self.scan.accept("COLUMN")
+        conditional = self._if_exists()
+        old = name(self.scan)
+        column = read_definition(self.scan, self.dialect, self.found.body, name(self.scan))
+        self._place(column, old, conditional)
+
+    def _alter(self) -> None:
+        scan = self.scan
+        if scan.peek()[2] in ("INDEX", "KEY", "CHECK", "CONSTRAINT"):
+            scan.take()
+            self._if_exists()
+            name(scan)
+            scan.accept("NOT")
+            expect(scan, "VISIBLE", "INVISIBLE", "IGNORED", "ENFORCED")
+            return
+        scan.accept("COLUMN")
+        self._if_exists()
+        column = name(scan)
+        if scan.accept("DROP"):
+            expect(scan, "DEFAULT")
+        elif expect(scan, "SET") and scan.accept("DEFAULT"):
+            _skip_clause(scan)
+        else:
+            self.found.visible[column.lower()] = expect(scan, "VISIBLE", "INVISIBLE") == "VISIBLE"
+
+    def _rename(self) -> None:
+        scan = self.scan
+        if scan.peek()[2] in ("INDEX", "KEY", "COLUMN") and scan.peek(1)[2] not in (",", ".", ""):
+            column = scan.take()[2] == "COLUMN"
+            conditional = self._if_exists()
+            old = name(scan)
+            expect(scan, "TO")
+            new = name(scan)
+            if column:
+                self.found.placed.append(_Placed(new, None, old, conditional=conditional))
+            else:
+                self.found.renamed_keys[old.lower()] = new
+            return
+        scan.accept("TO", "AS", "=")
+        # A bare name is one in the session's schema, not in that of the table.
+        self.found.rename = self._table()
+
+    def _table(self) -> Table:
+        found = self.scan.table(self.default_schema)
+        if found is None:
+            raise NotUnderstoodError("no table where one should stand")
+        return found
+
+    def _convert(self) -> None:
+        scan, found = self.scan, self.found
+        if scan.accept("PARTITION"):
+            name(scan)
+            expect(scan, "TO")
+            expect(scan, "TABLE")
+            found.split_off = self._table()
+            if scan.accept("WITH", "WITHOUT"):
+                expect(scan, "VALIDATION")
+        elif scan.accept("TABLE"):
+            found.taken_in = self._table()
+            self._skip()
+        else:
+            expect(scan, "TO")
+            while (choice := maybe_charset(scan)) is not None:
+                found.convert = join_choices(found.convert, choice)
+            if found.convert is None:
+                raise NotUnderstoodError("CONVERT TO what?")
+
+
+def _skip_clause(scan: Scanner) -> None:
+    while not scan.at_end() and scan.peek()[2] != ",":
+        if scan.peek()[2] == "(":
+            group(scan)
+        elif scan.take()[0] == END:
+            return
+
+
+# -- application -------------------------------------------------------------------------------------------------------
+
+
+def altered(state: TableState, change: Alteration, dialect: Dialect, database: str | None) -> TableState:
+    """The table after the clauses; ``database`` is the default charset of its schema."""
+    charset = _default_charset(state, change, database)
+    columns, renamed = _columns(state, change, dialect, charset)
+    periods = {bound.lower() for bound in change.body.periods}
+    columns = [attrs.evolve(c, nullable=False) if c.name.lower() in periods else c for c in columns]
+    if not columns:
+        raise NotUnderstoodError("no column is left")
+    if len({column.name.lower() for column in columns}) != len(columns):
+        raise NotUnderstoodError("two columns of one name")
+    made, keys = _keys(state, change, columns, renamed)
+    return TableState(attrs.evolve(state.schema, columns=made), charset, keys)
+
+
+def _default_charset(state: TableState, change: Alteration, database: str | None) -> str | None:
+    if change.convert is None and change.charset is None:
+        return state.charset
+    choice = join_choices(change.charset, change.convert)
+    assert choice is not None
+    charset = choice.over(database)
+    if charset is None and change.convert is not None:
+        raise NotUnderstoodError("CONVERT TO a charset that is not known")
+    return charset
+
+
+def _columns(
+    state: TableState, change: Alteration, dialect: Dialect, charset: str | None
+) -> tuple[list[ColumnSchema], dict[str, str]]:
+    """The columns in their new order, and the new names of those that stayed, both in lower case."""
+    known = {column.name.lower() for column in state.schema.columns}
+    placed = [p for p in change.placed if not _is_idle(p, known)]
+    for missing, conditional in change.dropped.items():
+        if missing not in known and not conditional:
+            raise NotUnderstoodError(f"no column {missing!r}")
+    replaced = {p.old.lower(): p for p in placed if p.old}
+    if replaced.keys() - known or change.visible.keys() - known:
+        raise NotUnderstoodError("a column that the table does not have")
+    columns: list[ColumnSchema] = []
+    renamed: dict[str, str] = {}
+    moved: dict[str, ColumnSchema] = {}
+    for column in state.schema.columns:
+        old = column.name.lower()
+        if old in change.dropped:
+            continue
+        if old in change.visible:
+            column = attrs.evolve(column, visible=change.visible[old])
+        new = replaced.get(old)
+        renamed[old] = new.name.lower() if new else old
+        if new is None or new.definition is None:
+            column = attrs.evolve(column, name=new.name if new else column.name)
+            if change.convert is not None and charset is not None:
+                column = _converted(column, charset)
+        else:
+            column = resolve(new.definition, dialect, charset, forced=change.convert is not None)
+        if new is not None and (new.first or new.after):
+            moved[old] = column
+        else:
+            columns.append(column)
+    for p in placed:
+        if p.old and not (p.first or p.after):
+            continue
+        if p.old:
+            made = moved[p.old.lower()]
+        else:
+            assert p.definition is not None
+            made = resolve(p.definition, dialect, charset, forced=change.convert is not None)
+        columns.insert(_place_of(p, columns), made)
+    return columns, renamed
+
+
+def _is_idle(placed: _Placed, known: set[str]) -> bool:
+    """IF EXISTS of a column that does not exist, IF NOT EXISTS of one that does."""
+    if not placed.conditional:
+        return False
+    return placed.old.lower() not in known if placed.old else placed.name.lower() in known
+
+
+def _place_of(placed: _Placed, columns: list[ColumnSchema]) -> int:
+    if placed.first:
+        return 0
+    if not placed.after:
+        return len(columns)
+    for i, column in enumerate(columns):
+        if column.name.lower() == placed.after.lower():
+            return i + 1
+    raise NotUnderstoodError(f"no column {placed.after!r} to stand after")
+
+
+def _converted(column: ColumnSchema, charset: str) -> ColumnSchema:
+    """A column that was there before CONVERT TO; one that the same statement defines keeps its type."""
+    base = column.base_type
+    if column.charset in (None, "binary") or base == "json":
+        return column
+    text = converted_type(column.column_type, column.charset, charset)
+    made = column_from_text(
+        column.name, text, charset=None if charset == "binary" else charset, nullable=column.nullable, key=column.key,
+        visible=column.visible,
+    )  # fmt: skip
+    return attrs.evolve(made, labels=column.labels)
+
+
+def _keys(
+    state: TableState, change: Alteration, columns: list[ColumnSchema], renamed: dict[str, str]
+) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
+    if state.keys is None:
+        return _unknown_keys(state, change, columns, renamed), None
+    names = {column.name.lower(): column.name for column in columns}
+    dropped = set(change.dropped_keys)
+    for missing in dropped - {key.name.lower() for key in state.keys}:
+        # The index of a foreign key, which is not kept here; but a name like a_2 depends on all others.
+        if not change.dropped_keys[missing] and (missing == "primary" or missing.rpartition("_")[2].isdigit()):
+            raise NotUnderstoodError(f"no key {missing!r}")
+    kept = []
+    for key in state.keys:
+        if key.name.lower() in dropped:
+            continue
+        parts = tuple(
+            (names[renamed[part.lower()]] if part else "", length)
+            for part, length in key.columns
+            if not part or part.lower() in renamed
+        )
+        if parts:
+            kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
+    made, keys = with_keys(columns, named_keys(kept, change.body.keys))
+    return made, keys
+
+
+def _unknown_keys(
+    state: TableState, change: Alteration, columns: list[ColumnSchema], renamed: dict[str, str]
+) -> tuple[ColumnSchema, ...]:
+    """Key flags where the indexes are not known, as far as that goes without them."""
+    flagged = {renamed.get(column.name.lower(), "") for column in state.schema.keys}
+    nullable = {renamed.get(column.name.lower()) for column in state.schema.columns if column.nullable}
+    if change.dropped_keys or "" in flagged:
+        raise NotUnderstoodError("a key is dropped, and the others are not known")
+    if not flagged and (change.dropped or any(c.name.lower() in nullable and not c.nullable for c in columns)):
+        raise NotUnderstoodError("a unique key may become the primary one")
+    keys = list(change.body.keys)
+    if flagged and not any(key.is_primary for key in keys):
+        keys.insert(0, Key(PRIMARY, True, tuple((named, None) for named in sorted(flagged))))
+    return with_keys(columns, keys)[0]
+
+
+def created(schema: str, table: str, body: Body, dialect: Dialect, charset: str | None) -> TableState:
+    """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
+    change = Alteration(placed=[_Placed(column.name, column) for column in body.columns], body=body)
+    return altered(TableState(TableSchema(schema, table, ()), charset, ()), change, dialect, charset)

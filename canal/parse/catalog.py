@@ -1,0 +1,596 @@
+"""The columns of every table of a source as of a position, carried on from one DDL statement of its log to the next.
+
+Never asks a server and never raises on a statement: what it does not understand makes tables doubtful, no column shifts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from canal.parse import ddl
+from canal.parse.alter import TableState, altered, created, read_alteration
+from canal.parse.ddl import Scanner, Statement, Table
+from canal.parse.definition import (
+    Body,
+    Dialect,
+    Key,
+    NotUnderstoodError,
+    create_options,
+    database_charset,
+    expect,
+    key_columns,
+    key_options,
+    name,
+    read_body,
+)
+from canal.schema import ColumnSchema, TableSchema
+
+__all__ = ["Applied", "Catalog", "Key", "TableState"]
+
+log = logging.getLogger("canal.parse")
+
+FORMAT = 1
+
+
+@attrs.frozen
+class Applied:
+    """What a statement did to the catalog."""
+
+    #: Tables whose state was made, replaced, moved or removed.
+    changed: tuple[Table, ...] = ()
+    #: Tables whose columns are not known any more: read them again, or go by the metadata of their rows.
+    doubtful: tuple[Table, ...] = ()
+
+
+@attrs.define
+class _Change:
+    """What a statement is about to do; it comes into force as a whole or not at all."""
+
+    #: None: removed.
+    states: dict[Table, TableState | None] = attrs.field(factory=dict)
+    doubtful: list[Table] = attrs.field(factory=list)
+
+
+class Catalog:
+    """The tables of a source.
+
+    A table that it does not hold and that is not doubtful does not exist: put all tables of the source first, or say
+    ``complete=False``. ``lower_case_table_names`` is the server's setting.
+    """
+
+    def __init__(self, *, lower_case_table_names: int = 0, complete: bool = True) -> None:
+        self.lower_case_table_names = lower_case_table_names
+        self.complete = complete
+        self._tables: dict[Table, TableState] = {}
+        self._doubtful: dict[Table, Table] = {}
+        self._databases: dict[str, str] = {}
+        #: Temporary tables by session.
+        self._temporary: dict[int | None, set[Table]] = {}
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def get(self, schema: str, table: str) -> TableState | None:
+        """The table, None where it is unknown or doubtful."""
+        return self._tables.get(self._fold((schema, table)))
+
+    def put(self, state: TableState) -> None:
+        """Set a table that was read from the server, or that the metadata of its rows proved."""
+        key = self._fold((state.schema.schema, state.schema.table))
+        self._tables[key] = state
+        self._doubtful.pop(key, None)
+
+    def set_database(self, schema: str, charset: str) -> None:
+        """Set the default charset of a database."""
+        self._databases[self._fold_name(schema)] = charset
+
+    def tables(self) -> list[TableState]:
+        """All tables that are known, in the order of their names."""
+        return [self._tables[key] for key in sorted(self._tables)]
+
+    def is_doubtful(self, schema: str, table: str) -> bool:
+        """Whether the table may exist with columns that are not known."""
+        key = self._fold((schema, table))
+        return key in self._doubtful or (not self.complete and key not in self._tables)
+
+    def forget_sessions(self) -> None:
+        """The server was started anew: no temporary table is left."""
+        self._temporary.clear()
+
+    def _fold_name(self, text: str) -> str:
+        return text.lower() if self.lower_case_table_names else text
+
+    def _fold(self, table: Table) -> Table:
+        return self._fold_name(table[0]), self._fold_name(table[1])
+
+    def _stored(self, text: str) -> str:
+        """A name as the server keeps it."""
+        return text.lower() if self.lower_case_table_names == 1 else text
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def apply(
+        self,
+        sql: str,
+        default_schema: str,
+        *,
+        sql_mode: int = 0,
+        flavor: str = "mysql",
+        server_charset: str = "utf8mb4",
+        version: tuple[int, ...] = (9, 0, 0),
+        explicit_defaults: bool = True,
+        session: int | None = None,
+    ) -> Applied:
+        """Follow a statement of the log; never raises.
+
+        Args:
+            sql_mode, server_charset, explicit_defaults: from the status variables of its event (``server_charset`` is that
+                of collation_server; ``explicit_defaults`` explicit_defaults_for_timestamp).
+            flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
+            session: thread id of its event, which tells apart temporary tables.
+        """
+        statement = ddl.classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
+        if statement.kind != "ddl":
+            return Applied()
+        dialect = Dialect(flavor, version, sql_mode, explicit_defaults)
+        try:
+            run = _Run(self, Scanner(sql, sql_mode, flavor), statement, dialect, server_charset, session)
+            change = run.change()
+        except NotUnderstoodError as problem:
+            log.debug("a statement is not followed: %s", problem)
+            return self._doubt(statement)
+        except Exception:  # a fault of ours must not stop the stream; the tables are read again instead
+            log.exception("a statement could not be followed")
+            return self._doubt(statement)
+        return self._commit(change)
+
+    def _commit(self, change: _Change) -> Applied:
+        for table, state in change.states.items():
+            key = self._fold(table)
+            self._doubtful.pop(key, None)
+            if state is None:
+                self._tables.pop(key, None)
+            else:
+                self._tables[key] = state
+        for table in change.doubtful:
+            self._forget(table)
+        changed = tuple(table for table in change.states if table not in change.doubtful)
+        return Applied(changed, tuple(change.doubtful))
+
+    def _forget(self, table: Table) -> None:
+        key = self._fold(table)
+        self._tables.pop(key, None)
+        self._doubtful[key] = table
+
+    def _doubt(self, statement: Statement) -> Applied:
+        """A statement that is not understood: its tables, those of its database, or all become doubtful."""
+        doubtful = list(statement.tables)
+        if statement.schema_wide:
+            doubtful += self._tables_of(statement.database)
+            self._databases.pop(self._fold_name(statement.database), None)
+        elif statement.doubtful or not doubtful:
+            doubtful += self._tables_of(None)
+        for table in doubtful:
+            self._forget(table)
+        return Applied((), tuple(dict.fromkeys(doubtful)))
+
+    def _tables_of(self, database: str | None) -> list[Table]:
+        """Names of all tables, or of those of a database."""
+        wanted = None if database is None else self._fold_name(database)
+        names = {key: (state.schema.schema, state.schema.table) for key, state in self._tables.items()}
+        names.update(self._doubtful)
+        return [names[key] for key in sorted(names) if wanted is None or key[0] == wanted]
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def to_document(self) -> dict[str, Any]:
+        """All of it as JSON values; equal catalogs give equal documents."""
+        return {
+            "format": FORMAT,
+            "lower_case_table_names": self.lower_case_table_names,
+            "complete": self.complete,
+            "databases": dict(sorted(self._databases.items())),
+            "tables": [table_to_document(self._tables[key]) for key in sorted(self._tables)],
+            "doubtful": [list(self._doubtful[key]) for key in sorted(self._doubtful)],
+            "temporary": [
+                [session, *map(list, sorted(tables))]
+                for session, tables in sorted(self._temporary.items(), key=lambda item: (item[0] is not None, item[0] or 0))
+                if tables
+            ],
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Catalog:
+        """Read what ``to_document`` made.
+
+        Raises:
+            ValueError: the document is of another format or is damaged.
+        """
+        if document.get("format") != FORMAT:
+            raise ValueError(f"a catalog document of format {document.get('format')!r}, not {FORMAT}")
+        try:
+            catalog = cls(
+                lower_case_table_names=document["lower_case_table_names"], complete=document["complete"]
+            )
+            catalog._databases.update(document["databases"])
+            for table in document["tables"]:
+                catalog.put(table_from_document(table))
+            for schema, table in document["doubtful"]:
+                catalog._forget((schema, table))
+            for session, *tables in document["temporary"]:
+                catalog._temporary[session] = {(schema, table) for schema, table in tables}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError("a damaged catalog document") from error
+        return catalog
+
+
+class _Run:
+    """One statement on its way into a catalog."""
+
+    def __init__(
+        self, catalog: Catalog, scan: Scanner, statement: Statement, dialect: Dialect, server_charset: str,
+        session: int | None,
+    ) -> None:  # fmt: skip
+        self.catalog, self.scan, self.statement, self.dialect = catalog, scan, statement, dialect
+        self.server_charset = server_charset
+        self.session = session
+        self.schema = statement.default_schema
+        self.found = _Change()
+
+    def change(self) -> _Change:
+        scan = self.scan
+        while scan.accept(";"):
+            pass
+        if scan.accept_all("SET", "STATEMENT"):
+            while not scan.at_end() and scan.take()[2] != "FOR":
+                pass
+        verb = scan.take()[2]
+        handlers: dict[str, Callable[[], None]] = {
+            "CREATE": self._create, "ALTER": self._alter, "DROP": self._drop, "RENAME": self._rename,
+            "TRUNCATE": self._truncate,
+        }  # fmt: skip
+        if verb not in handlers:
+            raise NotUnderstoodError(f"unknown verb {verb}")
+        handlers[verb]()
+        while scan.accept(";"):
+            pass
+        if scan.broken or not scan.at_end() or scan.peek()[0] != ddl.END:
+            raise NotUnderstoodError(f"something after the end of the statement: {scan.peek()[1]}")
+        return self.found
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def _object(self) -> tuple[str, frozenset[str]]:
+        what, modifiers = ddl._object(self.scan)
+        return what, modifiers
+
+    def _table(self) -> Table:
+        found = self.scan.table(self.schema)
+        if found is None:
+            raise NotUnderstoodError("no table where one should stand")
+        return self.catalog._stored(found[0]), self.catalog._stored(found[1])
+
+    def _if(self) -> bool:
+        return ddl._if_exists(self.scan)
+
+    def _get(self, table: Table) -> TableState | None:
+        return self.catalog.get(*table)
+
+    def _set(self, table: Table, state: TableState | None) -> None:
+        self.found.states[table] = state
+
+    def _doubt(self, *tables: Table) -> None:
+        self.found.doubtful += tables
+
+    def _may_exist(self, table: Table) -> bool:
+        return self.catalog.is_doubtful(*table)
+
+    def _is_temporary(self, table: Table) -> bool:
+        """Whether a temporary table of this session hides the permanent one.
+
+        Raises:
+            NotUnderstoodError: there is such a table, but the session is not known.
+        """
+        hidden = self.catalog._fold(table) in self.catalog._temporary.get(self.session, ())
+        if hidden and self.session is None:
+            raise NotUnderstoodError("it may be about a temporary table")
+        return hidden
+
+    def _default_charset(self, schema: str) -> str | None:
+        return self.catalog._databases.get(self.catalog._fold_name(schema))
+
+    def _skip(self) -> None:
+        while not self.scan.at_end():
+            self.scan.take()
+
+    # -- CREATE --------------------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        what, modifiers = self._object()
+        if what in ("DATABASE", "SCHEMA"):
+            return self._create_database("REPLACE" in modifiers)
+        if what == "INDEX":
+            return self._create_index("UNIQUE" in modifiers)
+        if what not in ("TABLE", "SEQUENCE"):
+            raise NotUnderstoodError(f"CREATE {what}")
+        conditional = self._if()
+        table = self._table()
+        if "TEMPORARY" in modifiers:
+            self.catalog._temporary.setdefault(self.session, set()).add(self.catalog._fold(table))
+            return self._skip()
+        if conditional and "REPLACE" not in modifiers:
+            if self._get(table) is not None:
+                return self._skip()
+            if self._may_exist(table):
+                self._doubt(table)
+                return self._skip()
+        state = self._sequence(table) if what == "SEQUENCE" else self._created(table)
+        if state is None:
+            self._doubt(table)
+        else:
+            self._set(table, state)
+        return None
+
+    def _created(self, table: Table) -> TableState | None:
+        """The table that is made; None where its columns come from what is not known."""
+        scan = self.scan
+        bracket = scan.peek()[2] == "(" and scan.peek(1)[2] == "LIKE"
+        if bracket:
+            scan.take()
+        if scan.accept("LIKE"):
+            other = self._table()
+            if bracket:
+                expect(scan, ")")
+            state = None if self._is_temporary(other) else self._get(other)
+            return None if state is None else _named(state, table)
+        body = Body()
+        if scan.peek()[2] == "(" and scan.peek(1)[2] not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
+            scan.take()
+            body = read_body(scan, self.dialect)
+        choice, queried = create_options(scan)
+        if queried or not body.columns:
+            self._skip()
+            return None
+        default = self._default_charset(table[0])
+        return created(*table, body, self.dialect, choice.over(default) if choice else default)
+
+    def _sequence(self, table: Table) -> TableState | None:
+        """MariaDB keeps a sequence as a table of one row."""
+        typed = False
+        while not self.scan.at_end():
+            typed = self.scan.take()[2] == "AS" or typed
+        if typed:
+            return None
+        return TableState(TableSchema(*table, _SEQUENCE), self._default_charset(table[0]), ())
+
+    def _create_index(self, unique: bool) -> None:
+        scan = self.scan
+        conditional = self._if()
+        named = name(scan) if scan.peek()[2] != "ON" else ""
+        if scan.accept("USING", "TYPE"):
+            scan.take()
+        expect(scan, "ON")
+        table = self._table()
+        ddl._wait(scan)
+        key = Key(named, unique, key_columns(scan), conditional)
+        key_options(scan)
+        self._manners()
+        self._alter_by(table, lambda change: change.body.keys.append(key))
+
+    def _manners(self) -> None:
+        while self.scan.accept("ALGORITHM", "LOCK"):
+            self.scan.accept("=")
+            self.scan.take()
+
+    def _create_database(self, replaces: bool) -> None:
+        conditional = self._if()
+        schema = self.catalog._stored(name(self.scan))
+        choice = database_charset(self.scan)
+        known = self.catalog._databases.get(self.catalog._fold_name(schema))
+        if conditional and not replaces and (known or not self.catalog.complete):
+            return
+        if replaces:
+            for table in self.catalog._tables_of(schema):
+                self._set(table, None)
+        self.catalog.set_database(schema, choice.over(self.server_charset) if choice else self.server_charset)  # type: ignore[arg-type]
+
+    # -- ALTER ---------------------------------------------------------------------------------------------------------
+
+    def _alter(self) -> None:
+        what, _ = self._object()
+        if what in ("DATABASE", "SCHEMA"):
+            return self._alter_database()
+        if what == "SEQUENCE":
+            table = self._named_table()
+            return self._doubt(table) if self._scan_has("AS") else None
+        if what != "TABLE":
+            raise NotUnderstoodError(f"ALTER {what}")
+        table = self._named_table()
+        change = read_alteration(self.scan, self.dialect, self.schema)
+        self._altered(table, change)
+        return None
+
+    def _named_table(self) -> Table:
+        self._if()
+        table = self._table()
+        ddl._wait(self.scan)
+        return table
+
+    def _scan_has(self, word: str) -> bool:
+        found = False
+        while not self.scan.at_end():
+            found = self.scan.take()[2] == word or found
+        return found
+
+    def _alter_by(self, table: Table, edit: Callable[[Any], object]) -> None:
+        from canal.parse.alter import Alteration
+
+        change = Alteration()
+        edit(change)
+        self._altered(table, change)
+
+    def _altered(self, table: Table, change: Any) -> None:
+        if self._is_temporary(table):
+            if change.rename is not None:
+                temporary = self.catalog._temporary[self.session]
+                temporary.discard(self.catalog._fold(table))
+                temporary.add(self.catalog._fold(change.rename))
+            return
+        target = change.rename and (self.catalog._stored(change.rename[0]), self.catalog._stored(change.rename[1]))
+        state = self._get(table)
+        if state is None:
+            self._set(table, None)
+            self._doubt(target or table)
+            return
+        if change.taken_in is not None:
+            self._set(change.taken_in, None)
+        if change.split_off is not None:
+            self._set(change.split_off, _named(state, change.split_off))
+        state = altered(state, change, self.dialect, self._default_charset(table[0]))
+        if target is not None:
+            self._set(table, None)
+        self._set(target or table, _named(state, target or table))
+
+    def _alter_database(self) -> None:
+        scan = self.scan
+        schema = self.schema
+        if scan.at_name() and not ddl._is_database_option(scan):
+            schema = self.catalog._stored(name(scan))
+        if schema.startswith("#mysql50#"):
+            raise NotUnderstoodError("a database gets another name")
+        choice = database_charset(scan)
+        if choice is not None:
+            charset = choice.over(self.server_charset)
+            assert charset is not None
+            self.catalog.set_database(schema, charset)
+
+    # -- DROP, RENAME, TRUNCATE ----------------------------------------------------------------------------------------
+
+    def _drop(self) -> None:
+        what, modifiers = self._object()
+        if what in ("DATABASE", "SCHEMA"):
+            self._if()
+            schema = self.catalog._stored(name(self.scan))
+            for table in self.catalog._tables_of(schema):
+                self._set(table, None)
+            self.catalog._databases.pop(self.catalog._fold_name(schema), None)
+        elif what == "INDEX":
+            conditional = self._if()
+            named = name(self.scan).lower()
+            expect(self.scan, "ON")
+            table = self._table()
+            ddl._wait(self.scan)
+            self._manners()
+            self._alter_by(table, lambda change: change.dropped_keys.__setitem__(named, conditional))
+        elif what in ("TABLE", "TABLES", "SEQUENCE"):
+            self._drop_tables("TEMPORARY" in modifiers)
+        else:
+            raise NotUnderstoodError(f"DROP {what}")
+
+    def _drop_tables(self, temporary: bool) -> None:
+        self._if()
+        while True:
+            table = self._table()
+            if temporary or self._is_temporary(table):
+                self.catalog._temporary.get(self.session, set()).discard(self.catalog._fold(table))
+            else:
+                self._set(table, None)
+            if not self.scan.accept(","):
+                break
+        ddl._wait(self.scan)
+        self.scan.accept("RESTRICT", "CASCADE")
+
+    def _truncate(self) -> None:
+        self._skip()
+
+    def _rename(self) -> None:
+        """Pairs of old and new names, one after the other."""
+        scan = self.scan
+        if not scan.accept("TABLE", "TABLES"):
+            raise NotUnderstoodError("RENAME what?")
+        self._if()
+        while True:
+            old = self._table()
+            ddl._wait(scan)
+            expect(scan, "TO")
+            new = self._table()
+            self._move(old, new)
+            if not scan.accept(","):
+                return
+
+    def _move(self, old: Table, new: Table) -> None:
+        if self._is_temporary(old):
+            raise NotUnderstoodError("RENAME of a temporary table")
+        folded = {self.catalog._fold(table): table for table in self.found.states}
+        before = folded.get(self.catalog._fold(old))
+        state = self.found.states[before] if before else self._get(old)
+        for table in (old, new):
+            if before := folded.get(self.catalog._fold(table)):
+                del self.found.states[before]
+        self._set(old, None)
+        self.found.doubtful = [t for t in self.found.doubtful if self.catalog._fold(t) != self.catalog._fold(old)]
+        if state is None:
+            self._set(new, None)
+            self._doubt(new)
+        else:
+            self._set(new, _named(state, new))
+
+
+def _named(state: TableState, table: Table) -> TableState:
+    return attrs.evolve(state, schema=TableSchema(*table, state.schema.columns))
+
+
+def _sequence_columns() -> Iterable[ColumnSchema]:
+    from canal.schema import column_from_text
+
+    for named, text in (
+        ("next_not_cached_value", "bigint(21)"), ("minimum_value", "bigint(21)"), ("maximum_value", "bigint(21)"),
+        ("start_value", "bigint(21)"), ("increment", "bigint(21)"), ("cache_size", "bigint(21) unsigned"),
+        ("cycle_option", "tinyint(1) unsigned"), ("cycle_count", "bigint(21)"),
+    ):  # fmt: skip
+        yield column_from_text(named, text, nullable=False)
+
+
+_SEQUENCE = tuple(_sequence_columns())
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def table_to_document(state: TableState) -> dict[str, Any]:
+    """A table as JSON values."""
+    return {
+        "schema": state.schema.schema,
+        "table": state.schema.table,
+        "charset": state.charset,
+        "columns": [
+            [c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels)]
+            for c in state.schema.columns
+        ],
+        "keys": None
+        if state.keys is None
+        else [[key.name, key.unique, [list(part) for part in key.columns]] for key in state.keys],
+    }
+
+
+def table_from_document(document: dict[str, Any]) -> TableState:
+    """Read what ``table_to_document`` made."""
+    from canal.schema import column_from_text
+
+    columns = []
+    for named, text, charset, nullable, key, visible, labels in document["columns"]:
+        column = column_from_text(named, text, charset=charset, nullable=nullable, key=key, visible=visible)
+        columns.append(attrs.evolve(column, labels=None if labels is None else tuple(labels)))
+    keys = document["keys"]
+    return TableState(
+        TableSchema(document["schema"], document["table"], tuple(columns)),
+        document["charset"],
+        None
+        if keys is None
+        else tuple(
+            Key(named, unique, tuple((part, length) for part, length in parts)) for named, unique, parts in keys
+        ),
+    )

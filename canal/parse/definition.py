@@ -1,0 +1,862 @@
+"""What the text of a CREATE TABLE or ALTER TABLE says about columns and keys, read from the tokens of ddl.Scanner.
+
+Never knows a table and never guesses: what is not understood to the last word raises NotUnderstoodError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import attrs
+
+from canal.parse.charsets import MAX_CHAR_BYTES, is_charset
+from canal.parse.ddl import END, NAME, STRING, WORD, Scanner
+from canal.schema import ColumnSchema, column_from_text
+
+#: Bits of sql_mode that change what a type means.
+REAL_AS_FLOAT, ORACLE, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 20
+
+#: Names of primary keys and system-versioning columns that the servers give themselves.
+PRIMARY = "PRIMARY"
+
+
+class NotUnderstoodError(Exception):
+    """The text goes beyond what this module reads; never leaves the catalog."""
+
+
+@attrs.frozen
+class Dialect:
+    """What the same words mean on the server that wrote them."""
+
+    flavor: str = "mysql"
+    version: tuple[int, ...] = (9, 0, 0)
+    sql_mode: int = 0
+    #: explicit_defaults_for_timestamp; without it a bare TIMESTAMP is NOT NULL.
+    explicit_defaults: bool = True
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.flavor == "mariadb"
+
+    @property
+    def has_widths(self) -> bool:
+        """Whether integers are shown with their display width."""
+        return self.is_mariadb or self.version < (8, 0, 19)
+
+
+@attrs.frozen
+class CharsetChoice:
+    """A charset as a column or table asks for it: by its name, by a collation, or the default."""
+
+    charset: str | None = None
+    #: A collation that goes with any charset, or nothing at all, leaves the default.
+    is_default: bool = False
+
+    def over(self, default: str | None) -> str | None:
+        return self.charset or default
+
+
+@attrs.frozen
+class ColumnType:
+    """A data type with its arguments, synonyms resolved."""
+
+    base: str
+    length: int | None = None
+    scale: int | None = None
+    labels: tuple[str, ...] | None = None
+    unsigned: bool = False
+    zerofill: bool = False
+    compressed: bool = False
+    #: A charset that the type itself brings, such as that of NCHAR.
+    charset: str | None = None
+
+
+@attrs.frozen
+class Column:
+    """A column definition. ``nullable`` is None where the text does not say."""
+
+    name: str
+    type: ColumnType
+    charset: CharsetChoice | None = None
+    nullable: bool | None = None
+    visible: bool = True
+    #: AS ROW START or AS ROW END of a system-versioned table.
+    row_bound: bool = False
+
+
+@attrs.frozen
+class Key:
+    """An index: (column, prefix length) pairs; the name is "" where the server finds one. Expressions have no name."""
+
+    name: str
+    unique: bool
+    columns: tuple[tuple[str, int | None], ...]
+    conditional: bool = False
+
+    @property
+    def is_primary(self) -> bool:
+        return self.name == PRIMARY
+
+
+@attrs.define
+class Body:
+    """Columns and keys of a CREATE TABLE, or of the brackets of an ADD."""
+
+    columns: list[Column] = attrs.field(factory=list)
+    keys: list[Key] = attrs.field(factory=list)
+    #: Columns of application-time periods, which are NOT NULL.
+    periods: list[str] = attrs.field(factory=list)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def expect(scan: Scanner, *keys: str) -> str:
+    found = scan.accept(*keys)
+    if not found:
+        raise NotUnderstoodError(f"{scan.peek()[1]!r} where {' or '.join(keys)} should stand")
+    return found
+
+
+def name(scan: Scanner) -> str:
+    if not scan.at_name():
+        raise NotUnderstoodError("no name where one should stand")
+    return scan.take()[1]
+
+
+def number(scan: Scanner) -> int:
+    text = scan.take()[1]
+    if not text.isascii() or not text.isdigit():
+        raise NotUnderstoodError(f"{text!r} is no number")
+    return int(text)
+
+
+def group(scan: Scanner) -> None:
+    """Pass over a group in brackets, which begins here and has an end."""
+    if scan.peek()[2] != "(":
+        raise NotUnderstoodError("no bracket where one should stand")
+    depth = 0
+    while True:
+        kind, _, key = scan.take()
+        if kind == END:
+            raise NotUnderstoodError("a bracket that does not close")
+        depth += (key == "(") - (key == ")")
+        if not depth:
+            return
+
+
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+
+
+def string(scan: Scanner, dialect: Dialect) -> str:
+    """A quoted string's value."""
+    kind, text, key = scan.take()
+    if kind != STRING:
+        raise NotUnderstoodError("no string where one should stand")
+    if key != '"':
+        text = text.replace("''", "'") if dialect.sql_mode & NO_BACKSLASH_ESCAPES else _SINGLE.sub(_unescape, text)
+    elif not dialect.sql_mode & NO_BACKSLASH_ESCAPES:
+        text = _BACKSLASH.sub(_unescape, text)
+    return text
+
+
+_BACKSLASH = re.compile(r"\\(.)", re.DOTALL)
+_SINGLE = re.compile(r"''|\\(.)", re.DOTALL)
+
+
+def _unescape(found: re.Match[str]) -> str:
+    return "'" if found[1] is None else _ESCAPES.get(found[1], found[1])
+
+
+def maybe_charset(scan: Scanner) -> CharsetChoice | None:
+    """CHARACTER SET x, CHARSET x or COLLATE x, with or without DEFAULT and =, if one comes next."""
+    ahead = 1 if scan.peek()[2] == "DEFAULT" else 0
+    key = scan.peek(ahead)[2]
+    if key in ("CHARACTER", "CHAR") and scan.peek(ahead + 1)[2] == "SET":
+        words = ahead + 2
+    elif key in ("CHARSET", "COLLATE"):
+        words = ahead + 1
+    else:
+        return None
+    for _ in range(words):
+        scan.take()
+    scan.accept("=")
+    if scan.accept("DEFAULT"):
+        return CharsetChoice(is_default=True)
+    kind, text, _ = scan.take()
+    if kind not in (WORD, NAME, STRING):
+        raise NotUnderstoodError("no charset where one should stand")
+    return of_collation(text) if key == "COLLATE" else CharsetChoice(known_charset(text))
+
+
+def known_charset(text: str) -> str:
+    charset = text.lower()
+    if charset == "utf8":
+        charset = "utf8mb3"
+    if not is_charset(charset):
+        raise NotUnderstoodError(f"unknown charset {text!r}")
+    return charset
+
+
+def of_collation(text: str) -> CharsetChoice:
+    """MariaDB's uca1400_… collations go with any charset, so they do not name one."""
+    collation = text.lower()
+    return CharsetChoice() if collation.startswith("uca1400") else CharsetChoice(known_charset(collation.partition("_")[0]))
+
+
+def join_choices(first: CharsetChoice | None, second: CharsetChoice | None) -> CharsetChoice | None:
+    """A charset and a collation, in any order: what names one wins over what leaves the default."""
+    if first is None or second is None:
+        return first or second
+    return second if second.charset else first
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+_INTEGERS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
+_BLOB_SIZES = (("tiny", 0xFF), ("", 0xFFFF), ("medium", 0xFFFFFF), ("long", 0xFFFFFFFF))
+_PLAIN = frozenset(
+    "tinyint smallint mediumint int bigint float double decimal bit year date time datetime timestamp char varchar "
+    "binary varbinary tinytext text mediumtext longtext tinyblob blob mediumblob longblob enum set json geometry point "
+    "linestring polygon multipoint multilinestring multipolygon geometrycollection vector uuid inet4 inet6".split()
+)
+_SYNONYMS = {
+    "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
+    "int4": "int", "int8": "bigint", "float4": "float", "float8": "double", "numeric": "decimal", "dec": "decimal",
+    "fixed": "decimal", "geomcollection": "geometrycollection", "character": "char", "varcharacter": "varchar",
+}  # fmt: skip
+_MARIADB_SYNONYMS = {"clob": "longtext", "raw": "varbinary", "varchar2": "varchar", "number": "decimal"}
+_MARIADB_ONLY = frozenset(("uuid", "inet4", "inet6"))
+_WITH_LENGTH = frozenset(
+    "bit year time datetime timestamp char varchar binary varbinary text blob vector".split()
+) | _INTEGERS.keys()
+_WITH_SCALE = frozenset(("float", "double", "decimal"))
+_NUMERIC = _INTEGERS.keys() | _WITH_SCALE
+
+
+def read_type(scan: Scanner, dialect: Dialect) -> ColumnType:
+    """A data type with its arguments; UNSIGNED and the like come with the attributes."""
+    if scan.peek()[0] != WORD:
+        raise NotUnderstoodError("no type where one should stand")
+    word = scan.take()[2].lower()
+    if word in ("enum", "set"):
+        return ColumnType(word, labels=_labels(scan, dialect))
+    if word in ("bool", "boolean"):
+        return ColumnType("tinyint", 1)
+    if word == "serial":
+        return ColumnType("bigint", unsigned=True)
+    if word == "json":
+        return ColumnType("longtext", charset="utf8mb4") if dialect.is_mariadb else ColumnType("json")
+    if word == "long":
+        return ColumnType("mediumblob" if scan.accept("VARBINARY") else _long_text(scan))
+    base, charset = _base(scan, word, dialect)
+    length = scale = None
+    if scan.peek()[2] == "(":
+        length, scale = _arguments(scan, base)
+    return ColumnType(base, length, scale, charset=charset)
+
+
+def _base(scan: Scanner, word: str, dialect: Dialect) -> tuple[str, str | None]:
+    if word in ("nchar", "national"):
+        wide = word == "nchar" and bool(scan.accept("VARCHAR", "VARCHARACTER"))
+        if word == "national":
+            wide = expect(scan, "CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER").startswith("VAR")
+        return "varchar" if wide or scan.accept("VARYING") else "char", "utf8mb3"
+    if word == "nvarchar":
+        return "varchar", "utf8mb3"
+    if word == "double":
+        scan.accept("PRECISION")
+        return word, None
+    if word == "real":
+        return "float" if dialect.sql_mode & REAL_AS_FLOAT else "double", None
+    if dialect.is_mariadb and dialect.sql_mode & ORACLE and word in ("date", "blob", "number"):
+        if word == "number":
+            return "decimal" if scan.peek()[2] == "(" else "double", None
+        return "datetime" if word == "date" else "longblob", None
+    base = _SYNONYMS.get(word, word)
+    if dialect.is_mariadb:
+        base = _MARIADB_SYNONYMS.get(base, base)
+    if base not in _PLAIN or (base in _MARIADB_ONLY and not dialect.is_mariadb):
+        raise NotUnderstoodError(f"unknown type {word!r}")
+    if base == "char" and scan.accept("VARYING"):
+        base = "varchar"
+    return base, None
+
+
+def _long_text(scan: Scanner) -> str:
+    """LONG, LONG VARCHAR and LONG CHAR VARYING are all the same type."""
+    if scan.peek()[2] in ("CHAR", "CHARACTER") and scan.peek(1)[2] == "VARYING":
+        scan.take()
+        scan.take()
+    else:
+        scan.accept("VARCHAR", "VARCHARACTER")
+    return "mediumtext"
+
+
+def _labels(scan: Scanner, dialect: Dialect) -> tuple[str, ...]:
+    expect(scan, "(")
+    labels = [string(scan, dialect)]
+    while expect(scan, ",", ")") == ",":
+        labels.append(string(scan, dialect))
+    # The server drops trailing blanks of members.
+    return tuple(label.rstrip(" ") for label in labels)
+
+
+def _arguments(scan: Scanner, base: str) -> tuple[int, int | None]:
+    if base not in _WITH_LENGTH and base not in _WITH_SCALE:
+        raise NotUnderstoodError(f"{base} takes no arguments")
+    scan.take()
+    length, scale = number(scan), None
+    if base in _WITH_SCALE and scan.accept(","):
+        scale = number(scan)
+    expect(scan, ")")
+    return length, scale
+
+
+def type_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
+    """The type as information_schema spells it, in a column of this charset."""
+    base, length = found.base, found.length
+    if base in _INTEGERS:
+        return _integer_text(found, dialect)
+    if base in _WITH_SCALE:
+        return _fraction_text(found)
+    if found.labels is not None:
+        return base + "(" + ",".join(map(_quoted, found.labels)) + ")"
+    if base == "year":
+        return "year(4)" if dialect.has_widths else "year"
+    if base in ("time", "datetime", "timestamp"):
+        return f"{base}({length})" if length else base
+    if base == "geometrycollection":
+        return base if dialect.is_mariadb or dialect.version < (8, 0, 11) else "geomcollection"
+    if base == "vector":
+        return f"vector({2048 if length is None else length})"
+    if base == "bit":
+        return f"bit({length or 1})"
+    return _character_text(found, charset)
+
+
+def _integer_text(found: ColumnType, dialect: Dialect) -> str:
+    unsigned = found.unsigned or found.zerofill
+    text = found.base
+    if dialect.has_widths or found.zerofill or (text == "tinyint" and found.length == 1 and not unsigned):
+        text += f"({found.length or _INTEGERS[text][unsigned]})"
+    return text + " unsigned" * unsigned + " zerofill" * found.zerofill
+
+
+def _fraction_text(found: ColumnType) -> str:
+    base, length, scale = found.base, found.length, found.scale
+    if base == "decimal":
+        text = f"decimal({length or 10},{scale or 0})"
+    elif length is not None and scale is not None:
+        text = f"{base}({length},{scale})"
+    elif base == "float":
+        text = "double" if (length or 0) > 24 else "float"
+    elif length is not None:
+        raise NotUnderstoodError("a DOUBLE with a length and no scale")
+    else:
+        text = base
+    return text + " unsigned" * (found.unsigned or found.zerofill) + " zerofill" * found.zerofill
+
+
+def _quoted(label: str) -> str:
+    """A member as the servers print it."""
+    for char, escape in (("\\", "\\\\"), ("\0", "\\0"), ("\n", "\\n"), ("\r", "\\r"), ("'", "''")):
+        label = label.replace(char, escape)
+    return f"'{label}'"
+
+
+def _character_text(found: ColumnType, charset: str | None) -> str:
+    base, length = found.base, found.length
+    if charset == "binary":
+        base = {"char": "binary", "varchar": "varbinary"}.get(base, re.sub("text$", "blob", base))
+    width = MAX_CHAR_BYTES.get(charset or "", 1)
+    if base in ("char", "binary"):
+        length = 1 if length is None else length
+        if length > 255:
+            raise NotUnderstoodError(f"a {base} of {length}")
+    elif base in ("varchar", "varbinary"):
+        if length is None:
+            raise NotUnderstoodError(f"a {base} without a length")
+        if length * width > 0xFFFF:  # outside of strict mode
+            base, length = blob_of(length * width, "text" if base == "varchar" else "blob"), None
+    elif length is not None:
+        base, length = blob_of(length * width, base), None
+    return (f"{base}({length})" if length is not None else base) + " /*M!100301 COMPRESSED*/" * found.compressed
+
+
+def blob_of(size: int, kind: str) -> str:
+    """The smallest TEXT or BLOB type for so many bytes."""
+    return next((prefix for prefix, most in _BLOB_SIZES if size <= most), "long") + kind
+
+
+def converted_type(text: str, old: str | None, new: str) -> str:
+    """The type that CONVERT TO makes of a text column's, so that it still has room for as many characters."""
+    base = re.match("[a-z]*", text)[0]  # type: ignore[index]
+    width = MAX_CHAR_BYTES.get(new, 1)
+    if base.endswith("text"):
+        most = dict(_BLOB_SIZES)[base[:-4]]
+        made = blob_of(most // MAX_CHAR_BYTES.get(old or "", 1) * width, "text")
+        text = made + text[len(base) :]
+    elif base == "varchar":
+        size = int(text[len("varchar(") : text.index(")")]) * width
+        if size > 0xFFFF:
+            text = blob_of(size, "text") + text[text.index(")") + 1 :]
+    if new == "binary":
+        text = re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", text))
+    return text
+
+
+_CHARACTER = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
+
+
+def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bool = False) -> ColumnSchema:
+    """The column as the server makes it where ``default`` is the charset of columns that name none.
+
+    ``forced``: of all text columns, as CONVERT TO in the same statement has it.
+    """
+    charset: str | None = None
+    base = column.type.base
+    if base in _CHARACTER:
+        charset = column.type.charset or (column.charset.over(default) if column.charset else default)
+        if forced and charset != "binary":
+            charset = default
+        if charset is None:
+            raise NotUnderstoodError("a text column, and the default charset is not known")
+    text = type_text(column.type, dialect, charset)
+    if charset == "binary" and (base not in ("enum", "set") or not dialect.is_mariadb):
+        charset = None
+    nullable = column.nullable
+    if nullable is None:
+        nullable = not column.row_bound and (base != "timestamp" or dialect.explicit_defaults)
+    made = column_from_text(column.name, text, charset=charset, nullable=nullable, visible=column.visible)
+    return attrs.evolve(made, labels=column.type.labels)
+
+
+# -- column definitions ------------------------------------------------------------------------------------------------
+
+
+def read_column(scan: Scanner, dialect: Dialect, body: Body) -> Column:
+    """A name, a type and attributes, up to what ends the definition; its keys go to ``body``."""
+    return read_definition(scan, dialect, body, name(scan))
+
+
+def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> Column:
+    serial = scan.peek()[2] == "SERIAL"
+    reader = _ColumnReader(scan, dialect, body, named, read_type(scan, dialect))
+    if serial:
+        reader.nullable = False
+        reader.key(unique=True)
+    reader.read()
+    return reader.column()
+
+
+@attrs.define
+class _ColumnReader:
+    """The attributes of one column, in any order; every word of them is accounted for."""
+
+    scan: Scanner
+    dialect: Dialect
+    body: Body
+    name: str
+    type: ColumnType
+    charset: CharsetChoice | None = None
+    nullable: bool | None = None
+    visible: bool = True
+    row_bound: bool = False
+
+    def column(self) -> Column:
+        return Column(self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound)
+
+    def key(self, unique: bool) -> None:
+        found = Key("" if unique else PRIMARY, True, ((self.name, None),))
+        if unique and found in self.body.keys:
+            return  # SERIAL UNIQUE
+        self.body.keys.append(found)
+
+    def read(self) -> None:
+        while True:
+            kind, _, key = self.scan.peek()
+            if kind == END or key in (",", ")", ";", "FIRST", "AFTER") or self._at_partitioning():
+                return
+            choice = None if key == "DEFAULT" else maybe_charset(self.scan)
+            if choice is not None:
+                self.charset = join_choices(self.charset, choice)
+                continue
+            handler = _ATTRIBUTES.get(key)
+            if kind == WORD and handler is not None:
+                self.scan.take()
+                handler(self)
+            elif kind in (WORD, NAME) and self.scan.peek(1)[2] == "=":  # an engine's own attribute
+                self.scan.take()
+                self.scan.take()
+                self.scan.take()
+            else:
+                raise NotUnderstoodError(f"unknown column attribute {key or kind}")
+
+    def _at_partitioning(self) -> bool:
+        key = self.scan.peek()[2]
+        return (key == "PARTITION" and self.scan.peek(1)[2] == "BY") or key == "REMOVE"
+
+    def unsigned(self) -> None:
+        if self.type.base not in _NUMERIC:
+            raise NotUnderstoodError(f"an unsigned {self.type.base}")
+        self.type = attrs.evolve(self.type, unsigned=True)
+
+    def zerofill(self) -> None:
+        if self.type.base not in _NUMERIC:
+            raise NotUnderstoodError(f"a zerofill {self.type.base}")
+        self.type = attrs.evolve(self.type, zerofill=True)
+
+    def compressed(self) -> None:
+        self.type = attrs.evolve(self.type, compressed=True)
+        if self.scan.accept("="):
+            self.scan.take()
+
+    def names(self, charset: str) -> None:
+        self.charset = CharsetChoice(charset)
+
+    def binary(self) -> None:
+        """The charset's binary collation: CHAR(5) BINARY is no BINARY(5)."""
+
+    def not_(self) -> None:
+        if expect(self.scan, "NULL", "SECONDARY", "ENFORCED") == "NULL":
+            self.nullable = False
+
+    def null(self) -> None:
+        self.nullable = True
+
+    def default(self) -> None:
+        _value(self.scan, self.dialect)
+
+    def on(self) -> None:
+        expect(self.scan, "UPDATE")
+        _value(self.scan, self.dialect)
+
+    def auto_increment(self) -> None:
+        self.nullable = False
+
+    def unique(self) -> None:
+        self.scan.accept("KEY")
+        self.key(unique=True)
+
+    def primary(self) -> None:
+        self.scan.accept("KEY")
+        self.key(unique=False)
+
+    def only_key(self) -> None:
+        self.key(unique=False)
+
+    def value(self) -> None:
+        self.scan.accept("=")
+        self.scan.take()
+
+    def enclosed(self) -> None:
+        group(self.scan)
+
+    def constraint(self) -> None:
+        if self.scan.peek()[2] != "CHECK":
+            name(self.scan)
+
+    def generated(self) -> None:
+        expect(self.scan, "ALWAYS")
+        expect(self.scan, "AS")
+        self.expression()
+
+    def expression(self) -> None:
+        if self.scan.accept("ROW"):
+            expect(self.scan, "START", "END")
+            self.row_bound = True
+        else:
+            group(self.scan)
+
+    def references(self) -> None:
+        pass_references(self.scan)
+
+    def hidden(self) -> None:
+        self.visible = False
+
+    def nothing(self) -> None:
+        pass
+
+    def versioning(self) -> None:
+        expect(self.scan, "SYSTEM")
+        expect(self.scan, "VERSIONING")
+
+
+_Attribute = Callable[[_ColumnReader], None]
+_ATTRIBUTES: dict[str, _Attribute] = {
+    "UNSIGNED": _ColumnReader.unsigned,
+    "ZEROFILL": _ColumnReader.zerofill,
+    "SIGNED": _ColumnReader.nothing,
+    "COMPRESSED": _ColumnReader.compressed,
+    "ASCII": lambda reader: reader.names("latin1"),
+    "UNICODE": lambda reader: reader.names("ucs2"),
+    "BYTE": lambda reader: reader.names("binary"),
+    "BINARY": _ColumnReader.binary,
+    "NOT": _ColumnReader.not_,
+    "NULL": _ColumnReader.null,
+    "DEFAULT": _ColumnReader.default,
+    "ON": _ColumnReader.on,
+    "AUTO_INCREMENT": _ColumnReader.auto_increment,
+    "UNIQUE": _ColumnReader.unique,
+    "PRIMARY": _ColumnReader.primary,
+    "KEY": _ColumnReader.only_key,
+    "COMMENT": _ColumnReader.value,
+    "COLUMN_FORMAT": _ColumnReader.value,
+    "STORAGE": _ColumnReader.value,
+    "SRID": _ColumnReader.value,
+    "ENGINE_ATTRIBUTE": _ColumnReader.value,
+    "SECONDARY_ENGINE_ATTRIBUTE": _ColumnReader.value,
+    "CHECK": _ColumnReader.enclosed,
+    "CONSTRAINT": _ColumnReader.constraint,
+    "GENERATED": _ColumnReader.generated,
+    "AS": _ColumnReader.expression,
+    "REFERENCES": _ColumnReader.references,
+    "VIRTUAL": _ColumnReader.nothing,
+    "STORED": _ColumnReader.nothing,
+    "PERSISTENT": _ColumnReader.nothing,
+    "ENFORCED": _ColumnReader.nothing,
+    "VISIBLE": _ColumnReader.nothing,
+    "INVISIBLE": _ColumnReader.hidden,
+    "WITH": _ColumnReader.versioning,
+    "WITHOUT": _ColumnReader.versioning,
+}
+
+
+def _value(scan: Scanner, dialect: Dialect) -> None:
+    """A default: a literal, a function's call, NEXT VALUE FOR a sequence, or an expression in brackets."""
+    scan.accept("+", "-")
+    if scan.peek()[2] == "(":
+        group(scan)
+        return
+    kind, _, key = scan.take()
+    if kind == END or key in (",", ")", ";"):
+        raise NotUnderstoodError("no default where one should stand")
+    if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
+        expect(scan, "FOR")
+        name(scan)
+    if key == ".":  # .5
+        number(scan)
+    while scan.accept("."):
+        if scan.peek()[0] in (WORD, NAME):
+            scan.take()
+    if scan.peek()[2] == "(":
+        group(scan)
+    if kind == WORD and key[-1:] == "E" and key[:1].isdigit() and scan.accept("+", "-"):  # 1e-5
+        scan.take()
+    # _utf8mb4'x', x'00' and adjacent strings.
+    while scan.peek()[0] == STRING:
+        scan.take()
+
+
+def pass_references(scan: Scanner) -> None:
+    """The rest of REFERENCES t (c) MATCH … ON DELETE … ON UPDATE …."""
+    if scan.table("") is None:
+        raise NotUnderstoodError("no table where one should stand")
+    if scan.peek()[2] == "(":
+        group(scan)
+    if scan.accept("MATCH"):
+        expect(scan, "FULL", "PARTIAL", "SIMPLE")
+    while scan.peek()[2] == "ON" and scan.peek(1)[2] in ("DELETE", "UPDATE"):
+        scan.take()
+        scan.take()
+        action = expect(scan, "RESTRICT", "CASCADE", "SET", "NO")
+        if action in ("SET", "NO"):
+            expect(scan, "NULL", "DEFAULT", "ACTION")
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+_KEY_WORDS = ("KEY", "INDEX")
+_KEY_STARTS = frozenset(
+    ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD", "VECTOR")
+)
+
+
+def at_key(scan: Scanner) -> bool:
+    """Whether a key, a constraint or a period begins here, not a column."""
+    key, after = scan.peek()[2], scan.peek(1)[2]
+    if key == "PERIOD":
+        return after == "FOR"
+    if key == "VECTOR":
+        return after in _KEY_WORDS
+    return key in _KEY_STARTS
+
+
+def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
+    """A key, a constraint or a period, whole."""
+    named = ""
+    if scan.accept("CONSTRAINT"):
+        _if_not_exists(scan)
+        if scan.peek()[2] not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+            named = name(scan)
+    word = scan.take()[2]
+    if word == "PERIOD":
+        return _period(scan, body)
+    if word == "CHECK":
+        group(scan)
+        scan.accept("NOT")
+        scan.accept("ENFORCED")
+        return None
+    if word == "FOREIGN":
+        return _foreign_key(scan)
+    if word not in ("PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "VECTOR"):
+        raise NotUnderstoodError(f"unknown constraint {word}")
+    if word == "PRIMARY":
+        expect(scan, "KEY")
+        named = PRIMARY
+    elif word not in _KEY_WORDS:
+        scan.accept(*_KEY_WORDS)
+    conditional = _if_not_exists(scan)
+    own = _key_name(scan)
+    columns = key_columns(scan)
+    key_options(scan)
+    body.keys.append(
+        Key(named if word == "PRIMARY" else own or named, word in ("PRIMARY", "UNIQUE"), columns, conditional)
+    )
+    return None
+
+
+def _if_not_exists(scan: Scanner) -> bool:
+    if scan.peek()[2] == "IF" and scan.peek(1)[2] == "NOT" and scan.peek(2)[2] == "EXISTS":
+        for _ in range(3):
+            scan.take()
+        return True
+    return False
+
+
+def _key_name(scan: Scanner) -> str:
+    found = ""
+    if scan.peek()[2] not in ("(", "USING", "TYPE") or scan.peek()[0] == NAME:
+        found = name(scan)
+    if scan.accept("USING", "TYPE"):
+        scan.take()
+    return found
+
+
+def key_columns(scan: Scanner) -> tuple[tuple[str, int | None], ...]:
+    """The columns of a key with their prefix lengths; "" stands for an expression."""
+    expect(scan, "(")
+    columns: list[tuple[str, int | None]] = []
+    while True:
+        columns.append(_key_part(scan))
+        if expect(scan, ",", ")") == ")":
+            return tuple(columns)
+
+
+def _key_part(scan: Scanner) -> tuple[str, int | None]:
+    if scan.peek()[2] == "(":
+        group(scan)
+        part: tuple[str, int | None] = ("", None)
+    else:
+        named, length = name(scan), None
+        if scan.accept("("):
+            length = number(scan)
+            expect(scan, ")")
+        part = (named, length)
+    scan.accept("ASC", "DESC")
+    return part
+
+
+_KEY_OPTIONS = ("KEY_BLOCK_SIZE", "USING", "TYPE", "WITH", "COMMENT", "VISIBLE", "INVISIBLE", "IGNORED", "NOT",
+                "CLUSTERING", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")  # fmt: skip
+
+
+def key_options(scan: Scanner) -> None:
+    while True:
+        key = scan.accept(*_KEY_OPTIONS)
+        if key in ("KEY_BLOCK_SIZE", "COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
+            scan.accept("=")
+            scan.take()
+        elif key in ("USING", "TYPE"):
+            scan.take()
+        elif key == "WITH":
+            expect(scan, "PARSER")
+            scan.take()
+        elif key == "NOT":
+            expect(scan, "IGNORED")
+        elif key == "CLUSTERING":
+            if scan.accept("="):
+                scan.take()
+        elif not key:
+            if scan.peek()[0] not in (WORD, NAME) or scan.peek(1)[2] != "=":
+                return
+            # An engine's own option of the key, such as M=8 of a vector index.
+            if scan.peek()[2] in ("ALGORITHM", "LOCK"):
+                return
+            scan.take()
+            scan.take()
+            scan.take()
+
+
+def _foreign_key(scan: Scanner) -> None:
+    expect(scan, "KEY")
+    _if_not_exists(scan)
+    if scan.peek()[2] != "(":
+        name(scan)
+    group(scan)
+    expect(scan, "REFERENCES")
+    pass_references(scan)
+
+
+def _period(scan: Scanner, body: Body) -> None:
+    expect(scan, "FOR")
+    _if_not_exists(scan)
+    name(scan)
+    expect(scan, "(")
+    bounds = [name(scan)]
+    expect(scan, ",")
+    bounds.append(name(scan))
+    expect(scan, ")")
+    body.periods.extend(bounds)
+
+
+def read_body(scan: Scanner, dialect: Dialect) -> Body:
+    """The brackets of a CREATE TABLE or of an ADD, the opening one taken."""
+    body = Body()
+    while True:
+        if at_key(scan):
+            read_key(scan, dialect, body)
+        else:
+            body.columns.append(read_column(scan, dialect, body))
+        if expect(scan, ",", ")") == ")":
+            return body
+
+
+# -- table options -----------------------------------------------------------------------------------------------------
+
+
+def create_options(scan: Scanner) -> tuple[CharsetChoice | None, bool]:
+    """What follows the columns of a CREATE TABLE: its charset, and whether a query gives further columns."""
+    found = None
+    while not scan.at_end():
+        choice = maybe_charset(scan)
+        key, after = scan.peek()[2], scan.peek(1)[2]
+        if choice is not None:
+            found = join_choices(found, choice)
+        elif key in _QUERY_STARTS or (key == "WITH" and after != "SYSTEM") or (key == "(" and after in _QUERY_STARTS):
+            return found, True
+        elif key == "(":
+            group(scan)
+        elif scan.take()[2] and scan.accept("="):
+            if scan.peek()[2] == "(":  # UNION=(t1,t2)
+                group(scan)
+            else:
+                scan.take()
+    return found, False
+
+
+_QUERY_STARTS = frozenset(("AS", "SELECT", "VALUES", "TABLE", "WITH", "IGNORE", "REPLACE"))
+
+
+def database_charset(scan: Scanner) -> CharsetChoice | None:
+    """The charset among the options of a CREATE or ALTER DATABASE."""
+    found = None
+    while not scan.at_end():
+        choice = maybe_charset(scan)
+        if choice is None:
+            scan.take()
+        else:
+            found = join_choices(found, choice)
+    return found
