@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from canal.parse.charsets import MAX_CHAR_BYTES
 from canal.parse.ddl import END, NAME, WORD, Scanner, Table
 from canal.parse.definition import (
     PRIMARY,
@@ -45,6 +46,55 @@ class TableState:
     schema: TableSchema
     charset: str | None
     keys: tuple[Key, ...] | None = None
+    #: The column that ends a row's time in a MariaDB table WITH SYSTEM VERSIONING, "" in others.
+    row_end: str = ""
+    #: How many of the last columns are MariaDB's own, in its rows but not in its information_schema.
+    hidden: int = 0
+
+    @property
+    def shown(self) -> tuple[ColumnSchema, ...]:
+        """The columns that information_schema has."""
+        columns = self.schema.columns
+        return columns[: len(columns) - self.hidden]
+
+
+#: MariaDB's column of the time a row ends, in tables that name none.
+ROW_END = "row_end"
+#: The longest unique key that InnoDB can do without a hidden hash, in bytes.
+_LONGEST_KEY = 3072
+
+
+def hidden_columns(columns: tuple[ColumnSchema, ...], keys: Iterable[Key], row_end: str) -> tuple[ColumnSchema, ...]:
+    """What MariaDB adds to a table's rows: the times of a versioned row, a hash for each unique key that is too long."""
+    hidden = []
+    if row_end and not any(column.name.lower() == row_end.lower() for column in columns):
+        for bound in ("row_start", ROW_END):
+            column = column_from_text(bound, "timestamp(6)", nullable=False, visible=False)
+            hidden.append(attrs.evolve(column, key=bound == ROW_END and any(c.key for c in columns)))
+    by_name = {column.name.lower(): column for column in columns}
+    hashed = sum(1 for key in keys if is_hashed(key, by_name))
+    for i in range(hashed):
+        hidden.append(column_from_text(f"DB_ROW_HASH_{i + 1}", "bigint(20) unsigned", visible=False))
+    return tuple(hidden)
+
+
+def is_hashed(key: Key, columns: dict[str, ColumnSchema]) -> bool:
+    """Whether MariaDB keeps a unique key by a hash of its columns."""
+    if not key.unique or key.is_primary:
+        return False
+    sizes = [_key_bytes(columns[named.lower()], length) for named, length in key.columns if named.lower() in columns]
+    return key.hash or sum(sizes) > _LONGEST_KEY
+
+
+def _key_bytes(column: ColumnSchema, length: int | None) -> int:
+    base = column.base_type
+    if base.endswith(("text", "blob")) and length is None:
+        return _LONGEST_KEY + 1
+    if base not in ("char", "varchar", "binary", "varbinary") and length is None:
+        return 8
+    if length is None:
+        length = int(column.column_type.partition("(")[2].partition(")")[0])
+    return length * MAX_CHAR_BYTES.get(column.charset or "", 1)
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -69,16 +119,21 @@ def named_keys(known: Iterable[Key], added: Iterable[Key]) -> list[Key]:
     return keys
 
 
-def with_keys(columns: list[ColumnSchema], keys: list[Key]) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...]]:
+def with_keys(
+    columns: list[ColumnSchema], keys: list[Key], row_end: str
+) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...]]:
     """Columns with their key flags, and the keys in the server's order.
 
     Where there is no primary key, the servers show and log the first unique one without NULLs and prefixes as such.
+    MariaDB adds the end of a row's time to the unique keys of versioned tables.
     """
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
     by_name = {column.name.lower(): column for column in columns}
     keys = sorted(keys, key=lambda key: _rank(key, by_name))
-    chosen = {column.lower() for column, _ in keys[0].columns} if keys and _rank(keys[0], by_name) <= 1 else set()
+    chosen: set[str] = set()
+    if keys and _rank(keys[0], by_name) <= 1:
+        chosen = {column.lower() for column, _ in keys[0].columns} | {row_end.lower()}
     return tuple(attrs.evolve(c, key=c.name.lower() in chosen) for c in columns), tuple(keys)
 
 
@@ -126,6 +181,8 @@ class Alteration:
     body: Body = attrs.field(factory=Body)
     charset: CharsetChoice | None = None
     convert: CharsetChoice | None = None
+    #: ADD or DROP SYSTEM VERSIONING.
+    versioned: bool | None = None
     rename: Table | None = None
     #: CONVERT PARTITION … TO TABLE: the new table; CONVERT TABLE … TO PARTITION: the one that goes.
     split_off: Table | None = None
@@ -253,9 +310,8 @@ class _AlterReader:
         scan, body = self.scan, self.found.body
         if scan.peek()[2] == "PARTITION":
             return self._skip()
-        if scan.peek()[2] == "SYSTEM" and scan.peek(1)[2] == "VERSIONING":
-            scan.take()
-            scan.take()
+        if scan.accept_all("SYSTEM", "VERSIONING"):
+            self.found.versioned = True
             return None
         if at_key(scan):
             return read_key(scan, self.dialect, body)
@@ -282,12 +338,9 @@ class _AlterReader:
         key = scan.peek()[2]
         if key == "PARTITION":
             return self._skip()
-        if key == "SYSTEM" and scan.peek(1)[2] == "VERSIONING":
-            scan.take()
-            scan.take()
-        elif key == "PERIOD" and scan.peek(1)[2] == "FOR":
-            scan.take()
-            scan.take()
+        if scan.accept_all("SYSTEM", "VERSIONING"):
+            found.versioned = False
+        elif scan.accept_all("PERIOD", "FOR"):
             self._if_exists()
             name(scan)
         elif key == "PRIMARY":
@@ -407,8 +460,22 @@ def altered(state: TableState, change: Alteration, dialect: Dialect, database: s
         raise NotUnderstoodError("no column is left")
     if len({column.name.lower() for column in columns}) != len(columns):
         raise NotUnderstoodError("two columns of one name")
-    made, keys = _keys(state, change, columns, renamed)
-    return TableState(attrs.evolve(state.schema, columns=made), charset, keys)
+    row_end = _row_end(state, change, renamed)
+    made, keys = _keys(state, change, columns, renamed, row_end)
+    hidden: tuple[ColumnSchema, ...] = ()
+    if dialect.is_mariadb and keys is not None:
+        hidden = hidden_columns(made, keys, row_end)
+    elif state.hidden or (dialect.is_mariadb and (row_end or any(key.unique for key in change.body.keys))):
+        raise NotUnderstoodError("hidden columns, and the keys are not known")
+    return TableState(attrs.evolve(state.schema, columns=made + hidden), charset, keys, row_end, len(hidden))
+
+
+def _row_end(state: TableState, change: Alteration, renamed: dict[str, str]) -> str:
+    """The column that ends a row's time after the clauses, "" in a table without system versioning."""
+    if change.versioned is None:
+        return renamed.get(state.row_end.lower(), state.row_end)
+    named = [p.name for p in change.placed if p.definition is not None and p.definition.row_bound == "END"]
+    return (named[0] if named else ROW_END) if change.versioned else ""
 
 
 def _default_charset(state: TableState, change: Alteration, database: str | None) -> str | None:
@@ -426,7 +493,7 @@ def _columns(
     state: TableState, change: Alteration, dialect: Dialect, charset: str | None
 ) -> tuple[list[ColumnSchema], dict[str, str]]:
     """The columns in their new order, and the new names of those that stayed, both in lower case."""
-    known = {column.name.lower() for column in state.schema.columns}
+    known = {column.name.lower() for column in state.shown}
     placed = [p for p in change.placed if not _is_idle(p, known)]
     for missing, conditional in change.dropped.items():
         if missing not in known and not conditional:
@@ -437,7 +504,7 @@ def _columns(
     columns: list[ColumnSchema] = []
     renamed: dict[str, str] = {}
     moved: dict[str, ColumnSchema] = {}
-    for column in state.schema.columns:
+    for column in state.shown:
         old = column.name.lower()
         if old in change.dropped:
             continue
@@ -499,7 +566,7 @@ def _converted(column: ColumnSchema, charset: str) -> ColumnSchema:
 
 
 def _keys(
-    state: TableState, change: Alteration, columns: list[ColumnSchema], renamed: dict[str, str]
+    state: TableState, change: Alteration, columns: list[ColumnSchema], renamed: dict[str, str], row_end: str
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
     if state.keys is None:
         return _unknown_keys(state, change, columns, renamed), None
@@ -520,8 +587,7 @@ def _keys(
         )
         if parts:
             kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
-    made, keys = with_keys(columns, named_keys(kept, change.body.keys))
-    return made, keys
+    return with_keys(columns, named_keys(kept, change.body.keys), row_end)
 
 
 def _unknown_keys(
@@ -537,10 +603,13 @@ def _unknown_keys(
     keys = list(change.body.keys)
     if flagged and not any(key.is_primary for key in keys):
         keys.insert(0, Key(PRIMARY, True, tuple((named, None) for named in sorted(flagged))))
-    return with_keys(columns, keys)[0]
+    return with_keys(columns, keys, "")[0]
 
 
-def created(schema: str, table: str, body: Body, dialect: Dialect, charset: str | None) -> TableState:
+def created(
+    schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, versioned: bool
+) -> TableState:
     """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
     change = Alteration(placed=[_Placed(column.name, column) for column in body.columns], body=body)
+    change.versioned = versioned or body.versioned
     return altered(TableState(TableSchema(schema, table, ()), charset, ()), change, dialect, charset)

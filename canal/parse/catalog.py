@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from canal.parse import ddl
-from canal.parse.alter import TableState, altered, created, read_alteration
+from canal.parse.alter import Alteration, TableState, altered, created, read_alteration
 from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.definition import (
     Body,
@@ -22,12 +22,11 @@ from canal.parse.definition import (
     create_options,
     database_charset,
     expect,
-    key_columns,
-    key_options,
     name,
     read_body,
+    read_key_rest,
 )
-from canal.schema import ColumnSchema, TableSchema
+from canal.schema import ColumnSchema, TableSchema, column_from_text
 
 __all__ = ["Applied", "Catalog", "Key", "TableState"]
 
@@ -350,12 +349,14 @@ class _Run:
         if scan.peek()[2] == "(" and scan.peek(1)[2] not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
             scan.take()
             body = read_body(scan, self.dialect)
-        choice, queried = create_options(scan)
-        if queried or not body.columns:
+        options = create_options(scan)
+        if options.queried or not body.columns:
             self._skip()
             return None
-        default = self._default_charset(table[0])
-        return created(*table, body, self.dialect, choice.over(default) if choice else default)
+        charset = self._default_charset(table[0])
+        if options.charset is not None:
+            charset = options.charset.over(charset)
+        return created(*table, body, self.dialect, charset, options.versioned)
 
     def _sequence(self, table: Table) -> TableState | None:
         """MariaDB keeps a sequence as a table of one row."""
@@ -370,13 +371,13 @@ class _Run:
         scan = self.scan
         conditional = self._if()
         named = name(scan) if scan.peek()[2] != "ON" else ""
-        if scan.accept("USING", "TYPE"):
-            scan.take()
+        is_hash = bool(scan.accept("USING", "TYPE")) and scan.take()[2] == "HASH"
         expect(scan, "ON")
         table = self._table()
         ddl._wait(scan)
-        key = Key(named, unique, key_columns(scan), conditional)
-        key_options(scan)
+        key = read_key_rest(scan, named, unique, conditional)
+        if is_hash:
+            key = attrs.evolve(key, hash=True)
         self._manners()
         self._alter_by(table, lambda change: change.body.keys.append(key))
 
@@ -425,14 +426,12 @@ class _Run:
             found = self.scan.take()[2] == word or found
         return found
 
-    def _alter_by(self, table: Table, edit: Callable[[Any], object]) -> None:
-        from canal.parse.alter import Alteration
-
+    def _alter_by(self, table: Table, edit: Callable[[Alteration], object]) -> None:
         change = Alteration()
         edit(change)
         self._altered(table, change)
 
-    def _altered(self, table: Table, change: Any) -> None:
+    def _altered(self, table: Table, change: Alteration) -> None:
         if self._is_temporary(table):
             if change.rename is not None:
                 temporary = self.catalog._temporary[self.session]
@@ -544,8 +543,6 @@ def _named(state: TableState, table: Table) -> TableState:
 
 
 def _sequence_columns() -> Iterable[ColumnSchema]:
-    from canal.schema import column_from_text
-
     for named, text in (
         ("next_not_cached_value", "bigint(21)"), ("minimum_value", "bigint(21)"), ("maximum_value", "bigint(21)"),
         ("start_value", "bigint(21)"), ("increment", "bigint(21)"), ("cache_size", "bigint(21) unsigned"),
@@ -566,20 +563,20 @@ def table_to_document(state: TableState) -> dict[str, Any]:
         "schema": state.schema.schema,
         "table": state.schema.table,
         "charset": state.charset,
+        "row_end": state.row_end,
+        "hidden": state.hidden,
         "columns": [
             [c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels)]
             for c in state.schema.columns
         ],
         "keys": None
         if state.keys is None
-        else [[key.name, key.unique, [list(part) for part in key.columns]] for key in state.keys],
+        else [[key.name, key.unique, [list(part) for part in key.columns], key.hash] for key in state.keys],
     }
 
 
 def table_from_document(document: dict[str, Any]) -> TableState:
     """Read what ``table_to_document`` made."""
-    from canal.schema import column_from_text
-
     columns = []
     for named, text, charset, nullable, key, visible, labels in document["columns"]:
         column = column_from_text(named, text, charset=charset, nullable=nullable, key=key, visible=visible)
@@ -591,6 +588,9 @@ def table_from_document(document: dict[str, Any]) -> TableState:
         None
         if keys is None
         else tuple(
-            Key(named, unique, tuple((part, length) for part, length in parts)) for named, unique, parts in keys
+            Key(named, unique, tuple((part, length) for part, length in parts), is_hash)
+            for named, unique, parts, is_hash in keys
         ),
+        document["row_end"],
+        document["hidden"],
     )

@@ -81,8 +81,8 @@ class Column:
     charset: CharsetChoice | None = None
     nullable: bool | None = None
     visible: bool = True
-    #: AS ROW START or AS ROW END of a system-versioned table.
-    row_bound: bool = False
+    #: START or END of AS ROW START and AS ROW END, in a system-versioned table.
+    row_bound: str = ""
 
 
 @attrs.frozen
@@ -92,6 +92,9 @@ class Key:
     name: str
     unique: bool
     columns: tuple[tuple[str, int | None], ...]
+    #: USING HASH, which on MariaDB makes a hidden column.
+    hash: bool = False
+    #: IF NOT EXISTS was given.
     conditional: bool = False
 
     @property
@@ -105,8 +108,20 @@ class Body:
 
     columns: list[Column] = attrs.field(factory=list)
     keys: list[Key] = attrs.field(factory=list)
-    #: Columns of application-time periods, which are NOT NULL.
+    #: The bounds of periods, which are NOT NULL.
     periods: list[str] = attrs.field(factory=list)
+    #: A column is WITH SYSTEM VERSIONING, which makes the table so.
+    versioned: bool = False
+
+
+@attrs.define
+class Options:
+    """What follows the brackets of a CREATE TABLE."""
+
+    charset: CharsetChoice | None = None
+    versioned: bool = False
+    #: A query gives further columns.
+    queried: bool = False
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -333,7 +348,7 @@ def type_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
         return f"vector({2048 if length is None else length})"
     if base == "bit":
         return f"bit({length or 1})"
-    return _character_text(found, charset)
+    return _character_text(found, dialect, charset)
 
 
 def _integer_text(found: ColumnType, dialect: Dialect) -> str:
@@ -366,7 +381,7 @@ def _quoted(label: str) -> str:
     return f"'{label}'"
 
 
-def _character_text(found: ColumnType, charset: str | None) -> str:
+def _character_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
     base, length = found.base, found.length
     if charset == "binary":
         base = {"char": "binary", "varchar": "varbinary"}.get(base, re.sub("text$", "blob", base))
@@ -380,8 +395,9 @@ def _character_text(found: ColumnType, charset: str | None) -> str:
             raise NotUnderstoodError(f"a {base} without a length")
         if length * width > 0xFFFF:  # outside of strict mode
             base, length = blob_of(length * width, "text" if base == "varchar" else "blob"), None
-    elif length is not None:
-        base, length = blob_of(length * width, base), None
+    elif length is not None and base in ("text", "blob"):
+        # TEXT(0) is a TINYTEXT on MySQL, a TEXT on MariaDB.
+        base, length = blob_of(length * width, base) if length or not dialect.is_mariadb else base, None
     return (f"{base}({length})" if length is not None else base) + " /*M!100301 COMPRESSED*/" * found.compressed
 
 
@@ -463,7 +479,7 @@ class _ColumnReader:
     charset: CharsetChoice | None = None
     nullable: bool | None = None
     visible: bool = True
-    row_bound: bool = False
+    row_bound: str = ""
 
     def column(self) -> Column:
         return Column(self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound)
@@ -565,8 +581,7 @@ class _ColumnReader:
 
     def expression(self) -> None:
         if self.scan.accept("ROW"):
-            expect(self.scan, "START", "END")
-            self.row_bound = True
+            self.row_bound = expect(self.scan, "START", "END")
         else:
             group(self.scan)
 
@@ -579,7 +594,11 @@ class _ColumnReader:
     def nothing(self) -> None:
         pass
 
-    def versioning(self) -> None:
+    def versioned(self) -> None:
+        self.not_versioned()
+        self.body.versioned = True
+
+    def not_versioned(self) -> None:
         expect(self.scan, "SYSTEM")
         expect(self.scan, "VERSIONING")
 
@@ -619,8 +638,8 @@ _ATTRIBUTES: dict[str, _Attribute] = {
     "ENFORCED": _ColumnReader.nothing,
     "VISIBLE": _ColumnReader.nothing,
     "INVISIBLE": _ColumnReader.hidden,
-    "WITH": _ColumnReader.versioning,
-    "WITHOUT": _ColumnReader.versioning,
+    "WITH": _ColumnReader.versioned,
+    "WITHOUT": _ColumnReader.not_versioned,
 }
 
 
@@ -709,13 +728,22 @@ def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
     elif word not in _KEY_WORDS:
         scan.accept(*_KEY_WORDS)
     conditional = _if_not_exists(scan)
-    own = _key_name(scan)
-    columns = key_columns(scan)
-    key_options(scan)
-    body.keys.append(
-        Key(named if word == "PRIMARY" else own or named, word in ("PRIMARY", "UNIQUE"), columns, conditional)
-    )
+    own = "" if _at_key_columns(scan) else name(scan)
+    unique = word in ("PRIMARY", "UNIQUE")
+    body.keys.append(read_key_rest(scan, named if word == "PRIMARY" else own or named, unique, conditional))
     return None
+
+
+def read_key_rest(scan: Scanner, named: str, unique: bool, conditional: bool) -> Key:
+    """A key from its USING or its columns on."""
+    is_hash = _using(scan)
+    columns = key_columns(scan)
+    is_hash = key_options(scan) or is_hash
+    return Key(named, unique, columns, is_hash and named != PRIMARY, conditional)
+
+
+def _using(scan: Scanner) -> bool:
+    return bool(scan.accept("USING", "TYPE")) and scan.take()[2] == "HASH"
 
 
 def _if_not_exists(scan: Scanner) -> bool:
@@ -726,13 +754,8 @@ def _if_not_exists(scan: Scanner) -> bool:
     return False
 
 
-def _key_name(scan: Scanner) -> str:
-    found = ""
-    if scan.peek()[2] not in ("(", "USING", "TYPE") or scan.peek()[0] == NAME:
-        found = name(scan)
-    if scan.accept("USING", "TYPE"):
-        scan.take()
-    return found
+def _at_key_columns(scan: Scanner) -> bool:
+    return scan.peek()[2] == "(" or (scan.peek()[2] in ("USING", "TYPE") and scan.peek(1)[2] != "(")
 
 
 def key_columns(scan: Scanner) -> tuple[tuple[str, int | None], ...]:
@@ -759,17 +782,20 @@ def _key_part(scan: Scanner) -> tuple[str, int | None]:
     return part
 
 
-_KEY_OPTIONS = ("KEY_BLOCK_SIZE", "USING", "TYPE", "WITH", "COMMENT", "VISIBLE", "INVISIBLE", "IGNORED", "NOT",
+_KEY_OPTIONS = ("KEY_BLOCK_SIZE", "WITH", "COMMENT", "VISIBLE", "INVISIBLE", "IGNORED", "NOT",
                 "CLUSTERING", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")  # fmt: skip
 
 
-def key_options(scan: Scanner) -> None:
+def key_options(scan: Scanner) -> bool:
+    """Pass over a key's options; whether USING HASH is among them."""
+    is_hash = False
     while True:
+        if scan.peek()[2] in ("USING", "TYPE"):
+            is_hash = _using(scan)
+            continue
         key = scan.accept(*_KEY_OPTIONS)
         if key in ("KEY_BLOCK_SIZE", "COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
             scan.accept("=")
-            scan.take()
-        elif key in ("USING", "TYPE"):
             scan.take()
         elif key == "WITH":
             expect(scan, "PARSER")
@@ -780,14 +806,10 @@ def key_options(scan: Scanner) -> None:
             if scan.accept("="):
                 scan.take()
         elif not key:
-            if scan.peek()[0] not in (WORD, NAME) or scan.peek(1)[2] != "=":
-                return
-            # An engine's own option of the key, such as M=8 of a vector index.
-            if scan.peek()[2] in ("ALGORITHM", "LOCK"):
-                return
-            scan.take()
-            scan.take()
-            scan.take()
+            if scan.peek()[0] not in (WORD, NAME) or scan.peek(1)[2] != "=" or scan.peek()[2] in ("ALGORITHM", "LOCK"):
+                return is_hash
+            for _ in range(3):  # an engine's own option of the key, such as M=8 of a vector index
+                scan.take()
 
 
 def _foreign_key(scan: Scanner) -> None:
@@ -827,16 +849,22 @@ def read_body(scan: Scanner, dialect: Dialect) -> Body:
 # -- table options -----------------------------------------------------------------------------------------------------
 
 
-def create_options(scan: Scanner) -> tuple[CharsetChoice | None, bool]:
-    """What follows the columns of a CREATE TABLE: its charset, and whether a query gives further columns."""
-    found = None
+def create_options(scan: Scanner) -> Options:
+    """What follows the columns of a CREATE TABLE, up to its end or its query."""
+    found = Options()
     while not scan.at_end():
         choice = maybe_charset(scan)
         key, after = scan.peek()[2], scan.peek(1)[2]
         if choice is not None:
-            found = join_choices(found, choice)
-        elif key in _QUERY_STARTS or (key == "WITH" and after != "SYSTEM") or (key == "(" and after in _QUERY_STARTS):
-            return found, True
+            found.charset = join_choices(found.charset, choice)
+        elif key == "WITH" and after == "SYSTEM":
+            scan.take()
+            scan.take()
+            expect(scan, "VERSIONING")
+            found.versioned = True
+        elif key in _QUERY_STARTS or (key == "(" and after in _QUERY_STARTS):
+            found.queried = True
+            return found
         elif key == "(":
             group(scan)
         elif scan.take()[2] and scan.accept("="):
@@ -844,7 +872,7 @@ def create_options(scan: Scanner) -> tuple[CharsetChoice | None, bool]:
                 group(scan)
             else:
                 scan.take()
-    return found, False
+    return found
 
 
 _QUERY_STARTS = frozenset(("AS", "SELECT", "VALUES", "TABLE", "WITH", "IGNORE", "REPLACE"))
