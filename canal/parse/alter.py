@@ -72,9 +72,10 @@ def hidden_columns(columns: tuple[ColumnSchema, ...], keys: Iterable[Key], row_e
             column = column_from_text(bound, "timestamp(6)", nullable=False, visible=False)
             hidden.append(attrs.evolve(column, key=bound == ROW_END and any(c.key for c in columns)))
     by_name = {column.name.lower(): column for column in columns}
-    hashed = sum(1 for key in keys if is_hashed(key, by_name))
-    for i in range(hashed):
-        hidden.append(column_from_text(f"DB_ROW_HASH_{i + 1}", "bigint(20) unsigned", visible=False))
+    hashed = [key for key in keys if is_hashed(key, by_name)]
+    for i, key in enumerate(hashed, 1):
+        nullable = any(by_name[named.lower()].nullable for named, _ in key.columns if named.lower() in by_name)
+        hidden.append(column_from_text(f"DB_ROW_HASH_{i}", "bigint(20) unsigned", nullable=nullable, visible=False))
     return tuple(hidden)
 
 
@@ -586,7 +587,9 @@ def _keys(
             if not part or part.lower() in renamed
         )
         if parts:
-            kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
+            named = change.renamed_keys.get(key.name.lower(), key.name)
+            # USING HASH does not outlive an ALTER that does more than rename the table.
+            kept.append(Key(named, key.unique, parts, key.hash and change == Alteration(rename=change.rename or ("", ""))))
     return with_keys(columns, named_keys(kept, change.body.keys), row_end)
 
 
@@ -604,6 +607,12 @@ def _unknown_keys(
     if flagged and not any(key.is_primary for key in keys):
         keys.insert(0, Key(PRIMARY, True, tuple((named, None) for named in sorted(flagged))))
     return with_keys(columns, keys, "")[0]
+
+
+def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> TableState:
+    """The table that CREATE TABLE … LIKE makes."""
+    named = attrs.evolve(state, schema=TableSchema(schema, table, state.schema.columns))
+    return altered(named, Alteration(), dialect, None)
 
 
 def created(

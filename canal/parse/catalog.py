@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from canal.parse import ddl
-from canal.parse.alter import Alteration, TableState, altered, created, read_alteration
+from canal.parse.alter import Alteration, TableState, altered, copied, created, read_alteration
 from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.definition import (
     Body,
@@ -120,14 +120,14 @@ class Catalog:
         flavor: str = "mysql",
         server_charset: str = "utf8mb4",
         version: tuple[int, ...] = (9, 0, 0),
-        explicit_defaults: bool = True,
+        explicit_defaults: bool | None = True,
         session: int | None = None,
     ) -> Applied:
         """Follow a statement of the log; never raises.
 
         Args:
-            sql_mode, server_charset, explicit_defaults: from the status variables of its event (``server_charset`` is that
-                of collation_server; ``explicit_defaults`` explicit_defaults_for_timestamp).
+            sql_mode, server_charset, explicit_defaults: from the status variables of its event, see
+                ``events.query_context`` and ``events.ddl_context``.
             flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
             session: thread id of its event, which tells apart temporary tables.
         """
@@ -344,7 +344,7 @@ class _Run:
             if bracket:
                 expect(scan, ")")
             state = None if self._is_temporary(other) else self._get(other)
-            return None if state is None else _named(state, table)
+            return None if state is None else copied(state, *table, self.dialect)
         body = Body()
         if scan.peek()[2] == "(" and scan.peek(1)[2] not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
             scan.take()

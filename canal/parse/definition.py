@@ -32,8 +32,8 @@ class Dialect:
     flavor: str = "mysql"
     version: tuple[int, ...] = (9, 0, 0)
     sql_mode: int = 0
-    #: explicit_defaults_for_timestamp; without it a bare TIMESTAMP is NOT NULL.
-    explicit_defaults: bool = True
+    #: explicit_defaults_for_timestamp; without it a bare TIMESTAMP is NOT NULL. None: not known.
+    explicit_defaults: bool | None = True
 
     @property
     def is_mariadb(self) -> bool:
@@ -444,7 +444,11 @@ def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bo
         charset = None
     nullable = column.nullable
     if nullable is None:
-        nullable = not column.row_bound and (base != "timestamp" or dialect.explicit_defaults)
+        nullable = not column.row_bound
+        if base == "timestamp" and nullable:
+            if dialect.explicit_defaults is None:
+                raise NotUnderstoodError("a bare TIMESTAMP, and explicit_defaults_for_timestamp is not known")
+            nullable = dialect.explicit_defaults
     made = column_from_text(column.name, text, charset=charset, nullable=nullable, visible=column.visible)
     return attrs.evolve(made, labels=column.type.labels)
 
@@ -654,18 +658,18 @@ def _value(scan: Scanner, dialect: Dialect) -> None:
         raise NotUnderstoodError("no default where one should stand")
     if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
         expect(scan, "FOR")
-        name(scan)
+        key = name(scan)
+    is_number = key == "." or key[:1].isdigit()
     if key == ".":  # .5
-        number(scan)
+        key = scan.take()[2]
     while scan.accept("."):
         if scan.peek()[0] in (WORD, NAME):
-            scan.take()
+            key = scan.take()[2]
+    if is_number and key[-1:] == "E" and scan.accept("+", "-"):  # 1.5e-3
+        number(scan)
     if scan.peek()[2] == "(":
         group(scan)
-    if kind == WORD and key[-1:] == "E" and key[:1].isdigit() and scan.accept("+", "-"):  # 1e-5
-        scan.take()
-    # _utf8mb4'x', x'00' and adjacent strings.
-    while scan.peek()[0] == STRING:
+    while scan.peek()[0] == STRING:  # _utf8mb4'x', x'00' and adjacent strings
         scan.take()
 
 

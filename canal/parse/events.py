@@ -373,3 +373,56 @@ def _codec(collation: int) -> str:
         return charsets.codec_of(charsets.charset_of(collation)) or "utf-8"
     except UnsupportedError:
         return "utf-8"
+
+
+#: MariaDB has explicit_defaults_for_timestamp among the flags that every QUERY event carries.
+_EXPLICIT_DEFAULTS = 1 << 24
+
+
+@attrs.frozen
+class DdlContext:
+    """What decides, beside its text, what a CREATE or ALTER makes; None where the event does not tell."""
+
+    server_charset: str | None = None
+    explicit_defaults: bool | None = None
+
+
+def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
+    """Read the status variables of a QUERY event with a DDL statement."""
+    charset: str | None = None
+    explicit: bool | None = None
+    at = 0
+    while at < len(status):
+        code, value = status[at], status[at + 1 :]
+        if code == 0 and mariadb and len(value) >= 4:
+            explicit = bool(int.from_bytes(value[:4], "little") & _EXPLICIT_DEFAULTS)
+        elif code == 4 and len(value) >= 6:
+            charset = _charset_name(int.from_bytes(value[4:6], "little"))
+        elif code == 16 and not mariadb and value:
+            explicit = bool(value[0])
+        size = _variable_length(code, value)
+        if size is None:
+            break
+        at += 1 + size
+    return DdlContext(charset, explicit)
+
+
+def _variable_length(code: int, value: bytes) -> int | None:
+    """Length of a status variable's value; None for an unknown one, with which reading ends."""
+    if code in _FIXED:
+        return _FIXED[code]
+    if code in _COUNTED and value:
+        return 1 + value[0] + (1 if code == 2 else 0)
+    if code == 11 and value and len(value) > 1 + value[0]:  # user and host of the invoker
+        return 2 + value[0] + value[1 + value[0]]
+    if code == 12 and value:  # names of databases, each with a NUL; 254 stands for too many
+        names = value[1:].split(b"\0")[: value[0]] if value[0] < 254 else []
+        return 1 + sum(len(name) + 1 for name in names)
+    return {16: 1, 17: 8, 18: 2, 19: 1, 20: 1}.get(code)
+
+
+def _charset_name(collation: int) -> str | None:
+    try:
+        return charsets.charset_of(collation)
+    except UnsupportedError:
+        return None

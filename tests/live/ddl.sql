@@ -1,0 +1,209 @@
+create table t (id int primary key, a varchar(10) not null default 'x', b text character set utf8mb4)
+alter table t add c int
+alter table t add column d int first, add e int after id, add (f int, g text), add key (c)
+alter table t drop c, drop column d
+alter table t modify id bigint unsigned auto_increment, change a aa char(3) charset latin1 after g
+alter table t rename column e to ee
+alter table t rename column ee to f, rename column f to ee
+alter table t add x int after ee, change ee yy int first, modify b varchar(50) after yy
+alter table t drop f, add f varchar(3)
+alter table t drop primary key, modify id int, add primary key (yy, id)
+alter table t rename to t2
+alter table t2 rename {b}.t3
+alter table {b}.t3 add z int, rename t
+rename table t to t4, t4 to t
+create table u like t
+rename table t to tmp1, u to t, tmp1 to u
+rename table t to {b}.t, u to t
+alter table t comment 'a, b', engine=innodb row_format=dynamic, algorithm=copy, lock=shared
+alter table t order by id
+alter table t add index i1 (id), add unique u1 (b(5)), add unique (id), add unique (id)
+alter table t drop index id_2, drop key u1
+alter table t rename index i1 to i2
+create unique index zz on t (yy)
+drop index zz on t
+create index k1 using btree on t (yy desc) comment 'x' algorithm=inplace lock=none
+insert into t () values ()
+drop table t, {b}.t
+drop table if exists t, nope
+
+create table ty (a tinyint(1) unsigned, b tinyint(1), c int(5) zerofill, d year, e float(20), f float(30), g tinyint unsigned, h smallint, i smallint unsigned, j mediumint, k mediumint unsigned, l int, m integer unsigned, n bigint, o bigint unsigned, p bit, q bit(12), r decimal, s numeric(5), t dec(7,3) unsigned, u fixed, v double precision, w real, x float(7,3), y double(9,2) zerofill, z int signed)
+create table ty2 (a bool, b boolean, c int1, d int2, e int3, f int4 unsigned, g int8, h middleint, i float4, j float8, k serial, l date, m time(0), n time(3), o datetime, p datetime(6), q timestamp null, r timestamp(2) not null default '2020-01-01', s year(4))
+create table ty3 (a char, b char(0), c character(4), d character varying(5), e varchar(6), f char varying(7), g varcharacter(8), h national char(2), i national varchar(3), j nchar(4), k nvarchar(5), l nchar varchar(6), m nchar varying(7), n national char varying(8), o national character(9), p binary, q binary(5), r varbinary(6), s char byte, t varchar(10) binary, u long, v long varchar, w long varbinary, x tinyblob, y blob, z mediumblob)
+create table ty4 (a tinytext, b text, c mediumtext, d longtext, e longblob, f text(10), g text(100), h text(70000), i blob(10), j blob(300), k text(0), l text ascii, m text unicode, n text byte, o char(5) ascii, p varchar(5) byte, q text charset binary, r char(10) charset binary, s varchar(4) character set 'koi8r', t text collate latin1_bin, u text character set utf8mb3 collate utf8mb3_bin binary null, v char(3) binary ascii)
+create table ty5 (a enum('a','it''s','x\ny',"dq'\"","back\\s",'tr  ',''), b set('a','b') charset latin1, c enum('ä','x,y)') not null, d set('1') unicode, e enum('a') charset binary)
+create table ty6 (a json, b geometry, c point not null, d linestring, e polygon, f multipoint, g multilinestring, h multipolygon, i geometrycollection, j vector(5))
+create table ty7 (a uuid, b inet4, c inet6, d json default '{}', e varchar(10) compressed, f blob compressed=zlib, g text compressed, h varchar2(5), i number(5,2), j clob, k raw(9))
+create table ty8 (a geomcollection, b vector, c point srid 4326, d varchar(10) engine_attribute '{}')
+create table ty9 (`select` int, `a b` int, `a``b` int, `a.b` int, date date, time time, timestamp timestamp null, year year, type int, first int, after int, comment int comment 'first', at int, engine int, `1` int, `Ünï` int, period int, system int)
+
+create table d1 (a int default -1, b int default +5, c varchar(5) default 'a' 'b', d bit(3) default b'101', e double default -1.5e-3, f timestamp default current_timestamp on update current_timestamp, g datetime(3) default now(3) on update now(3), h int default (1+2), i varchar(5) default (concat('a',',')), j int default null null, k char(3) default _utf8mb4'x', l blob default (x'00'), m int as (a+1) virtual, n int generated always as (a+2) stored not null, o int check (o > 0), p int constraint pc check (p > 0), q int unique comment 'key', r int default true, s double default .5, t binary(2) default 0x4142)
+create table d2 (a int references x (y) on delete set null on update cascade, b int unique key, c int not null unique, d int key, e int)
+create table d3 (a int auto_increment, b int, key (a), constraint c1 check (b > 1), constraint check (a > 0), check (a < b))
+create table d4 (id int not null auto_increment unique, a int)
+create table d5 (a int not null, b int not null, unique x (b), unique y (a))
+alter table d5 drop index x
+alter table d5 add primary key (b)
+alter table d5 drop primary key
+create table d6 (a varchar(10) not null, b char(5) not null, unique (a(3)), unique (b(5)))
+create table d7 (p int, c int, foreign key (p) references d2 (d) on delete cascade, constraint fk foreign key fk_i (c) references d2 (d))
+alter table d7 drop foreign key fk, drop index fk_i
+alter table d7 add constraint foreign key (c) references d2 (d) on update no action
+alter table d2 drop index b
+alter table d2 drop column c
+create table d8 (a int invisible, b int default 3 invisible, c int)
+alter table d8 modify b int
+alter table d8 alter column a set default 5, alter c drop default
+alter table d8 alter column c set default (1+1)
+alter table d8 alter column c set default 5, alter column a set visible
+alter table d8 alter index zz invisible
+create table d9 (a int null, primary key (a))
+create table d10 (a int, b int, primary key using btree (a, b desc) comment 'x')
+create table d11 (a int, b int, unique index u using hash (a), fulltext key (c), c text)
+create table d12 (a int primary key) partition by range (a) (partition p0 values less than (10), partition p1 values less than maxvalue)
+create table d13 (a int primary key)
+alter table d12 exchange partition p0 with table d13
+alter table d12 truncate partition p0
+alter table d12 drop partition p1
+alter table d12 add partition (partition p3 values less than (30))
+alter table d12 reorganize partition p3 into (partition p4 values less than (20), partition p5 values less than (30))
+alter table d12 add b int partition by hash (a) partitions 3
+alter table d12 coalesce partition 1
+alter table d12 remove partitioning
+alter table d13 add c int, rebuild partition all
+truncate table d13
+truncate d13
+analyze table d13
+optimize table d13
+
+create table c1 (a text, b tinytext, c mediumtext, d varchar(20000), e enum('a'), f char(10), g varchar(10) charset utf8mb3, h text charset binary, i json, j text charset utf8mb3, k varchar(9)) charset latin1
+alter table c1 convert to character set utf8mb3, drop k
+alter table c1 convert to character set utf8mb4, add k text, add l text charset latin1, modify f varchar(20), add m text(100), add n varchar(20000)
+alter table c1 convert to charset latin1 collate latin1_bin
+alter table c1 default charset utf8mb4, add o text, modify a text
+alter table c1 character set = latin1 collate = latin1_german1_ci, add p text
+alter table c1 collate utf8mb4_bin
+alter table c1 add q varchar(3)
+alter table c1 convert to character set default
+alter table c1 add r char(3)
+alter table c1 modify q varchar(5) collate utf8mb4_general_ci
+alter table c1 convert to character set binary, add s text
+create table {b}.c2 (a text, b char(3) charset utf8mb4, c char(3) charset default)
+create table {b}.c3 (a text, b char(3) collate utf8mb4_bin) default character set utf8mb4
+create table {b}.c4 (a text) collate = utf8mb4_bin
+alter database {b} character set utf8mb3
+create table {b}.c5 (a text)
+alter database {b} collate koi8r_bin
+create table {b}.c6 (a text)
+create table {b}.c7 like c1
+use {b}
+alter database default character set = latin1
+create table c8 (a varchar(3))
+use {a}
+drop database {b}
+create database {b} /*!40100 default character set latin2 */
+create table {b}.c9 (a text)
+create database if not exists {b} charset utf8mb4
+create table {b}.c10 (a text)
+drop schema {b}
+set collation_server = latin5_turkish_ci
+create schema {b}
+create table {b}.c11 (a text)
+set collation_server = default
+
+set sql_mode = ''
+create table big (a varchar(70000), b varbinary(70000), c varchar(20000) charset utf8mb4)
+set sql_mode = 'ansi_quotes'
+create table "q ""1" ("a`b" int, b enum('x"y','a\'b'))
+set sql_mode = 'no_backslash_escapes'
+create table bs (a enum('a\','b') comment 'x\', b int)
+set sql_mode = 'real_as_float'
+create table raf (a real, b double)
+set sql_mode = 'ansi'
+create table "an" ("a" real, b varchar(3) default 'x')
+set sql_mode = 'oracle'
+create table ora (a date, b varchar2(5), c number, d number(5), e blob, f clob, g raw(3), h timestamp null)
+set sql_mode = default
+set explicit_defaults_for_timestamp = 0
+create table ts (a timestamp, b timestamp null, c timestamp not null default '2020-01-01')
+set explicit_defaults_for_timestamp = 1
+create table ts2 (a timestamp, b timestamp null, c timestamp not null default '2020-01-01')
+# comment\n create table cm (a int, -- b int\n b int # c int\n /* d int */ , e int)
+/* create table x (a int) */ alter /* y */ table cm add c int -- z
+/*!40000 alter table cm add d int */
+alter table cm /*!99999 add e1 int, */ add f int /*!50000 , add g int */ /*M! , add h int */ /*M!100000 , add i int */ /*!100500 , add j int */
+create table if not exists cm (z int)
+create table `cm.x` (`a` int)
+create table `b.c` (`a` int)
+CREATE TABLE Upper (A int, B int)
+alter table Upper change a c int, rename column b to a
+create table upper (a int)
+alter table {a}.`upper` add column if not exists a int, add column if not exists b int, add if not exists (c int)
+alter table upper drop column if exists zz, drop if exists b, modify if exists zz int, change column if exists zz yy int, rename column if exists zz to xx, drop index if exists nope
+alter table if exists nope add a int
+alter table upper add index if not exists i (a), add unique key if not exists i (c)
+alter online table upper add d int, algorithm=instant
+alter ignore table upper add e int
+alter table upper wait 5 add f int
+alter table upper nowait add g int, lock=none
+create or replace table upper (z int)
+create or replace table upper like cm
+create table if not exists upper like ty
+create table sel (a int, c int) select 1 as a, 'x' as b
+create table sel2 as select * from sel
+create table sel3 (unique (a)) engine=innodb select a from sel
+create or replace table sel2 select 1 as one
+create table {a}.upper2 (like upper)
+create view v as select * from sel
+rename table v to v2
+create or replace view v2 as select 1 as x
+drop view v2
+create temporary table sel (z int)
+alter table sel add zz int
+create temporary table tt as select 1
+drop table sel
+alter table sel add y int
+drop temporary table tt
+create sequence sq start with 5
+alter sequence sq restart 1
+do nextval(sq)
+rename table sq to sq2
+drop sequence sq2
+set sql_generate_invisible_primary_key = 1
+create table gi (a int, b varchar(10))
+create table gi2 as select 1 as x
+alter table gi add primary key (a), drop my_row_id
+alter table gi2 alter column my_row_id set visible
+set sql_generate_invisible_primary_key = 0
+create table fi (a int, b varchar(10), key k ((a+1)), unique ((upper(b))), unique ((a+2), b))
+insert into fi () values ()
+alter table fi drop index functional_index, add c int
+
+set system_versioning_alter_history = keep
+create table sv (id int primary key, a varchar(10)) with system versioning
+alter table sv add column b int
+alter table sv drop system versioning
+alter table sv add system versioning
+alter table sv add unique (a), drop primary key
+create table sv2 (id int, a int, rs timestamp(6) generated always as row start, re timestamp(6) generated always as row end, period for system_time (rs,re)) with system versioning
+alter table sv2 add column b int, add primary key (id)
+create table sv3 (id int, x int with system versioning, y int without system versioning)
+create table sv4 (a int)
+alter table sv4 add rs timestamp(6) generated always as row start, add re timestamp(6) as row end, add period for system_time(rs,re), add system versioning
+alter table sv4 drop column rs, drop column re, drop period for system_time, drop system versioning
+create table sv5 (id int not null, b text, unique (id), unique (b)) with system versioning partition by system_time (partition p0 history, partition pn current)
+create table pe (id int, d1 date, d2 date, period for p (d1,d2))
+alter table pe drop period for p
+alter table pe modify d1 date, modify d2 date, add period for q (d1,d2)
+create table lu (a text, b int, unique (a))
+alter table lu add c int, add unique (c), add d text, add unique (d,b)
+alter table lu drop index a
+create table lu2 (a varchar(768) charset utf8mb4 unique, b varchar(769) charset utf8mb4 unique)
+create table lu3 (a varchar(20), b int, unique (a) using hash)
+alter table lu3 add unique using hash (b)
+create table lu4 (a text not null unique, b int not null, unique (b))
+alter table lu4 modify a varchar(10) not null
+alter table lu4 drop index b
+create table pt (a int, b int) partition by range (a) (partition p0 values less than (10), partition p1 values less than (20))
+alter table pt convert partition p0 to table pt0
+alter table pt convert table pt0 to partition p0 values less than (10)
