@@ -131,7 +131,8 @@ def with_keys(
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
     by_name = {column.name.lower(): column for column in columns}
-    keys = sorted(keys, key=lambda key: _rank(key, by_name))
+    keys = [attrs.evolve(key, columns=tuple(_part(part, by_name) for part in key.columns)) for key in keys]
+    keys.sort(key=lambda key: _rank(key, by_name))
     chosen: set[str] = set()
     if keys and _rank(keys[0], by_name) <= 1:
         chosen = {column.lower() for column, _ in keys[0].columns} | {row_end.lower()}
@@ -144,13 +145,21 @@ def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
         return 0
     if not key.unique:
         return 3
-    return 1 if all(_is_whole(columns.get(named.lower()), length) for named, length in key.columns) else 2
+    return 1 if all(_can_identify(columns.get(named.lower()), length) for named, length in key.columns) else 2
 
 
-def _is_whole(column: ColumnSchema | None, length: int | None) -> bool:
-    if column is None or column.nullable or column.base_type.endswith(("text", "blob")):
-        return False
-    return length is None or f"({length})" in column.column_type
+def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
+    return (
+        column is not None and length is None and not column.nullable and not column.base_type.endswith(("text", "blob"))
+    )
+
+
+def _part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
+    """A column of a key; a prefix as long as the column is none."""
+    column = columns.get(part[0].lower())
+    if column is not None and f"({part[1]})" in column.column_type and column.labels is None:
+        return part[0], None
+    return part
 
 
 # -- clauses -----------------------------------------------------------------------------------------------------------
@@ -399,7 +408,7 @@ class _AlterReader:
 
     def _rename(self) -> None:
         scan = self.scan
-        if scan.peek()[2] in ("INDEX", "KEY", "COLUMN") and scan.peek(1)[2] not in (",", ".", ""):
+        if scan.peek()[2] in ("INDEX", "KEY", "COLUMN"):
             column = scan.take()[2] == "COLUMN"
             conditional = self._if_exists()
             old = name(scan)
@@ -553,11 +562,18 @@ def _place_of(placed: _Placed, columns: list[ColumnSchema]) -> int:
     raise NotUnderstoodError(f"no column {placed.after!r} to stand after")
 
 
+#: Charsets that write ASCII in more than one byte.
+_WIDE = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
+
+
 def _converted(column: ColumnSchema, charset: str) -> ColumnSchema:
     """A column that was there before CONVERT TO; one that the same statement defines keeps its type."""
     base = column.base_type
     if column.charset in (None, "binary") or base == "json":
         return column
+    # The servers take the bytes of members as they are; seen with ucs2, where x becomes NUL and x.
+    if column.labels and (column.charset in _WIDE or (charset == "binary" and not "".join(column.labels).isascii())):
+        raise NotUnderstoodError("members become others with their charset")
     text = converted_type(column.column_type, column.charset, charset)
     made = column_from_text(
         column.name, text, charset=None if charset == "binary" else charset, nullable=column.nullable, key=column.key,
@@ -572,6 +588,8 @@ def _keys(
     if state.keys is None:
         return _unknown_keys(state, change, columns, renamed), None
     names = {column.name.lower(): column.name for column in columns}
+    if any(part and part.lower() not in names for key in change.body.keys for part, _ in key.columns):
+        raise NotUnderstoodError("a key of a column that the table does not have")
     dropped = set(change.dropped_keys)
     for missing in dropped - {key.name.lower() for key in state.keys}:
         # The index of a foreign key, which is not kept here; but a name like a_2 depends on all others.
@@ -590,7 +608,11 @@ def _keys(
             named = change.renamed_keys.get(key.name.lower(), key.name)
             # USING HASH does not outlive an ALTER that does more than rename the table.
             kept.append(Key(named, key.unique, parts, key.hash and change == Alteration(rename=change.rename or ("", ""))))
-    return with_keys(columns, named_keys(kept, change.body.keys), row_end)
+    added = [
+        attrs.evolve(key, columns=tuple((names[part.lower()] if part else "", length) for part, length in key.columns))
+        for key in change.body.keys
+    ]
+    return with_keys(columns, named_keys(kept, added), row_end)
 
 
 def _unknown_keys(

@@ -82,6 +82,12 @@ class Catalog:
         self._tables[key] = state
         self._doubtful.pop(key, None)
 
+    def remove(self, schema: str, table: str) -> None:
+        """A table that was looked for and does not exist: it is not doubtful any more."""
+        key = self._fold((schema, table))
+        self._tables.pop(key, None)
+        self._doubtful.pop(key, None)
+
     def set_database(self, schema: str, charset: str) -> None:
         """Set the default charset of a database."""
         self._databases[self._fold_name(schema)] = charset
@@ -89,6 +95,10 @@ class Catalog:
     def tables(self) -> list[TableState]:
         """All tables that are known, in the order of their names."""
         return [self._tables[key] for key in sorted(self._tables)]
+
+    def doubtful_tables(self) -> list[Table]:
+        """Names of the tables that may exist with columns that are not known."""
+        return [self._doubtful[key] for key in sorted(self._doubtful)]
 
     def is_doubtful(self, schema: str, table: str) -> bool:
         """Whether the table may exist with columns that are not known."""
@@ -121,6 +131,7 @@ class Catalog:
         server_charset: str = "utf8mb4",
         version: tuple[int, ...] = (9, 0, 0),
         explicit_defaults: bool | None = True,
+        error: int = 0,
         session: int | None = None,
     ) -> Applied:
         """Follow a statement of the log; never raises.
@@ -129,11 +140,14 @@ class Catalog:
             sql_mode, server_charset, explicit_defaults: from the status variables of its event, see
                 ``events.query_context`` and ``events.ddl_context``.
             flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
+            error: error code of its event: the statement failed, but not before it had changed something.
             session: thread id of its event, which tells apart temporary tables.
         """
         statement = ddl.classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
         if statement.kind != "ddl":
             return Applied()
+        if error and statement.event_type != "ERASE":
+            return self._doubt(statement)
         dialect = Dialect(flavor, version, sql_mode, explicit_defaults)
         try:
             run = _Run(self, Scanner(sql, sql_mode, flavor), statement, dialect, server_charset, session)

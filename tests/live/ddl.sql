@@ -207,3 +207,6 @@ alter table lu4 drop index b
 create table pt (a int, b int) partition by range (a) (partition p0 values less than (10), partition p1 values less than (20))
 alter table pt convert partition p0 to table pt0
 alter table pt convert table pt0 to partition p0 values less than (10)
+create table eb (a enum('a','ä') charset utf8mb4, b set('b') charset ucs2)
+alter table eb convert to charset binary
+alter table eb add c int, drop a

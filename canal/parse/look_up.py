@@ -1,0 +1,106 @@
+"""Tables as information_schema has them now, in the form that the catalog carries on: with keys and hidden columns.
+
+Never connects: whoever calls brings the means to ask.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import attrs
+
+from canal.parse.alter import ROW_END, TableState, hidden_columns, with_keys
+from canal.parse.definition import Key
+from canal.schema import ColumnSchema, TableSchema, column_from_text
+
+#: Runs a query with arguments and gives its rows.
+Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
+
+_TABLES: Final = (
+    "SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema.tables"
+)
+_COLUMNS: Final = (
+    "SELECT table_schema, table_name, column_name, column_type, is_nullable, character_set_name, column_key, extra,"
+    " {} FROM information_schema.columns"
+)
+_INDEXES: Final = (
+    "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type"
+    " FROM information_schema.statistics"
+)
+_VIEWS: Final = ("VIEW", "SYSTEM VIEW")
+
+
+def table_states(ask: Ask, schema: str = "", table: str = "", *, mariadb: bool) -> list[TableState]:
+    """One table of the server as it is now, those of a schema, or all; no views."""
+    where, args = "", ()
+    if schema:
+        where, args = " WHERE table_schema = %s" + " AND table_name = %s" * bool(table), (schema, table)[: 1 + bool(table)]  # type: ignore[assignment]
+    columns_query = _COLUMNS.format("generation_expression" if mariadb else "NULL")  # MySQL 5.6 has none
+    columns = _by_table(ask(f"{columns_query}{where} ORDER BY table_schema, table_name, ordinal_position", args))
+    indexes = _by_table(ask(_INDEXES + where, args))
+    return [
+        _state(row, columns[row[:2]], indexes.get(row[:2], []), mariadb)
+        for row in map(_texts, ask(_TABLES + where, args))
+        if row[3] not in _VIEWS and row[:2] in columns
+    ]
+
+
+def _texts(row: Iterable[Any]) -> tuple[Any, ...]:
+    """Older drivers give long texts as bytes."""
+    return tuple(value.decode("utf-8") if isinstance(value, bytes) else value for value in row)
+
+
+def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+    found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in map(_texts, rows):
+        found.setdefault(row[:2], []).append(row[2:])
+    return found
+
+
+def _state(
+    row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], mariadb: bool
+) -> TableState:
+    schema, table, collation, kind, engine = row
+    shown = [column_of(column[:6]) for column in columns]
+    bounds = [str(column[0]) for column in columns if column[6] == "ROW END"]
+    row_end = (bounds[0] if bounds else ROW_END) if kind == "SYSTEM VERSIONED" else ""
+    keys = _keys(indexes, row_end, mariadb and engine != "MEMORY")
+    flagged = {column.name.lower() for column in shown if column.key} - {row_end.lower()}
+    keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
+    made, ordered = with_keys(shown, keys, row_end)
+    # Which key stands in for a missing primary one is for the server to say.
+    made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
+    hidden = hidden_columns(made, ordered, row_end) if mariadb else ()
+    charset = None if collation is None else _charset(str(collation))
+    return TableState(TableSchema(schema, table, made + hidden), charset, ordered, row_end, len(hidden))
+
+
+def _charset(collation: str) -> str:
+    charset = collation.partition("_")[0]
+    return "utf8mb3" if charset == "utf8" else charset
+
+
+def column_of(row: tuple[Any, ...]) -> ColumnSchema:
+    """A column of its name, type, nullability, charset, key and extra."""
+    name, column_type, nullable, charset, key, extra = row
+    return column_from_text(
+        str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
+        visible="INVISIBLE" not in str(extra).upper(),
+    )  # fmt: skip
+
+
+def _keys(rows: list[tuple[Any, ...]], row_end: str, hashes: bool) -> list[Key]:
+    keys = []
+    for name, group in itertools.groupby(rows, key=lambda row: row[0]):
+        parts = list(group)
+        unique = not int(parts[0][1])
+        # The end of a row's time belongs to every unique key of a versioned table.
+        columns = tuple(
+            (part[2] or "", None if part[3] is None else int(part[3]))
+            for part in parts
+            if not (unique and row_end and str(part[2]).lower() == row_end.lower())
+        )
+        keys.append(Key(str(name), unique, columns, hashes and unique and parts[0][4] == "HASH"))
+    return keys
