@@ -6,6 +6,7 @@ Never touches another table: renames and exchanged partitions are left to the ca
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 import attrs
 
@@ -104,19 +105,18 @@ def _key_bytes(column: ColumnSchema, length: int | None) -> int:
 def named_keys(known: Iterable[Key], added: Iterable[Key]) -> list[Key]:
     """All keys, where those without a name got one as the server gives it: that of their first column, numbered."""
     keys = list(known)
-    taken = {key.name.lower() for key in keys}
+    old = {key.name.lower() for key in keys}
+    taken = set(old)
     for key in added:
-        if not key.name:
-            stem = key.columns[0][0] or "functional_index"
-            found, count = stem, 1
-            while found.lower() in taken or found.lower() == "primary":
-                count += 1
-                found = f"{stem}_{count}"
-            key = attrs.evolve(key, name=found)
-        elif key.conditional and key.name.lower() in taken:
+        stem = key.columns[0][0] or "functional_index"
+        if key.conditional and (key.name or stem).lower() in old:
             continue
-        taken.add(key.name.lower())
-        keys.append(attrs.evolve(key, conditional=False))
+        found, count = key.name or stem, 1
+        while not key.name and (found.lower() in taken or found.lower() == "primary"):
+            count += 1
+            found = f"{stem}_{count}"
+        taken.add(found.lower())
+        keys.append(attrs.evolve(key, name=found, conditional=False))
     return keys
 
 
@@ -174,7 +174,9 @@ class _Placed:
     old: str = ""
     first: bool = False
     after: str = ""
+    #: IF EXISTS or IF NOT EXISTS: with what keys the column brings, if it comes into force.
     conditional: bool = False
+    keys: tuple[Key, ...] = ()
 
 
 @attrs.define
@@ -329,19 +331,26 @@ class _AlterReader:
         conditional = self._if_exists()
         if scan.accept("("):
             inner = read_body(scan, self.dialect)
-            self.found.placed += [_Placed(c.name, c, conditional=conditional) for c in inner.columns]
-            body.keys += inner.keys
+            for column in inner.columns:
+                keys = tuple(key for key in inner.keys if conditional and key.columns[0][0] == column.name)
+                self.found.placed.append(_Placed(column.name, column, conditional=conditional, keys=keys))
+            if not conditional:
+                body.keys += inner.keys
             body.periods += inner.periods
             return None
-        column = read_column(scan, self.dialect, body)
-        self._place(column, "", conditional)
+        own = Body()
+        self._place(read_column(scan, self.dialect, own), "", conditional, own.keys)
         return None
 
-    def _place(self, column: Column, old: str, conditional: bool) -> None:
+    def _place(self, column: Column, old: str, conditional: bool, keys: list[Key]) -> None:
         first, after = bool(self.scan.accept("FIRST")), ""
         if not first and self.scan.accept("AFTER"):
             after = name(self.scan)
-        self.found.placed.append(_Placed(column.name, column, old, first, after, conditional))
+        if not conditional:
+            self.found.body.keys += keys
+        self.found.placed.append(
+            _Placed(column.name, column, old, first, after, conditional, tuple(keys) if conditional else ())
+        )
 
     def _drop(self) -> None:
         scan, found = self.scan, self.found
@@ -377,15 +386,17 @@ class _AlterReader:
     def _modify(self) -> None:
         self.scan.accept("COLUMN")
         conditional = self._if_exists()
-        column = read_column(self.scan, self.dialect, self.found.body)
-        self._place(column, column.name, conditional)
+        own = Body()
+        column = read_column(self.scan, self.dialect, own)
+        self._place(column, column.name, conditional, own.keys)
 
     def _change(self) -> None:
         self.scan.accept("COLUMN")
         conditional = self._if_exists()
         old = name(self.scan)
-        column = read_definition(self.scan, self.dialect, self.found.body, name(self.scan))
-        self._place(column, old, conditional)
+        own = Body()
+        column = read_definition(self.scan, self.dialect, own, name(self.scan))
+        self._place(column, old, conditional, own.keys)
 
     def _alter(self) -> None:
         scan = self.scan
@@ -460,18 +471,33 @@ def _skip_clause(scan: Scanner) -> None:
 # -- application -------------------------------------------------------------------------------------------------------
 
 
-def altered(state: TableState, change: Alteration, dialect: Dialect, database: str | None) -> TableState:
-    """The table after the clauses; ``database`` is the default charset of its schema."""
-    charset = _default_charset(state, change, database)
-    columns, renamed = _columns(state, change, dialect, charset)
+def altered(
+    state: TableState, change: Alteration, dialect: Dialect, database: str | None, session: str | None = None
+) -> TableState:
+    """The table after the clauses; ``database`` is the default charset of its schema, ``session`` of the current one."""
+    convert = None
+    if change.convert is not None:
+        if dialect.is_mariadb and dialect.version < (10, 11) and database != session and change.convert.charset is None:
+            raise NotUnderstoodError("DEFAULT may be that of either database")
+        convert = change.convert.over(database if dialect.is_mariadb else session)
+    if change.convert is not None and convert is None:
+        raise NotUnderstoodError("CONVERT TO a charset that is not known")
+    charset = change.charset.over(database) if change.charset else convert or state.charset
+    known = {column.name.lower() for column in state.shown}
+    change = attrs.evolve(change, placed=[p for p in change.placed if not _is_idle(p, known)], body=copy(change.body))
+    change.body.keys = change.body.keys + [
+        attrs.evolve(key, conditional=not p.old) for p in change.placed for key in p.keys
+    ]
+    columns_made = _columns(state, change, dialect, convert or charset, convert)
+    columns = [made.column for made in columns_made]
     periods = {bound.lower() for bound in change.body.periods}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in periods else c for c in columns]
     if not columns:
         raise NotUnderstoodError("no column is left")
     if len({column.name.lower() for column in columns}) != len(columns):
         raise NotUnderstoodError("two columns of one name")
-    row_end = _row_end(state, change, renamed)
-    made, keys = _keys(state, change, columns, renamed, row_end)
+    row_end = _row_end(state, change)
+    made, keys = _keys(state, change, columns, columns_made, row_end)
     hidden: tuple[ColumnSchema, ...] = ()
     if dialect.is_mariadb and keys is not None:
         hidden = hidden_columns(made, keys, row_end)
@@ -480,68 +506,72 @@ def altered(state: TableState, change: Alteration, dialect: Dialect, database: s
     return TableState(attrs.evolve(state.schema, columns=made + hidden), charset, keys, row_end, len(hidden))
 
 
-def _row_end(state: TableState, change: Alteration, renamed: dict[str, str]) -> str:
+def _row_end(state: TableState, change: Alteration) -> str:
     """The column that ends a row's time after the clauses, "" in a table without system versioning."""
     if change.versioned is None:
-        return renamed.get(state.row_end.lower(), state.row_end)
+        return state.row_end
     named = [p.name for p in change.placed if p.definition is not None and p.definition.row_bound == "END"]
     return (named[0] if named else ROW_END) if change.versioned else ""
 
 
-def _default_charset(state: TableState, change: Alteration, database: str | None) -> str | None:
-    if change.convert is None and change.charset is None:
-        return state.charset
-    choice = join_choices(change.charset, change.convert)
-    assert choice is not None
-    charset = choice.over(database)
-    if charset is None and change.convert is not None:
-        raise NotUnderstoodError("CONVERT TO a charset that is not known")
-    return charset
+@attrs.frozen
+class _Made:
+    """A column of the new table, and in lower case the one that it is a CHANGE or RENAME of ("" for all others)."""
+
+    column: ColumnSchema
+    old: str = ""
+    is_new: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.column.name.lower()
 
 
 def _columns(
-    state: TableState, change: Alteration, dialect: Dialect, charset: str | None
-) -> tuple[list[ColumnSchema], dict[str, str]]:
-    """The columns in their new order, and the new names of those that stayed, both in lower case."""
+    state: TableState, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None
+) -> list[_Made]:
+    """The columns in their new order: those that stay, each with what replaces it, then what is added or moved."""
     known = {column.name.lower() for column in state.shown}
-    placed = [p for p in change.placed if not _is_idle(p, known)]
-    for missing, conditional in change.dropped.items():
-        if missing not in known and not conditional:
-            raise NotUnderstoodError(f"no column {missing!r}")
-    replaced = {p.old.lower(): p for p in placed if p.old}
-    if replaced.keys() - known or change.visible.keys() - known:
+    placed = change.placed
+    if change.visible.keys() - known or {c for c, conditional in change.dropped.items() if not conditional} - known:
         raise NotUnderstoodError("a column that the table does not have")
-    columns: list[ColumnSchema] = []
-    renamed: dict[str, str] = {}
-    moved: dict[str, ColumnSchema] = {}
+    replaced = {p.old.lower(): p for p in placed if p.old.lower() in known}
+    made: list[_Made] = []
+    moved: dict[str, _Made] = {}
     for column in state.shown:
         old = column.name.lower()
+        new = replaced.get(old)
         if old in change.dropped:
             continue
-        if old in change.visible:
-            column = attrs.evolve(column, visible=change.visible[old])
-        new = replaced.get(old)
-        renamed[old] = new.name.lower() if new else old
-        if new is None or new.definition is None:
-            column = attrs.evolve(column, name=new.name if new else column.name)
-            if change.convert is not None and charset is not None:
-                column = _converted(column, charset)
+        column = attrs.evolve(column, visible=change.visible.get(old, column.visible))
+        if new is not None and new.definition is not None:
+            column = resolve(new.definition, dialect, charset, forced=convert is not None)
         else:
-            column = resolve(new.definition, dialect, charset, forced=change.convert is not None)
+            column = _converted(attrs.evolve(column, name=new.name if new else column.name), convert)
         if new is not None and (new.first or new.after):
-            moved[old] = column
+            moved[old] = _Made(column, old)
         else:
-            columns.append(column)
+            made.append(_Made(column, old if new else ""))
     for p in placed:
-        if p.old and not (p.first or p.after):
-            continue
-        if p.old:
-            made = moved[p.old.lower()]
-        else:
-            assert p.definition is not None
-            made = resolve(p.definition, dialect, charset, forced=change.convert is not None)
-        columns.insert(_place_of(p, columns), made)
-    return columns, renamed
+        old = p.old.lower()
+        if old in moved:
+            made.insert(_place_of(p, made), moved[old])
+        elif old not in replaced:
+            if old:  # MariaDB lets a statement change what it adds itself
+                _remove_new(p.name, made)
+            if p.definition is None:
+                raise NotUnderstoodError("a column that the table does not have")
+            column = resolve(p.definition, dialect, charset, forced=convert is not None)
+            made.insert(_place_of(p, made), _Made(column, is_new=True))
+    return made
+
+
+def _remove_new(name: str, made: list[_Made]) -> None:
+    for i, column in enumerate(made):
+        if column.is_new and column.name == name.lower():
+            del made[i]
+            return
+    raise NotUnderstoodError("a column that the table does not have")
 
 
 def _is_idle(placed: _Placed, known: set[str]) -> bool:
@@ -551,13 +581,13 @@ def _is_idle(placed: _Placed, known: set[str]) -> bool:
     return placed.old.lower() not in known if placed.old else placed.name.lower() in known
 
 
-def _place_of(placed: _Placed, columns: list[ColumnSchema]) -> int:
+def _place_of(placed: _Placed, columns: list[_Made]) -> int:
     if placed.first:
         return 0
     if not placed.after:
         return len(columns)
     for i, column in enumerate(columns):
-        if column.name.lower() == placed.after.lower():
+        if column.name == placed.after.lower():
             return i + 1
     raise NotUnderstoodError(f"no column {placed.after!r} to stand after")
 
@@ -566,10 +596,10 @@ def _place_of(placed: _Placed, columns: list[ColumnSchema]) -> int:
 _WIDE = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
 
 
-def _converted(column: ColumnSchema, charset: str) -> ColumnSchema:
+def _converted(column: ColumnSchema, charset: str | None) -> ColumnSchema:
     """A column that was there before CONVERT TO; one that the same statement defines keeps its type."""
     base = column.base_type
-    if column.charset in (None, "binary") or base == "json":
+    if charset is None or column.charset in (None, "binary") or base == "json":
         return column
     # The servers take the bytes of members as they are; seen with ucs2, where x becomes NUL and x.
     if column.labels and (column.charset in _WIDE or (charset == "binary" and not "".join(column.labels).isascii())):
@@ -583,10 +613,10 @@ def _converted(column: ColumnSchema, charset: str) -> ColumnSchema:
 
 
 def _keys(
-    state: TableState, change: Alteration, columns: list[ColumnSchema], renamed: dict[str, str], row_end: str
+    state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made], row_end: str
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
     if state.keys is None:
-        return _unknown_keys(state, change, columns, renamed), None
+        return _unknown_keys(state, change, columns, made), None
     names = {column.name.lower(): column.name for column in columns}
     if any(part and part.lower() not in names for key in change.body.keys for part, _ in key.columns):
         raise NotUnderstoodError("a key of a column that the table does not have")
@@ -599,11 +629,8 @@ def _keys(
     for key in state.keys:
         if key.name.lower() in dropped:
             continue
-        parts = tuple(
-            (names[renamed[part.lower()]] if part else "", length)
-            for part, length in key.columns
-            if not part or part.lower() in renamed
-        )
+        found = (((_successor(part, made) if part else None), length) for part, length in key.columns)
+        parts = tuple((part or "", length) for part, length in found if part != "")
         if parts:
             named = change.renamed_keys.get(key.name.lower(), key.name)
             # USING HASH does not outlive an ALTER that does more than rename the table.
@@ -615,12 +642,18 @@ def _keys(
     return with_keys(columns, named_keys(kept, added), row_end)
 
 
+def _successor(name: str, made: list[_Made]) -> str:
+    """The column that takes over from another one in a key: the first that is a change of it, or has its name."""
+    wanted = name.lower()
+    return next((m.column.name for m in made if (m.old or m.name) == wanted), "")
+
+
 def _unknown_keys(
-    state: TableState, change: Alteration, columns: list[ColumnSchema], renamed: dict[str, str]
+    state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made]
 ) -> tuple[ColumnSchema, ...]:
     """Key flags where the indexes are not known, as far as that goes without them."""
-    flagged = {renamed.get(column.name.lower(), "") for column in state.schema.keys}
-    nullable = {renamed.get(column.name.lower()) for column in state.schema.columns if column.nullable}
+    flagged = {_successor(column.name, made).lower() for column in state.schema.keys}
+    nullable = {_successor(column.name, made).lower() for column in state.schema.columns if column.nullable}
     if change.dropped_keys or "" in flagged:
         raise NotUnderstoodError("a key is dropped, and the others are not known")
     if not flagged and (change.dropped or any(c.name.lower() in nullable and not c.nullable for c in columns)):

@@ -462,7 +462,8 @@ class _Run:
             self._set(change.taken_in, None)
         if change.split_off is not None:
             self._set(change.split_off, _named(state, change.split_off))
-        state = altered(state, change, self.dialect, self._default_charset(table[0]))
+        charsets = self._default_charset(table[0]), self._default_charset(self.schema)
+        state = altered(state, change, self.dialect, *charsets)
         if target is not None:
             self._set(table, None)
         self._set(target or table, _named(state, target or table))

@@ -210,3 +210,23 @@ alter table pt convert table pt0 to partition p0 values less than (10)
 create table eb (a enum('a','ä') charset utf8mb4, b set('b') charset ucs2)
 alter table eb convert to charset binary
 alter table eb add c int, drop a
+create table cd (a text, b varchar(5)) charset latin1
+alter table cd default charset ucs2, convert to character set utf8mb4, add c text
+alter table cd add d text
+alter table cd convert to character set latin1, default charset latin1
+alter database {b} character set koi8r
+create table {b}.ce (a text, b char(3)) charset = latin1
+alter table {b}.ce convert to character set default
+create table {b}.cf (a text) charset = default
+alter table {b}.cf charset = default, add c text
+use {b}
+create table {a}.cg (a text) charset = default
+create table {a}.ch (a text) charset = latin1
+alter table {a}.ch convert to character set default
+alter table {a}.ch charset default, add c text
+create table {a}.ci (a text, b text charset default, c text character set default collate koi8r_bin)
+use {a}
+create table rk (a int, b int, unique u (a), unique v (b))
+alter table rk change a x int, add a int not null first
+alter table rk drop b, add b int not null first
+alter table rk add n int, modify n text first

@@ -117,6 +117,7 @@ class Oracle:
             codec, sql_mode = query_context(status)
             context = ddl_context(status, mariadb=self.flavor == "mariadb")
             self.statements.append(sql.decode(codec))
+            self.before = {(s.schema.schema, s.schema.table): s for s in self.catalog.tables()}
             applied = self.catalog.apply(
                 self.statements[-1], schema.decode(), sql_mode=sql_mode, flavor=self.flavor,
                 server_charset=context.server_charset or "", version=self.version,
@@ -158,9 +159,9 @@ class Oracle:
         for name, state in known.items():
             if name in self.fresh:  # what is read from the server is what was made of the statements
                 (read,) = table_states(self.ask, *name, mariadb=self.flavor == "mariadb")
-                assert (read.charset, read.row_end, read.hidden) == (state.charset, state.row_end, state.hidden), self.statements[-4:]
-                assert list(map(facts, read.schema.columns)) == list(map(facts, state.schema.columns)), self.statements[-4:]
-                assert unique_keys(read) == unique_keys(state), (name, sql)
+                assert (read.charset, read.row_end, read.hidden) == (state.charset, state.row_end, state.hidden), self.statements[-3:]
+                assert list(map(facts, read.schema.columns)) == list(map(facts, state.schema.columns)), self.statements[-3:]
+                assert unique_keys(read) == unique_keys(state), (name, sql, self.before.get(name))
             assert tuple(map(facts, state.shown)) == expected[name], f"{name} after {sql!r}, logged {self.statements[-1]!r}"
 
     def may_doubt(self, sql: str) -> bool:
