@@ -47,7 +47,7 @@ class Applied:
 
 @attrs.define
 class _Change:
-    """What a statement is about to do; it comes into force as a whole or not at all."""
+    """What a statement is about to do to tables; it comes into force as a whole or not at all."""
 
     #: None: removed.
     states: dict[Table, TableState | None] = attrs.field(factory=dict)
@@ -456,10 +456,11 @@ class _Run:
         state = self._get(table)
         if state is None:
             self._set(table, None)
-            self._doubt(target or table)
-            return
+            self._doubt(target or table, *([change.split_off] if change.split_off else []))
         if change.taken_in is not None:
             self._set(change.taken_in, None)
+        if state is None:
+            return
         if change.split_off is not None:
             self._set(change.split_off, _named(state, change.split_off))
         charsets = self._default_charset(table[0]), self._default_charset(self.schema)

@@ -1,0 +1,301 @@
+"""The catalog, statement by statement; tests/live/test_catalog.py has the servers' word on the same. Tests of T75 to T85."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canal.parse.catalog import Applied, Catalog, Key, TableState
+from canal.parse.events import DdlContext, ddl_context
+from canal.schema import TableSchema, column_from_text
+
+D, E = "d", "e"
+
+
+def catalog(*statements: str, **options: object) -> Catalog:
+    made = Catalog(**options)  # type: ignore[arg-type]
+    made.set_database(D, "utf8mb4")
+    made.set_database(E, "latin1")
+    for sql in statements:
+        applied = made.apply(sql, D)
+        assert not applied.doubtful, sql
+    return made
+
+
+def text(made: Catalog, table: str = "t", schema: str = D) -> str | None:
+    """The columns in one line: name, type, charset where it is not utf8mb4, ! for NOT NULL, * for the key, - for hidden."""
+    state = made.get(schema, table)
+    if state is None:
+        return None
+    words = []
+    for c in state.schema.columns:
+        charset = f":{c.charset}" if c.charset not in (None, "utf8mb4") else ""
+        words.append(f"{c.name} {c.column_type}{charset}{'' if c.nullable else '!'}{'*' * c.key}{'' if c.visible else '-'}")
+    return ", ".join(words)
+
+
+#: Columns before, statement, columns after (None: the table is gone, ? doubtful). Servers' answers to more: tests/live.
+CASES = [
+    ("a int, b int", "alter table t add c int", "a int, b int, c int"),
+    ("a int, b int", "alter table t add c int first, add d int after a", "c int, a int, d int, b int"),
+    ("a int, b int", "alter table t add (c int, d text charset latin1)", "a int, b int, c int, d text:latin1"),
+    ("a int, b int", "alter table t drop a, add a text", "b int, a text"),  # T75
+    ("a int, b int", "alter table t change A x bigint after b, add y int after x", "b int, x bigint, y int"),  # T81
+    ("a int, b int", "alter table t rename column a to b, rename column b to a", "b int, a int"),
+    ("a int, b int", "alter table t modify b int first, modify a text", "b int, a text"),
+    ("a int, b int", "alter table t add index (a), add key k (b), comment 'x, drop a'", "a int, b int"),
+    ("a int", "alter table t add b int primary key", "a int, b int!*"),
+    ("a int primary key, b int", "alter table t drop primary key, add primary key (b)", "a int!, b int!*"),
+    ("a int not null unique, b int", "alter table t drop index a", "a int!, b int"),
+    ("a int not null unique, b int not null unique", "alter table t drop index a", "a int!, b int!*"),
+    ("a text, b tinytext", "alter table t charset latin1", "a text, b tinytext"),
+    ("a int", "alter table t charset latin1, add b text", "a int, b text:latin1"),
+    ("a text charset latin1", "alter table t convert to character set utf8mb4", "a mediumtext"),
+    ("a int, b int invisible", "alter table t alter column b set visible, alter a set invisible", "a int-, b int"),
+    ("a int", "alter table t engine=innodb row_format=dynamic, algorithm=inplace, lock=none", "a int"),
+    ("a int", "alter table t add b int partition by hash (a) partitions 3", "a int, b int"),
+    ("a int", "alter table t exchange partition p with table u", "a int"),
+    ("a int", "truncate table t", "a int"),
+    ("a int", "create table if not exists t (z int)", "a int"),  # T80
+    ("a int", "create unique index i on t (a)", "a int"),
+    ("a int", "drop table if exists nope, t, d.other", None),
+    ("a int", "drop database d", None),
+    ("a int", "rename table t to e.t, e.t to t", "a int"),
+    ("a int", "create view v as select * from t", "a int"),
+    ("a int", "drop view t2", "a int"),
+    ("a int", "grant select on t to x", "a int"),
+    ("a int", "insert into t values (1)", "a int"),
+    ("a int", "# comment\n/* alter table t drop a */ alter /*!50000 table */ t -- x\n add b int", "a int, b int"),  # T78
+    ("a int", "/*!40000 alter table t add b int */", "a int, b int"),
+    ("a int", "alter table t add /*M! b int, add */ c int", "a int, c int"),
+    ("a int", "alter table `d`.`t` add `b.c` int, add `d``e` int, add `key` int", "a int, b.c int, d`e int, key int"),  # T79
+    ("a int", "alter table t frobnicate the columns", "?"),  # T83
+    ("a int", "alter table t add b unheardof(3)", "?"),
+    ("a int", "alter table t add b int frobnicated", "?"),
+    ("a int", "alter table t add b int after nope", "?"),
+    ("a int", "alter table t drop nope", "?"),
+    ("a int", "alter table t modify nope int", "?"),
+    ("a int", "alter table t add a int", "?"),
+    ("a int", "alter table t drop a", "?"),
+    ("a int", "alter table t add b int,", "?"),
+    ("a int", "alter table t add b varchar(10", "?"),
+    ("a int", "alter table t add b enum('x", "?"),
+    ("a int", "alter table t add b text charset klingon", "?"),
+    ("a int", "alter table t add b int; drop table u", "?"),
+    ("a int", "create or replace table t as select 1", "?"),
+    ("a int", "create or replace table t like nope", "?"),
+    ("a int", "frobnicate everything", "?"),
+    ("a int", "alter database d upgrade data directory name", "a int"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "sql", "after"), CASES, ids=[case[1] for case in CASES])
+def test_a_statement_changes_the_columns_as_the_server_does(before: str, sql: str, after: str | None) -> None:
+    made = catalog(f"create table t ({before})")
+
+    applied = made.apply(sql, D)
+
+    assert text(made) == (None if after == "?" else after)
+    assert ((D, "t") in applied.doubtful) == (after == "?") == made.is_doubtful(D, "t")
+
+
+def test_a_swap_of_tables_happens_from_left_to_right() -> None:
+    """T76."""
+    made = catalog("create table a (x int)", "create table b (y int)", "rename table a to c, b to a, c to b")
+
+    assert (text(made, "a"), text(made, "b"), text(made, "c")) == ("y int", "x int", None)
+
+
+def test_tables_of_the_same_name_in_two_databases_are_two() -> None:
+    """T84."""
+    made = catalog("create table t (a text)", "create table e.t (b text)", "alter table e.t add c int, rename u")
+
+    assert text(made) == "a text"
+    assert text(made, "t", E) is None
+    assert text(made, "u") == "b text:latin1, c int"
+
+
+def test_names_of_tables_are_compared_as_the_server_does() -> None:
+    """T79: lower_case_table_names."""
+    for setting, found in ((0, None), (1, "a int"), (2, "a int")):
+        assert text(catalog("create table Orders (a int)", lower_case_table_names=setting), "ORDERS") == found
+
+
+def test_a_temporary_table_hides_the_permanent_one_in_its_session_only() -> None:
+    """T80."""
+    made = catalog("create table t (a int)")
+    made.apply("create temporary table t (z int)", D, session=7)
+    made.apply("alter table t add y int", D, session=7)
+    made.apply("alter table t add b int", D, session=8)
+    made.apply("drop table t", D, session=7)
+
+    assert text(made) == "a int, b int"
+
+    made.apply("alter table t add c int", D, session=7)
+
+    assert text(made) == "a int, b int, c int"
+
+
+def test_a_temporary_table_of_an_unknown_session_makes_its_name_doubtful() -> None:
+    made = catalog("create table t (a int)")
+    made.apply("create temporary table t (z int)", D)
+
+    assert made.apply("alter table t add y int", D).doubtful == ((D, "t"),)
+
+
+def test_a_failed_statement_is_not_believed() -> None:
+    made = catalog("create table t (a int)")
+
+    assert made.apply("create or replace table t (b int)", D, error=1072).doubtful == ((D, "t"),)
+    assert made.apply("drop table t, u", D, error=1051) == Applied(((D, "t"), (D, "u")), ())
+
+
+def test_quotes_and_backslashes_mean_what_the_sql_mode_says() -> None:
+    """T78."""
+    made = catalog()
+    made.apply("""create table t ("a" enum('x"', 'y\\'z'))""", D, sql_mode=1 << 2)
+    made.apply("""create table u (a enum('x\\', "y"), b int)""", D, sql_mode=1 << 20)
+
+    assert [c.labels for c in made.get(D, "t").schema.columns] == [('x"', "y'z")]  # type: ignore[union-attr]
+    assert [c.labels for c in made.get(D, "u").schema.columns] == [("x\\", "y"), None]  # type: ignore[union-attr]
+
+
+def test_a_charset_that_is_not_known_is_no_guess() -> None:
+    made = Catalog()
+
+    assert made.apply("create table t (a text)", "unknown").doubtful == (("unknown", "t"),)
+    assert made.apply("create table u (a text charset latin1, b int)", "unknown").doubtful == ()
+
+
+def test_explicit_defaults_decide_over_a_bare_timestamp() -> None:
+    made = catalog()
+    for setting in (True, False, None):
+        made.apply(f"create table t{setting} (a timestamp)", D, explicit_defaults=setting)
+
+    assert (text(made, "tTrue"), text(made, "tFalse"), text(made, "tNone")) == ("a timestamp", "a timestamp!", None)
+
+
+def test_rows_of_versioned_and_hashed_tables_have_columns_that_are_not_shown() -> None:
+    made = catalog()
+    made.apply("create table t (a int primary key, b text unique) with system versioning", D, flavor="mariadb")
+    made.apply("alter table t add c int", D, flavor="mariadb")
+
+    assert text(made) == (
+        "a int(11)!*, b text, c int(11), row_start timestamp(6)!-, row_end timestamp(6)!*-, "
+        "DB_ROW_HASH_1 bigint(20) unsigned-"
+    )
+
+    made.apply("alter table t drop system versioning, drop index b", D, flavor="mariadb")
+
+    assert text(made) == "a int(11)!*, b text, c int(11)"
+
+
+def test_without_the_indexes_a_lost_key_makes_a_table_doubtful() -> None:
+    made = catalog()
+    columns = (column_from_text("a", "int", key=True, nullable=False), column_from_text("b", "int"))
+    for sql, after in (("add c int", "a int!*, b int, c int"), ("drop b", "a int!*"), ("drop primary key", None)):
+        made.put(TableState(TableSchema(D, "t", columns), "utf8mb4"))
+        made.apply(f"alter table t {sql}", D)
+
+        assert text(made) == after
+
+
+def test_a_catalog_that_does_not_know_all_tables_doubts_if_not_exists() -> None:
+    made = catalog(complete=False)
+
+    assert made.apply("create table if not exists t (a int)", D).doubtful == ((D, "t"),)
+    assert made.apply("create table u (a int)", D).doubtful == ()
+
+
+def test_a_document_gives_the_same_catalog_back() -> None:
+    """T85: equal catalogs give equal documents, whatever the order of their statements."""
+    made = catalog("create table t (a enum('x','ä') unique, b text charset latin1, key k (b(3)))", "create table u (a int)")
+    made.apply("alter table d.doubt add x frob", D)
+    made.apply("create temporary table tt (a int)", D, session=3)
+    document = json.loads(json.dumps(made.to_document()))
+
+    again = Catalog.from_document(document)
+
+    assert again.to_document() == document
+    assert again.get(D, "t") == made.get(D, "t")
+    assert again.is_doubtful(D, "doubt")
+    assert again.get(D, "t").keys == (Key("a", True, (("a", None),)), Key("k", False, (("b", 3),)))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("damage", [{"format": 99}, {"tables": 1}, {"tables": [{}]}, {"doubtful": [1]}])
+def test_a_damaged_document_is_refused(damage: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="catalog document"):
+        Catalog.from_document(catalog().to_document() | damage)
+
+
+def test_status_variables_tell_charset_and_timestamp_default() -> None:
+    mariadb = bytes.fromhex("0000000001 010000205400000000 0603737464 042d002d002100")
+    mysql = bytes.fromhex("0000000000 010000000000000000 0603737464 04ff00ff002100 050653595354454d 0c016400 1001")
+
+    assert ddl_context(mariadb, mariadb=True) == DdlContext("utf8mb3", True)
+    assert ddl_context(mysql, mariadb=False) == DdlContext("utf8mb3", True)
+    for end in range(len(mysql)):
+        ddl_context(mysql[:end], mariadb=False)
+
+
+# -- any text ----------------------------------------------------------------------------------------------------------
+
+STATEMENTS = [
+    line for line in (Path(__file__).parents[1] / "live/ddl.sql").read_text().splitlines() if line and "{" not in line
+]
+WORDS = sorted({word for line in STATEMENTS for word in line.replace("(", " ( ").replace(",", " , ").split()})
+
+
+class _Raising(logging.Handler):
+    """A fault inside the catalog is logged and survived: here it shall fail the test."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR and record.exc_info:
+            raise AssertionError(record.getMessage()) from record.exc_info[1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def faults_are_failures() -> Iterator[None]:
+    handler = _Raising()
+    logging.getLogger("canal.parse").addHandler(handler)
+    yield
+    logging.getLogger("canal.parse").removeHandler(handler)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(STATEMENTS).flatmap(lambda sql: st.integers(0, len(sql)).map(lambda end: sql[:end])),
+            st.tuples(st.sampled_from(STATEMENTS), st.integers(0, 300), st.sampled_from(WORDS)).map(
+                lambda parts: f"{parts[0][: parts[1]]} {parts[2]} {parts[0][parts[1] :]}"
+            ),
+            st.lists(st.sampled_from(WORDS), max_size=12).map(lambda words: "alter table t " + " ".join(words)),
+            st.text(max_size=40),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["mysql", "mariadb"]),
+    st.sampled_from([0, 1 << 2, 1 << 20, 1 << 9]),
+)
+def test_no_text_makes_it_raise(statements: list[str], flavor: str, sql_mode: int) -> None:
+    """T83."""
+    made = catalog("create table t (a int, b text, c int, key (a))", "create table u (d int primary key)")
+    for sql in statements:
+        applied = made.apply(sql, D, flavor=flavor, sql_mode=sql_mode)
+        assert all(made.get(*table) is None for table in applied.doubtful)
+        assert Catalog.from_document(json.loads(json.dumps(made.to_document()))).to_document() == made.to_document()
+
+
+def test_every_truncation_is_survived() -> None:
+    """T83."""
+    made = catalog()
+    for sql in STATEMENTS:
+        for end in range(0, len(sql), 3):
+            for flavor in ("mysql", "mariadb"):
+                made.apply(sql[:end], D, flavor=flavor)
