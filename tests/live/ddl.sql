@@ -230,3 +230,21 @@ create table rk (a int, b int, unique u (a), unique v (b))
 alter table rk change a x int, add a int not null first
 alter table rk drop b, add b int not null first
 alter table rk add n int, modify n text first
+create table hid (a int)
+set session binlog_format = 'STATEMENT'
+create temporary table hid (z int)
+alter table hid add y int
+create index i on hid (z)
+alter table hid rename hid2
+alter table hid add b int
+drop table hid2
+create temporary table hid like rk
+alter table hid add b2 text
+truncate table hid
+drop table hid
+alter table hid add c text
+create temporary table if not exists h3 select 1 as a
+drop temporary table if exists h3, hid
+create table selx as select 1 as a
+set session binlog_format = 'ROW'
+alter table selx add b int
