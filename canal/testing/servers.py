@@ -1,8 +1,8 @@
 """Throwaway MariaDB and MySQL servers for tests: started on loopback in a fraction of a second, gone afterwards.
 
 Never touches a server it did not start. The binaries are looked for in the tree that ``CANAL_MARIADB`` or
-``CANAL_MYSQL`` names, in ``.servers`` of the checkout, and in ``PATH``. A server dies with the process that started it,
-even by SIGKILL.
+``CANAL_MYSQL`` names, in ``.servers`` of the checkout, and in ``PATH``; those of a certain release only in
+``.servers/mariadb-10.5`` and the like. A server dies with the process that started it, even by SIGKILL.
 
     with MariaDBServer("--binlog-row-metadata=FULL") as server:
         connection = server.connect()
@@ -106,18 +106,24 @@ def _search_path() -> str:
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/libexec"])
 
 
-def _tree_candidates(kind: str) -> Iterator[Path]:
+def _tree_candidates(name: str) -> Iterator[Path]:
     here, package = Path.cwd(), Path(__file__).resolve()
     for folder in (here, *here.parents, *package.parents):
-        yield folder / ".servers" / kind
+        yield folder / ".servers" / name
 
 
-def find_installation(kind: str) -> Installation:
-    """Find the programs of ``mariadb`` or ``mysql``.
+def find_installation(kind: str, release: str = "") -> Installation:
+    """Find the programs of ``mariadb`` or ``mysql``, of any release or of the one that is named (``"10.5"``).
 
     Raises:
         ServerUnavailableError: they are nowhere to be found.
     """
+    if release:
+        name = f"{kind}-{release}"
+        for tree in _tree_candidates(name):
+            if (tree / "usr").is_dir():
+                return Installation(kind, tree.resolve())
+        raise ServerUnavailableError(f"no {name} on this machine", remedy=f"Run tests/servers/setup.sh {name}")
     named = os.environ.get(_TREES[kind])
     if named:
         if not Path(named, "usr").is_dir():
@@ -175,6 +181,7 @@ class ThrowawayServer:
         base: an empty or new directory for data, socket and logs; kept afterwards. Without it a temporary one, removed.
         port: 0 takes a free one, which a restart keeps.
         startup_timeout: seconds to wait for the server to answer.
+        release: ``"10.5"`` takes the programs of that release from ``.servers/mariadb-10.5``.
     """
 
     kind: ClassVar[str]
@@ -189,6 +196,7 @@ class ThrowawayServer:
         password: str = "cdc",
         startup_timeout: float = 60.0,
         installation: Installation | None = None,
+        release: str = "",
     ) -> None:
         self.host: Final = "127.0.0.1"
         self.port = port
@@ -197,7 +205,7 @@ class ThrowawayServer:
         self.password: Final = password
         self.options = options
         self.startup_timeout = startup_timeout
-        self.installation: Final = installation or find_installation(self.kind)
+        self.installation: Final = installation or find_installation(self.kind, release)
         self._base = Path(base).absolute() if base is not None else None
         self._temporary = base is None
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,4 +1,4 @@
-"""Real servers for tests: one MariaDB and one MySQL for the whole session, started when first asked for.
+"""Real servers for tests: one MariaDB and one MySQL for the whole session, started when first asked for; and others.
 
 A test that asks for one of the fixtures is marked ``mariadb`` or ``mysql``. ``CANAL_TEST_SERVERS=skip`` skips them;
 otherwise a missing server is a failure.
@@ -22,6 +22,8 @@ from canal.testing.servers import (
 )
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
+#: Releases that the oracle test runs against: the usual one of each kind, and others of MariaDB.
+RELEASES = {"mysql": "", "mariadb": "", "mariadb-10.5": "10.5", "mariadb-11.8": "11.8"}
 OPTIONS = ("--binlog-row-metadata=FULL",)  # row format and utf8mb4 are the class's own defaults
 _names = itertools.count(1)
 
@@ -30,11 +32,11 @@ def _skipping() -> bool:
     return os.environ.get("CANAL_TEST_SERVERS") == "skip"
 
 
-def _serve(kind: str) -> Iterator[ThrowawayServer]:
+def _serve(kind: str, release: str = "") -> Iterator[ThrowawayServer]:
     if _skipping():
-        pytest.skip(f"NO {kind.upper()}: CANAL_TEST_SERVERS=skip")
+        pytest.skip(f"NO {kind.upper()} {release}: CANAL_TEST_SERVERS=skip")
     try:
-        server = KINDS[kind](*OPTIONS).start()
+        server = KINDS[kind](*OPTIONS, release=release).start()
     except ServerUnavailableError as error:
         pytest.fail(f"{error} (CANAL_TEST_SERVERS=skip leaves these tests out)", pytrace=False)
     with server:
@@ -66,6 +68,12 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
     yield from _serve(request.param)
 
 
+@pytest.fixture(scope="module", params=list(RELEASES))
+def release_server(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
+    """A server of each supported release for one module alone, which may change its global settings."""
+    yield from _serve(request.param.partition("-")[0], RELEASES[request.param])
+
+
 @pytest.fixture
 def database(server: ThrowawayServer) -> Iterator[str]:
     """The name of a fresh, empty schema on ``server``."""
@@ -82,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
         for kind in KINDS:
-            if f"{kind}_server" in names or kind in (chosen.get("server"), chosen.get("own_server")):
+            if f"{kind}_server" in names or kind in (chosen.get("server"), chosen.get("own_server"), *str(chosen.get("release_server")).split("-")):
                 item.add_marker(getattr(pytest.mark, kind))
 
 
@@ -93,9 +101,9 @@ def pytest_report_header() -> list[str]:
         lines.append(f"STALE BUILD, run 'make build': {', '.join(stale)}")
     if _skipping():
         return [*lines, "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"]
-    for kind in KINDS:
+    for name, release in RELEASES.items():
         try:
-            lines.append(f"{kind}: {find_installation(kind).version()}")
+            lines.append(f"{name}: {find_installation(name.partition('-')[0], release).version()}")
         except ServerUnavailableError as error:
-            lines.append(f"{kind}: {error}")
+            lines.append(f"{name}: {error}")
     return lines

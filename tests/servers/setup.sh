@@ -1,7 +1,8 @@
 #!/bin/bash
-# setup.sh [mariadb] [mysql]
+# setup.sh [mariadb] [mysql] [mariadb-10.5] [mariadb-11.8]
 # Gets the database servers of the tests and prints their versions. On Debian 12, root gets MariaDB through apt (nothing is
-# started); everybody else gets MariaDB 10.11 from Debian 12, and all get MySQL from Debian unstable, as unpacked trees in
+# started); everybody else gets MariaDB 10.11 from Debian 12, and all get MySQL from Debian unstable and two
+# other releases of MariaDB from Debian 11 and 13, as unpacked trees in
 # CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers. A second run does no work;
 # CANAL_SERVER_REFRESH=1 gets the trees anew.
 set -euo pipefail
@@ -77,11 +78,13 @@ mariadb() {
 
 mysql() { tree mysql mysqld sid mysql-server-core mysql-client-core; }
 
-for kind in "${@:-mariadb mysql}"; do
+for kind in "${@:-mariadb mysql mariadb-10.5 mariadb-11.8}"; do
     for name in $kind; do
         case $name in
         mariadb) mariadb ;;
         mysql) mysql ;;
+        mariadb-10.5) tree mariadb-10.5 mariadbd bullseye mariadb-server-core-10.5 mariadb-client-core-10.5 ;;
+        mariadb-11.8) tree mariadb-11.8 mariadbd trixie mariadb-server-core mariadb-client-core ;;
         *) echo "unknown server: $name" >&2; exit 2 ;;
         esac
     done
