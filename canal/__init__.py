@@ -60,7 +60,7 @@ from canal.model import (  # noqa: E402
 from canal.parse.files import LocalBinlogSource  # noqa: E402
 from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
 from canal.parse.source import Connection, MySQLSource, Source  # noqa: E402
-from canal.parse.values import ABSENT, InvalidJson, InvalidText, JsonDiff, PartialJson, ZeroDate  # noqa: E402
+from canal.parse.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
 from canal.position import Position  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
 from canal.server import Server  # noqa: E402
@@ -105,6 +105,7 @@ __all__ = [
     "MetaManager",
     "MissingTableMapError",
     "MySQLSource",
+    "NoLabel",
     "NotActiveError",
     "NotSubscribedError",
     "PartialJson",

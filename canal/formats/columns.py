@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from canal.errors import DecodeError
-from canal.parse.values import ABSENT, PartialJson
+from canal.parse.values import ABSENT, NoLabel, PartialJson
 from canal.schema import ColumnSchema
 
 BIT = -7
@@ -168,8 +168,7 @@ def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
     labels = column.labels or ()
     try:
         if code == _ENUM:
-            # A member '' and the invalid value 0 have the same text; the member is meant where there is one.
-            return "0" if value == "" and "" not in labels else str(labels.index(value) + 1)
+            return "0" if isinstance(value, NoLabel) or value == "" and "" not in labels else str(labels.index(value) + 1)
         bits = 0
         for label in value.split(",") if value else ():
             bits |= 1 << labels.index(label)

@@ -76,7 +76,7 @@ _CODECS = {
     "ascii": "ascii", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le",
     "utf32": "utf-32-be", "cp1250": "cp1250", "cp1251": "cp1251", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852",
     "hp8": "hp-roman8", "koi8r": "koi8-r", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13",
-    "macce": "mac-latin2", "macroman": "mac-roman", "cp932": "cp932", "euckr": "cp949", "gb2312": "gb2312", "gbk": "gbk",
+    "macce": "mac-latin2", "macroman": "mac-roman", "euckr": "cp949", "gb2312": "gb2312", "gbk": "gbk",
 }  # fmt: skip
 
 # -- where Python and the servers differ -------------------------------------------------------------------------------
@@ -156,6 +156,12 @@ _NEARLY = {
     "eucjpms": ("euc_jp", {"〜": "～", "‖": "∥", "−": "－", "¢": "￠", "£": "￡", "¬": "￢", "¦": "￤"}),
     "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "big5": ("big5", {}),
+    "cp932": ("cp932", {}),
+}
+#: Codes that Python reads and the server has no character for, and what Python reads, which may have another code too.
+_NONE = {
+    "big5": ("╴￣ˍ／＼兀嗀", (b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40", b"\xc9\x4a", b"\xdd\xfc")),
+    "cp932": ("\x80\xa0\uf8f1\uf8f2\uf8f3", (b"\x80", b"\xa0", b"\xfd", b"\xfe", b"\xff")),
 }
 #: Characters that Python's codec lacks: runs that begin at a byte sequence.
 # fmt: off
@@ -263,6 +269,7 @@ def _single_byte(charset: str) -> Decode:
 def _multi_byte(charset: str) -> Decode:
     base, changes = _NEARLY[charset]
     translation = str.maketrans(changes)
+    suspects, none = _NONE.get(charset, ("", ()))
     handler = f"canal_{charset}"
     codecs.register_error(handler, lambda error: _one_more(charset, error))
 
@@ -271,9 +278,23 @@ def _multi_byte(charset: str) -> Decode:
         # FULLWIDTH TILDE has two codes; Python reads this one as "~". 8F begins a character wherever it stands.
         whole = bytes(data).replace(b"\x8f\xa2\xb7", b"\xa1\xc1") if charset == "eucjpms" else bytes(data)
         text = whole.decode(base, handler)
+        if suspects and not text.isascii() and any(one in text for one in suspects):
+            _refuse(base, whole, none)
         return (text.translate(translation) if changes else text), len(data)
 
     return decode
+
+
+def _refuse(base: str, data: bytes, none: tuple[bytes, ...]) -> None:
+    """Raise where one of the codes ``none`` stands among the characters."""
+    at = 0
+    while at < len(data):
+        lead = data[at : at + 1]
+        single = lead < b"\x80" or base == "cp932" and (b"\xa0" <= lead <= b"\xdf" or lead in none)
+        code = lead if single else data[at : at + 2]
+        if code in none:
+            raise UnicodeDecodeError(base, data, at, at + len(code), "the server has no such character")
+        at += len(code)
 
 
 def _one_more(charset: str, error: UnicodeError) -> tuple[str, int]:

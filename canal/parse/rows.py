@@ -17,7 +17,7 @@ from canal.parse import native, wire
 from canal.parse.charsets import codec_of
 from canal.parse.events import packed
 from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects, text_objects
-from canal.parse.values import ABSENT, InvalidText, PartialJson, ZeroDate
+from canal.parse.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
 
 native.setup()
 
@@ -296,7 +296,7 @@ class RowDecoder:
         if labels is None:
             return native.NUMBER, 0, None
         # What was seen of a SET is kept: there are few combinations in practice.
-        return (native.ENUM, 0, ("", *labels)) if real == 247 else (native.SET, 0, (tuple(labels), {}))
+        return (native.ENUM, 0, (NoLabel(), *labels)) if real == 247 else (native.SET, 0, (tuple(labels), {}))
 
     def _text_kind(self, code, meta, column, column_type):
         if column is None:

@@ -47,6 +47,21 @@ class ZeroDate(str):
         return f"ZeroDate({str.__repr__(self)})"
 
 
+class NoLabel(str):
+    """The empty text of an ENUM that holds none of its members (index 0), not a member ``''``; it equals ``""``."""
+
+    __slots__ = ()
+
+    def __new__(cls) -> NoLabel:
+        return super().__new__(cls, "")
+
+    def __repr__(self) -> str:
+        return "NoLabel()"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (NoLabel, ())
+
+
 class InvalidText(bytes):
     """The bytes of a text that are not valid in ``charset``, the column's."""
 

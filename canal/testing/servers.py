@@ -69,7 +69,7 @@ class Installation:
         for folder in ("usr/sbin", "usr/bin"):
             program = self.tree / folder / name
             if program.exists():
-                return [*self._loader(), "--argv0", str(program), str(program)]
+                return [*self._loader(), str(program)]
         raise ServerUnavailableError(f"{name} is not in {self.tree}")
 
     def _libraries(self) -> list[Path]:

@@ -1,0 +1,564 @@
+"""The server is the oracle: what is stored by SQL is decoded, and compared with what SELECT says of it.
+
+Never knows a value itself: ``oracle_cases`` has literals, the server says what they are. Covers T50 to T69, T71 to T74, T86.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, timedelta, tzinfo
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import attrs
+import pytest
+
+import canal
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import end_of_log, source
+from tests.live.oracle_cases import CASES, CHARSETS, TABLES, Case
+
+FULL_SIZE: Final = os.environ.get("CANAL_SOAK") == "full"
+#: Row image, checksum, compression, metadata: all pairs of two settings; every combination in the soak test.
+SETTINGS: Final = [
+    ("FULL", "CRC32", "ON", "FULL"), ("FULL", "NONE", "OFF", "MINIMAL"), ("MINIMAL", "CRC32", "OFF", "MINIMAL"),
+    ("MINIMAL", "NONE", "ON", "FULL"), ("NOBLOB", "CRC32", "OFF", "FULL"), ("NOBLOB", "NONE", "ON", "MINIMAL"),
+]  # fmt: skip
+if FULL_SIZE:
+    SETTINGS = list(
+        itertools.product(("FULL", "MINIMAL", "NOBLOB"), ("CRC32", "NONE"), ("ON", "OFF"), ("FULL", "MINIMAL"))
+    )
+COMPRESSION: Final = {"mariadb": "GLOBAL log_bin_compress", "mysql": "SESSION binlog_transaction_compression"}
+#: MariaDB's log has them as BINARY: with full metadata nobody asks the server for what they are.
+UNTOLD: Final = {"address"}
+#: Columns of a table.
+WIDTH: Final = 24
+Show = Callable[[Any, int], Any]
+
+# -- the forms in which the server's value and ours are compared -------------------------------------------------------
+
+
+@attrs.frozen
+class Family:
+    """How a kind of column is read by SELECT, and the same of a decoded value; what canal's text is, where it is another."""
+
+    select: str
+    show: Show
+    canal: str = ""
+
+
+def _fraction(micros: int, digits: int) -> str:
+    return f".{micros:06}"[: digits + 1] if digits else ""
+
+
+def _moment(value: Any, digits: int) -> str:
+    if isinstance(value, str):
+        return str(value)
+    plain = value.replace(tzinfo=None, microsecond=0)
+    return plain.isoformat(" ") + _fraction(value.microsecond, digits)
+
+
+def _span(value: timedelta, digits: int) -> str:
+    micros = abs(value) // timedelta(microseconds=1)
+    seconds, micros = divmod(micros, 10**6)
+    sign = "-" if value < timedelta(0) else ""
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(micros, digits)}"
+
+
+def _text(value: Any, digits: int) -> str:
+    """Bytes in the column's charset, then in UTF-8: 3F (?) for what no character is."""
+    return value.encode().hex().upper() if isinstance(value, str) else f"invalid {bytes(value).hex().upper()}"
+
+
+def _number(value: Any, digits: int) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else str(int(value))
+
+
+def single(value: float) -> float:
+    found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return found
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "number": Family("CAST({} AS CHAR)", _number),
+    "float": Family("{}*1e0", lambda value, _: repr(single(value))),
+    "double": Family("{}*1e0", lambda value, _: repr(value)),
+    "bit": Family("CAST({}+0 AS CHAR)", _number),
+    "year": Family("CAST({}+0 AS CHAR)", _number, "CAST({} AS CHAR)"),
+    "date": Family("CAST({} AS CHAR)", lambda value, _: str(value)),
+    "time": Family("CAST({} AS CHAR)", _span),
+    "datetime": Family("CAST({} AS CHAR)", _moment),
+    "timestamp": Family("CAST({} AS CHAR)", _moment),
+    "text": Family("HEX(CONVERT({} USING utf8mb4))", _text, "CONVERT({} USING utf8mb4)"),
+    "bytes": Family("HEX({})", lambda value, _: bytes(value).hex().upper()),
+    "geometry": Family("HEX({})", lambda value, _: value.hex().upper()),
+    "enum": Family("CONVERT({} USING utf8mb4)", lambda value, _: value, "CAST({}+0 AS CHAR)"),
+    "set": Family("CONVERT({} USING utf8mb4)", lambda value, _: value, "CAST(CAST({}+0 AS UNSIGNED) AS CHAR)"),
+    "address": Family("CAST({} AS CHAR)", lambda value, _: str(value)),
+    "json": Family("CAST({} AS CHAR)", lambda value, _: value),
+}
+
+#: JDBC codes as canal gives them; of an unsigned number the one that holds all of them (our departure: it does not change).
+CODES: Final = {
+    "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "decimal": 3, "float": 7, "double": 8, "bit": -7,
+    "year": 12, "date": 91, "time": 92, "datetime": 93, "timestamp": 93, "char": 1, "varchar": 12, "tinytext": 2005,
+    "text": 2005, "mediumtext": 2005, "longtext": 2005, "binary": 2004, "varbinary": 2004, "tinyblob": 2004, "blob": 2004,
+    "mediumblob": 2004, "longblob": 2004, "enum": 4, "set": -7, "json": 12,
+}  # fmt: skip
+WIDER: Final = {"tinyint": 5, "smallint": 4, "mediumint": 4, "int": -5, "bigint": 3}
+
+
+def code_of(case: Case, kind: str) -> int:
+    if case.family == "geometry" or case.family == "bytes" and case.type.startswith("VECTOR"):
+        return 2004
+    if case.family == "address":
+        return 1
+    base = re.split(r"[ (]", case.type.lower())[0]
+    if base == "json" and kind == "mariadb":
+        return CODES["longtext"]
+    if base in WIDER and ("UNSIGNED" in case.type or "ZEROFILL" in case.type):
+        return WIDER[base]
+    return CODES[base]
+
+
+def without_zeros(text: str) -> str:
+    """A ZEROFILL's number, as the log has it."""
+    return format(Decimal(text), "f")
+
+
+def is_java(text: str, value: float, narrow: bool) -> bool:
+    """Whether a text is laid out as Java does it, and reads as the number."""
+    read = single(float(text)) if narrow else float(text)
+    small = value == 0 or 1e-3 <= abs(value) < 1e7
+    return bool(re.fullmatch(r"-?\d+\.\d+" if small else r"-?\d\.\d+E-?\d+", text)) and repr(read) == repr(value)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def available(since: Mapping[str, tuple[int, int]], server: ThrowawayServer) -> bool:
+    version = tuple(map(int, server.version.split(".")[:2]))
+    return server.kind in since and version >= since[server.kind]
+
+
+def digits_of(case: Case) -> int:
+    found = re.match(r"(?:TIME|DATETIME|TIMESTAMP)\((\d)\)", case.type)
+    return int(found[1]) if found else 0
+
+
+@attrs.frozen
+class Table:
+    """A table of cases, a column each: c0, c1 …"""
+
+    name: str
+    cases: Sequence[Case]
+
+    @property
+    def row_count(self) -> int:
+        return max(len(case.literals) for case in self.cases) + 1
+
+    def literal(self, column: int, row: int) -> str:
+        case = self.cases[column]
+        literals = case.literals if "NOT NULL" in case.type else (*case.literals, "NULL")
+        return literals[row % len(literals)]
+
+    def selects(self) -> str:
+        found = []
+        for number, case in enumerate(self.cases):
+            family = FAMILIES[case.family]
+            found += [family.select.format(f"c{number}"), (family.canal or family.select).format(f"c{number}")]
+        return ", ".join(found)
+
+
+Snapshot = dict[int, tuple[Any, ...]]
+
+
+class Writer:
+    """Fills, changes and empties a table, and keeps what the server holds in between."""
+
+    def __init__(self, server: ThrowawayServer, database: str) -> None:
+        self.kind = server.kind
+        self.connection = server.connect(database=database)
+        self.cursor = self.connection.cursor()
+        self.run("SET sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00', innodb_strict_mode=OFF")
+
+    def run(self, sql: str) -> None:
+        self.cursor.execute(sql)
+
+    def settings(self, image: str, checksum: str, compression: str, metadata: str) -> None:
+        self.run(f"SET SESSION binlog_row_image={image}")
+        self.run(f"SET GLOBAL binlog_checksum={checksum}")
+        self.run(f"SET {COMPRESSION[self.kind]}={compression}")
+        self.run(f"SET GLOBAL binlog_row_metadata={metadata}")
+
+    def select(self, table: Table) -> Snapshot:
+        self.run(f"SELECT id, {table.selects()} FROM {table.name}")
+        return {row[0]: row[1:] for row in self.cursor.fetchall()}
+
+    def write(self, table: Table) -> tuple[Snapshot, Snapshot]:
+        columns = range(len(table.cases))
+        types = ", ".join(f"c{number} {case.type}" for number, case in enumerate(table.cases))
+        self.run(f"CREATE TABLE {table.name} (id INT PRIMARY KEY, {types}) CHARACTER SET utf8mb4")
+        rows = (f"({row}, {', '.join(table.literal(i, row) for i in columns)})" for row in range(table.row_count))
+        self.run(f"INSERT INTO {table.name} VALUES {', '.join(rows)}")
+        inserted = self.select(table)
+        for row in range(table.row_count):
+            changes = ", ".join(f"c{i} = {table.literal(i, row + 1)}" for i in columns)
+            self.run(f"UPDATE {table.name} SET {changes} WHERE id = {row}")
+        updated = self.select(table)
+        self.run(f"DELETE FROM {table.name}")
+        return inserted, updated
+
+
+def tables_of(cases: Sequence[Case], prefix: str) -> Iterator[Table]:
+    for number in range(0, len(cases), WIDTH):
+        yield Table(f"{prefix}_{number // WIDTH}", cases[number : number + WIDTH])
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Change:
+    """A row change in all our forms."""
+
+    type: str
+    before: Any
+    after: Any
+    columns: Any
+
+
+def read_changes(
+    server: ThrowawayServer, database: str, start: canal.Position, time_zone: tzinfo = UTC
+) -> dict[str, list[Change]]:
+    """All row changes from ``start`` on, by table, up to one of a table that is made for it."""
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE the_end (id INT PRIMARY KEY)")
+        cursor.execute("INSERT INTO the_end VALUES (1)")
+    config = canal.InstanceConfig(
+        destination="oracle", source=source(server), start=start, filter=rf"{database}\..*", time_zone=time_zone
+    )
+    found: dict[str, list[Change]] = defaultdict(list)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        for message in instance.stream():
+            for entry in message.entries:
+                name = entry.header.table
+                for row, data in zip(entry.rows, entry.row_change.row_datas if entry.rows else ()):
+                    found[name].append(Change(entry.event_type.name, row.before, row.after, data))
+            if "the_end" in found:
+                return found
+    raise AssertionError("the stream ended")
+
+
+class Judge:
+    """Compares images with snapshots, and keeps what differs."""
+
+    def __init__(self, table: Table, kind: str, setting: tuple[str, ...]) -> None:
+        self.table = table
+        self.kind = kind
+        self.setting = setting
+        self.values = 0
+        self.wrong: list[str] = []
+
+    def changes(self, changes: Sequence[Change], inserted: Snapshot, updated: Snapshot) -> None:
+        expected = [kind for kind in ("INSERT", "UPDATE", "DELETE") for _ in range(len(inserted))]
+        assert [change.type for change in changes] == expected, (self.table.name, self.setting)
+        for change in changes:
+            before = updated if change.type == "DELETE" else inserted
+            id = (change.before if change.before is not None else change.after)["id"]
+            if change.before is not None:
+                self.image(change.before, change.columns.before_columns, before[id])
+            if change.after is not None:
+                self.image(change.after, change.columns.after_columns, (inserted if change.type == "INSERT" else updated)[id])
+                self.absent(change, inserted[id], updated[id])
+
+    def absent(self, change: Change, before: Sequence[Any], after: Sequence[Any]) -> None:
+        """T72: what is left out was not changed."""
+        for number in range(len(self.table.cases)):
+            if change.after[f"c{number}"] is canal.ABSENT and before[2 * number] != after[2 * number]:
+                self.wrong.append(f"{self.table.cases[number].type} is absent, but was changed")
+
+    def image(self, row: Any, columns: Any, held: Sequence[Any]) -> None:
+        by_name = {column.name: column for column in columns}
+        for number, case in enumerate(self.table.cases):
+            value = row[f"c{number}"]
+            typed, text = held[2 * number], held[2 * number + 1]
+            if value is canal.ABSENT:
+                assert self.setting[0] != "FULL"
+                assert f"c{number}" not in by_name
+                continue
+            self.values += 1
+            if not self.is_typed(case, value, typed):
+                self.wrong.append(f"{case.type}: {value!r}, the server has {typed!r} ({self.setting})")
+            problem = self.canal_problem(case, by_name[f"c{number}"], value, text)
+            if problem:
+                self.wrong.append(f"{case.type}: {problem} ({self.setting})")
+
+    def is_typed(self, case: Case, value: Any, typed: Any) -> bool:
+        if value is None or typed is None:
+            return value is None and typed is None
+        if "ZEROFILL" in case.type:
+            typed = without_zeros(typed)
+        if case.family in ("float", "double"):
+            typed = repr(single(typed) if case.family == "float" else typed)
+        if case.family == "timestamp" and not isinstance(value, str):
+            assert value.tzinfo is not None
+        return bool(FAMILIES[case.family].show(value, digits_of(case)) == typed)
+
+    def canal_problem(self, case: Case, column: Any, value: Any, text: Any) -> str:
+        if column.sql_type != code_of(case, self.kind):
+            return f"JDBC code {column.sql_type}, not {code_of(case, self.kind)}"
+        if column.is_null != (text is None):
+            return "is_null is wrong"
+        if text is None:
+            return "" if column.value is None else "a NULL has a value"
+        if case.family in ("bytes", "geometry"):
+            text = bytes.fromhex(text).decode("latin-1")
+        if "ZEROFILL" in case.type:
+            text = without_zeros(text)
+        if case.family in ("float", "double"):
+            narrow = case.family == "float"
+            good = is_java(column.value, single(text) if narrow else text, narrow)
+        else:
+            good = column.value == text
+        return "" if good else f"canal's text is {column.value!r:.200}, should be {text!r:.200}"
+
+
+def check_all(server: ThrowawayServer, database: str, cases: Sequence[Case]) -> int:
+    start = end_of_log(server)
+    writer = Writer(server, database)
+    written = []
+    with writer.connection:
+        if server.kind == "mariadb":
+            writer.run("SET GLOBAL log_bin_compress_min_len=10")
+        for number, setting in enumerate(SETTINGS):
+            writer.settings(*setting)
+            told = [case for case in cases if setting[3] != "FULL" or case.family not in UNTOLD]
+            for table in tables_of(told, f"s{number}"):
+                written.append((table, setting, writer.write(table)))
+        writer.settings("FULL", "CRC32", "OFF", "FULL")
+    found = read_changes(server, database, start)
+    wrong: list[str] = []
+    values = 0
+    for table, setting, (inserted, updated) in written:
+        judge = Judge(table, server.kind, setting)
+        judge.changes(found[table.name], inserted, updated)
+        wrong += judge.wrong
+        values += judge.values
+    assert wrong == [], "\n".join(sorted(set(wrong)))
+    return values
+
+
+@pytest.fixture
+def release_database(release_server: ThrowawayServer, request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"\W", "_", request.node.originalname)
+    release_server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    return name
+
+
+def test_every_type_at_its_limits(release_server: ThrowawayServer, release_database: str) -> None:
+    cases = [case for case in CASES if available(case.since, release_server)]
+
+    values = check_all(release_server, release_database, cases)
+
+    assert values > 25 * len(cases)
+
+
+# -- character sets ----------------------------------------------------------------------------------------------------
+
+#: Charsets of two bytes and more, and what their characters begin with.
+LEADS: Final = {
+    "big5": (0xA1, 0xFA), "cp932": (0x81, 0xFD), "euckr": (0x81, 0xFF), "gb2312": (0xA1, 0xF8), "gbk": (0x81, 0xFF),
+    "gb18030": (0x81, 0xFF), "sjis": (0x81, 0xFD), "ujis": (0x8E, 0xFF), "eucjpms": (0x8E, 0xFF),
+}  # fmt: skip
+WIDE: Final = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ucs2": "utf-16-be"}
+
+
+def sequences(charset: str) -> list[bytes]:
+    """Codes of a charset: all of a small one, else a sample that meets each first and each last byte."""
+    if charset in WIDE:
+        last = 0x10000 if charset in ("ucs2", "utf8mb3") else 0x110000
+        codes = [*range(1, 0x250), *range(0x250, last, 7 if FULL_SIZE else 997), 0xD7FF, 0xE000, 0xFFFD, 0xFFFF, last - 1]
+        return [chr(code).encode(WIDE[charset]) for code in codes if not 0xD800 <= code < 0xE000]
+    found = [bytes([code]) for code in range(256)]
+    if charset in LEADS:
+        step = 1 if FULL_SIZE else 13
+        pairs = [bytes((a, b)) for a in range(*LEADS[charset]) for b in range(0x30 + (0 if FULL_SIZE else a % step), 0xFF, step)]
+        found += [*pairs, b"\xf9\xd6", b"\xf9\xfe", b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40"]
+        if charset in ("ujis", "eucjpms"):
+            found += [b"\x8f" + pair for pair in pairs if min(pair) > 0xA0]
+        if charset == "gb18030":
+            found += [bytes((a, 0x30 + b, 0x81 + c, 0x30 + b)) for a in (0x81, 0x82, 0x84, 0x90, 0xE3) for b in range(10) for c in range(0, 126, 9)]
+    return found
+
+
+def test_every_character_set(release_server: ThrowawayServer, release_database: str) -> None:
+    """T65, T66: a code that is a character reads as the server converts it; of one that is none the bytes are kept."""
+    start = end_of_log(release_server)
+    held = {}
+    with release_server.connect(database=release_database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode=''")
+        cursor.execute("SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS")
+        known = {row[0].replace("utf8mb3", "utf8") for row in cursor.fetchall()}
+        assert known - {"binary"} <= {charset.replace("utf8mb3", "utf8") for charset in CHARSETS}
+        for charset in CHARSETS:
+            if charset.replace("utf8mb3", "utf8") not in known:
+                continue
+            cursor.execute(f"CREATE TABLE {charset} (id INT PRIMARY KEY, c VARCHAR(8) CHARACTER SET {charset})")
+            codes = sequences(charset)
+            for at in range(0, len(codes), 5000):
+                rows = (f"({at + n},X'{code.hex()}')" for n, code in enumerate(codes[at : at + 5000]))
+                cursor.execute(f"INSERT IGNORE INTO {charset} VALUES {','.join(rows)}")
+            cursor.execute(f"SELECT id, HEX(c), HEX(CONVERT(c USING utf8mb4)) FROM {charset}")
+            held[charset] = {id: (raw, text) for id, raw, text in cursor.fetchall()}
+    found = read_changes(release_server, release_database, start)
+
+    wrong = []
+    invalid = 0
+    for charset, rows in held.items():
+        assert len(found[charset]) == len(rows)
+        for change in found[charset]:
+            id, value = change.after
+            raw, text = rows[id]
+            # A code without a character is converted to a question mark, or to the replacement character.
+            none = "?" in bytes.fromhex(text).decode() and b"?" not in bytes.fromhex(raw) or "EFBFBD" in text
+            invalid += isinstance(value, canal.InvalidText)
+            ours = f"invalid {value.hex().upper()}" if isinstance(value, bytes) else value.encode().hex().upper()
+            if ours != (f"invalid {raw}" if none and charset not in WIDE else text):
+                wrong.append(f"{charset} {raw}: {text}, we have {ours}")
+    assert wrong == [], "\n".join(wrong)
+    assert len(held) >= 39
+    assert invalid > 100
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """As PyMySQL gives it."""
+    return value.replace(tzinfo=None) if getattr(value, "tzinfo", None) else value
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_columns_that_the_server_fills(release_server: ThrowawayServer, metadata: str) -> None:
+    """T74: generated, invisible, hidden and versioning columns; every one that can be selected is as SELECT gives it."""
+    database = f"filled_{metadata}"
+    release_server.query(f"CREATE DATABASE {database}")
+    release_server.query(f"SET GLOBAL binlog_row_metadata={metadata}")
+    start = end_of_log(release_server)
+    held = {}
+    with release_server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET time_zone='+00:00'")
+        if release_server.kind == "mysql":
+            cursor.execute("SET sql_generate_invisible_primary_key=ON")
+            cursor.execute("CREATE TABLE gipk (a INT, b VARCHAR(5))")
+            cursor.execute("INSERT INTO gipk VALUES (1, 'x'), (2, 'y')")
+            held["gipk"] = ("my_row_id, a, b", ((1, 1, "x"), (2, 2, "y")))
+        for name, columns, into, values, since in TABLES:
+            if not available(since, release_server):
+                continue
+            cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, {columns})")
+            cursor.execute(f"INSERT INTO {name} (id, {into}) VALUES (1, {values})")
+            cursor.execute(
+                "SELECT GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION) FROM information_schema.COLUMNS "
+                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s", (database, name)
+            )  # fmt: skip
+            names = cursor.fetchone()[0]
+            cursor.execute(f"SELECT {names} FROM {name}")
+            held[name] = (names, cursor.fetchall())
+    found = read_changes(release_server, database, start)
+
+    for name, (names, rows) in held.items():
+        for change, row in zip(found[name], rows, strict=True):
+            ours = change.after.as_dict()
+            assert [plain(ours[column.strip()]) for column in names.split(",")] == list(row), (name, ours)
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_tables_of_many_columns(release_server: ThrowawayServer, metadata: str) -> None:
+    """T73: where the count, the bitmaps and the NULL bits take another byte; the last is the most that the server allows."""
+    database = f"wide_{metadata}"
+    release_server.query(f"CREATE DATABASE {database}")
+    release_server.query(f"SET GLOBAL binlog_row_metadata={metadata}")
+    counts = (1, 7, 8, 9, 63, 64, 65, 250, 251, 252, 1017, 4096 if release_server.kind == "mysql" else 2600)
+    start = end_of_log(release_server)
+    held = {}
+    with release_server.connect(database=database) as connection, connection.cursor() as cursor:
+        for count in counts:
+            columns = ", ".join(f"c{n} {'TINYINT' if n % 3 else 'CHAR(1)'}" for n in range(count))
+            engine = "MyISAM" if count > 1017 else "InnoDB"
+            cursor.execute(f"CREATE TABLE t{count} ({columns}) ENGINE={engine} CHARACTER SET latin1")
+            for start_at in (0, 1, 2):
+                values = ("NULL" if (n + start_at) % 5 == 0 else str((n + start_at) % 10) for n in range(count))
+                cursor.execute(f"INSERT INTO t{count} VALUES ({', '.join(values)})")
+            cursor.execute(f"SELECT * FROM t{count}")
+            held[count] = cursor.fetchall()
+    found = read_changes(release_server, database, start)
+
+    for count in counts:
+        assert [tuple(change.after) for change in found[f"t{count}"]] == list(held[count]), count
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "Asia/Kathmandu"])
+def test_timestamps_in_a_zone(release_server: ThrowawayServer, zone: str) -> None:
+    """T62: the same instant in each zone, also in the hour that comes twice; 0 is no instant (T58)."""
+    name = f"zone_{zone.partition('/')[2]}"
+    release_server.query(f"CREATE DATABASE {name}")
+    last = 2**32 - 1 if available({"mariadb": (11, 5)}, release_server) else 2**31 - 1
+    seconds = [1, 86400, 1774746000, 1774746000 - 1, 1792890000, 1792893600, last]
+    start = end_of_log(release_server)
+    with release_server.connect(database=name) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode='', time_zone='-03:30'")
+        cursor.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, t TIMESTAMP(3) NULL)")
+        cursor.execute("INSERT INTO t VALUES (0, 0)")
+        for second in seconds:
+            cursor.execute(f"INSERT INTO t VALUES ({second}, FROM_UNIXTIME({second}.25))")
+        cursor.execute("SELECT id, UNIX_TIMESTAMP(t) FROM t WHERE id > 0 ORDER BY id")
+        held = cursor.fetchall()
+    found = read_changes(release_server, name, start, ZoneInfo(zone))["t"]
+
+    assert found[0].after["t"] == "0000-00-00 00:00:00.000"
+    assert isinstance(found[0].after["t"], canal.ZeroDate)
+    ours = sorted((change.after["id"], change.after["t"]) for change in found[1:])
+    assert [(id, Decimal(str(moment.timestamp()))) for id, moment in ours] == [(id, moment.normalize()) for id, moment in held]
+    assert all(moment.tzinfo == ZoneInfo(zone) for _, moment in ours)
+
+
+OLD: Final = [
+    case for case in CASES if case.family in ("time", "datetime", "timestamp") and case.since["mariadb"] == (10, 5)
+]
+
+
+def test_old_and_new_temporal_formats_in_one_table(release_server: ThrowawayServer, release_database: str) -> None:
+    """T60: MariaDB's formats before mysql56_temporal_format, with fractions, beside the new ones."""
+    if release_server.kind == "mysql":
+        pytest.skip("MySQL makes no such columns since 5.6; files of old servers have them")
+    release_server.query("SET GLOBAL binlog_row_metadata=MINIMAL")
+    start = end_of_log(release_server)
+    writer = Writer(release_server, release_database)
+    table = Table("t", (*OLD, *OLD))
+    with writer.connection:
+        types = ", ".join(f"c{number} {case.type}" for number, case in enumerate(OLD))
+        writer.run(f"CREATE TABLE t (id INT PRIMARY KEY, {types})")
+        writer.run("SET GLOBAL mysql56_temporal_format=OFF")
+        for number, case in enumerate(OLD, len(OLD)):
+            writer.run(f"ALTER TABLE t ADD c{number} {case.type}, ALGORITHM=INSTANT")
+        writer.run("SET GLOBAL mysql56_temporal_format=ON")
+        columns = range(len(table.cases))
+        for row in range(table.row_count):
+            writer.run(f"INSERT INTO t VALUES ({row}, {', '.join(table.literal(i, row) for i in columns)})")
+        held = writer.select(table)
+    found = read_changes(release_server, release_database, start)["t"]
+
+    judge = Judge(table, "mariadb", ("FULL",))
+    for change in found:
+        judge.image(change.after, change.columns.after_columns, held[change.after["id"]])
+    assert judge.wrong == [], "\n".join(sorted(set(judge.wrong)))
+    assert len(found) == table.row_count
