@@ -509,13 +509,18 @@ class RowChange:
     @property
     def row_datas(self) -> list[RowData]:
         """The rows as canal gives them: text values with JDBC type codes."""
+        return self.columns()
+
+    def columns(self, *, labels: bool = False, codes_of_values: bool = False) -> list[RowData]:
+        """The rows as canal gives them, in another form: see ``canal.formats.columns.Form``."""
         entry = self._entry
         if entry.table is None:
             return []
-        from canal.formats.columns import canal_columns
+        from canal.formats.columns import Form, canal_columns
 
         columns = entry.table.columns
-        return [RowData(*canal_columns(columns, before, after)) for before, after in decode_tuples(entry, json_text=True)]
+        form = Form(labels, codes_of_values)
+        return [RowData(*canal_columns(columns, before, after, form)) for before, after in decode_tuples(entry, json_text=True)]
 
 
 class RowData:

@@ -2,9 +2,9 @@
 
 Never guesses: a label that the column does not have is an error, not a number.
 
-Other than canal: the type code belongs to the column and does not change with the value (canal widens an unsigned
-column only for large values, and gives some NULLs another code); TIMESTAMP is text in the zone of the value, not of the
-process.
+Other than canal, as it serves nobody: text is decoded in its column's charset; TIMESTAMP is text in the zone of the value,
+not of the process; JSON is the server's text, whose numbers and SQL values canal writes otherwise; the old TIME of 100 hours
+and more keeps its hours; VECTOR is bytes, where canal fails. What a consumer may depend on is a switch, see ``Form``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ BLOB = 2004
 CLOB = 2005
 
 # Type codes of a table map.
-_FLOAT, _YEAR, _STRING, _ENUM, _SET = 4, 13, 254, 247, 248
+_FLOAT, _YEAR, _STRING, _ENUM, _SET, _JSON = 4, 13, 254, 247, 248, 245
 #: Integer types: JDBC code signed, unsigned (the next that holds all its values).
 _INTEGERS = {
     1: (TINYINT, SMALLINT), 2: (SMALLINT, INTEGER), 9: (INTEGER, INTEGER), 3: (INTEGER, BIGINT), 8: (BIGINT, DECIMAL),
 }  # fmt: skip
+_SIGNED_BITS = {1: 7, 2: 15, 9: 23, 3: 31, 8: 63}
 _PLAIN = {
     4: REAL, 5: DOUBLE, 0: DECIMAL, 246: DECIMAL, 16: BIT, 13: VARCHAR, 10: DATE, 14: DATE, 11: TIME, 19: TIME,
     12: TIMESTAMP, 18: TIMESTAMP, 7: TIMESTAMP, 17: TIMESTAMP, 245: VARCHAR, 247: INTEGER, 248: BIT, 255: BLOB,
@@ -60,6 +61,21 @@ _FRACTIONAL = frozenset((17, 18, 19))
 
 
 @attrs.frozen
+class Form:
+    """Where canal's own form is a fault: what ``RowChange.columns`` is to do.
+
+    Args:
+        labels: give an ENUM or SET as the text of its labels (JDBC VARCHAR). Canal gives the number of the label from 1, or
+            the bits of the SET, which mean something else after an ALTER.
+        codes_of_values: give the code that canal gives to the value: that of an unsigned integer is the signed type's until
+            the value needs the next one, and NULL in a SET is BLOB, in JSON OTHER. Otherwise a column has one code for all.
+    """
+
+    labels: bool = False
+    codes_of_values: bool = False
+
+
+@attrs.frozen
 class Column:
     """One column of one row as canal gives it; ``index`` counts from 0."""
 
@@ -73,27 +89,33 @@ class Column:
     mysql_type: str
 
 
+_DEFAULT = Form()
+
+
 def canal_columns(
-    columns: Sequence[ColumnSchema], before: Sequence[Any] | None, after: Sequence[Any] | None
+    columns: Sequence[ColumnSchema], before: Sequence[Any] | None, after: Sequence[Any] | None, form: Form = _DEFAULT
 ) -> tuple[list[Column], list[Column]]:
     """The columns of a row before and after its change; columns that an image does not hold are left out.
 
     ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before.
     """
-    old = {} if before is None else _texts(columns, before)
-    new = {} if after is None else _texts(columns, after)
+    old = {} if before is None else _texts(columns, before, form)
+    new = {} if after is None else _texts(columns, after, form)
     return (
-        [_column(columns[i], i, text, False) for i, text in old.items()],
-        [_column(columns[i], i, text, i not in old or old[i] != text) for i, text in new.items()],
+        [_column(columns[i], i, text, False, form) for i, text in old.items()],
+        [_column(columns[i], i, text, i not in old or old[i] != text, form) for i, text in new.items()],
     )
 
 
-def _texts(columns: Sequence[ColumnSchema], values: Sequence[Any]) -> dict[int, str | None]:
-    return {i: column_text(value, columns[i]) for i, value in enumerate(values) if value is not ABSENT}
+def _texts(columns: Sequence[ColumnSchema], values: Sequence[Any], form: Form) -> dict[int, str | None]:
+    return {i: column_text(value, columns[i], form) for i, value in enumerate(values) if value is not ABSENT}
 
 
-def _column(column: ColumnSchema, index: int, text: str | None, updated: bool) -> Column:
-    return Column(index, sql_type(column), column.name, column.key, updated, text is None, text, column.column_type)
+def _column(column: ColumnSchema, index: int, text: str | None, updated: bool, form: Form) -> Column:
+    code = value_type(text, column) if form.codes_of_values else sql_type(column)
+    if form.labels and _type_code(column) in (_ENUM, _SET):
+        code = VARCHAR
+    return Column(index, code, column.name, column.key, updated, text is None, text, column.column_type)
 
 
 def _type_code(column: ColumnSchema) -> int:
@@ -118,6 +140,17 @@ def sql_type(column: ColumnSchema) -> int:
     return _PLAIN.get(code, OTHER)
 
 
+def value_type(text: str | None, column: ColumnSchema) -> int:
+    """The code that canal gives to one value of the column, by its text: see ``Form.codes_of_values``."""
+    code = _type_code(column)
+    if text is None and code in (_SET, _JSON):
+        return BLOB if code == _SET else OTHER
+    if code in _INTEGERS:
+        needs_next = text is not None and column.unsigned and int(text) >> _SIGNED_BITS[code]
+        return _INTEGERS[code][1 if needs_next else 0]
+    return sql_type(column)
+
+
 def _is_text(column: ColumnSchema) -> bool:
     base = column.base_type
     if base in _TEXT_TYPES or base in _TEXT_FORM:
@@ -127,7 +160,7 @@ def _is_text(column: ColumnSchema) -> bool:
     return column.charset not in (None, "binary")
 
 
-def column_text(value: Any, column: ColumnSchema) -> str | None:
+def column_text(value: Any, column: ColumnSchema, form: Form = _DEFAULT) -> str | None:
     """The value's text in canal's form, None for NULL.
 
     Raises:
@@ -136,7 +169,7 @@ def column_text(value: Any, column: ColumnSchema) -> str | None:
     if value is None:
         return None
     code = _type_code(column)
-    if code in (_ENUM, _SET):
+    if code in (_ENUM, _SET) and not form.labels:
         return _label_number(value, column, code)
     if isinstance(value, PartialJson):
         return value.expression(column.name)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.errors import DecodeError
-from canal.formats.columns import canal_columns, column_text, float32_text, float_text, sql_type
-from canal.parse.values import ABSENT, InvalidText, ZeroDate
-from canal.schema import ColumnSchema
+from canal.formats.columns import Form, canal_columns, column_text, float32_text, float_text, sql_type
+from canal.parse.values import ABSENT, InvalidText, NoLabel, ZeroDate
+from canal.schema import ColumnSchema, column_from_text
 
 FLAGS = tuple(f"f{i}" for i in range(64))
 
@@ -240,3 +240,32 @@ def test_columns_missing_from_an_image_are_left_out() -> None:
     before, after = canal_columns(columns, (1, ABSENT, ABSENT), (ABSENT, ABSENT, 1))
     assert [(c.index, c.name) for c in before] == [(0, "a")]
     assert [(c.index, c.name, c.updated) for c in after] == [(2, "c", True)]
+
+
+def test_codes_of_values_are_canals_own() -> None:
+    """Canal-behaviour: an unsigned integer is widened by its value, and two kinds of NULL have codes of their own."""
+    cases = [
+        ("tinyint unsigned", 127, -6), ("tinyint unsigned", 128, 5), ("smallint unsigned", 32768, 4), ("smallint unsigned", 1, 5),
+        ("mediumint unsigned", 2**23, 4), ("int unsigned", 2**31 - 1, 4), ("int unsigned", 2**31, -5), ("bigint unsigned", 1, -5),
+        ("bigint unsigned", 2**63, 3), ("bigint unsigned", None, -5), ("bigint", -1, -5), ("set('a')", None, 2004),
+        ("set('a')", "a", -7), ("json", None, 1111), ("json", "[]", 12), ("enum('a')", None, 4),
+        ("decimal(3,0) unsigned", Decimal(1), 3),
+    ]  # fmt: skip
+    for text, value, code in cases:
+        _, (made,) = canal_columns([column_from_text("c", text)], None, [value], Form(codes_of_values=True))
+        assert made.sql_type == code, (text, value)
+
+
+def test_labels_are_text() -> None:
+    columns = [column_from_text("e", "enum('a','b')"), column_from_text("s", "set('a','b')")]
+
+    _, made = canal_columns(columns, None, ["b", "a,b"], Form(labels=True))
+
+    assert [(column.value, column.sql_type) for column in made] == [("b", 12), ("a,b", 12)]
+
+
+def test_no_label_is_not_the_empty_label() -> None:
+    """T50."""
+    column = column_from_text("e", "enum('x','')")
+
+    assert [column_text(value, column) for value in (NoLabel(), "", "x", None)] == ["0", "2", "1", None]

@@ -378,7 +378,10 @@ LEADS: Final = {
     "big5": (0xA1, 0xFA), "cp932": (0x81, 0xFD), "euckr": (0x81, 0xFF), "gb2312": (0xA1, 0xF8), "gbk": (0x81, 0xFF),
     "gb18030": (0x81, 0xFF), "sjis": (0x81, 0xFD), "ujis": (0x8E, 0xFF), "eucjpms": (0x8E, 0xFF),
 }  # fmt: skip
-WIDE: Final = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ucs2": "utf-16-be"}
+WIDE: Final = {
+    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
+    "ucs2": "utf-16-be",
+}  # fmt: skip
 
 
 def sequences(charset: str) -> list[bytes]:
@@ -395,7 +398,8 @@ def sequences(charset: str) -> list[bytes]:
         if charset in ("ujis", "eucjpms"):
             found += [b"\x8f" + pair for pair in pairs if min(pair) > 0xA0]
         if charset == "gb18030":
-            found += [bytes((a, 0x30 + b, 0x81 + c, 0x30 + b)) for a in (0x81, 0x82, 0x84, 0x90, 0xE3) for b in range(10) for c in range(0, 126, 9)]
+            quads = itertools.product((0x81, 0x82, 0x84, 0x90, 0xE3), range(0x30, 0x3A), range(0x81, 0xFF, 9))
+            found += [bytes((a, b, c, b)) for a, b, c in quads]
     return found
 
 
@@ -462,7 +466,8 @@ def test_columns_that_the_server_fills(release_server: ThrowawayServer, metadata
             cursor.execute("INSERT INTO gipk VALUES (1, 'x'), (2, 'y')")
             held["gipk"] = ("my_row_id, a, b", ((1, 1, "x"), (2, 2, "y")))
         for name, columns, into, values, since in TABLES:
-            if not available(since, release_server):
+            # The two hidden columns are in no list of columns: without names in the log such a table is refused.
+            if not available(since, release_server) or metadata == "MINIMAL" and name == "versioned":
                 continue
             cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, {columns})")
             cursor.execute(f"INSERT INTO {name} (id, {into}) VALUES (1, {values})")
@@ -536,29 +541,22 @@ OLD: Final = [
 ]
 
 
-def test_old_and_new_temporal_formats_in_one_table(release_server: ThrowawayServer, release_database: str) -> None:
-    """T60: MariaDB's formats before mysql56_temporal_format, with fractions, beside the new ones."""
+def test_old_temporal_formats(release_server: ThrowawayServer, release_database: str) -> None:
+    """T60: MariaDB's formats before mysql56_temporal_format, with fractions, beside a table of new ones."""
     if release_server.kind == "mysql":
         pytest.skip("MySQL makes no such columns since 5.6; files of old servers have them")
     release_server.query("SET GLOBAL binlog_row_metadata=MINIMAL")
     start = end_of_log(release_server)
     writer = Writer(release_server, release_database)
-    table = Table("t", (*OLD, *OLD))
+    held = []
     with writer.connection:
-        types = ", ".join(f"c{number} {case.type}" for number, case in enumerate(OLD))
-        writer.run(f"CREATE TABLE t (id INT PRIMARY KEY, {types})")
-        writer.run("SET GLOBAL mysql56_temporal_format=OFF")
-        for number, case in enumerate(OLD, len(OLD)):
-            writer.run(f"ALTER TABLE t ADD c{number} {case.type}, ALGORITHM=INSTANT")
-        writer.run("SET GLOBAL mysql56_temporal_format=ON")
-        columns = range(len(table.cases))
-        for row in range(table.row_count):
-            writer.run(f"INSERT INTO t VALUES ({row}, {', '.join(table.literal(i, row) for i in columns)})")
-        held = writer.select(table)
-    found = read_changes(release_server, release_database, start)["t"]
+        for format in ("OFF", "ON"):
+            writer.run(f"SET GLOBAL mysql56_temporal_format={format}")
+            table = Table(f"t_{format}", OLD)
+            held.append((table, writer.write(table)))
+    found = read_changes(release_server, release_database, start)
 
-    judge = Judge(table, "mariadb", ("FULL",))
-    for change in found:
-        judge.image(change.after, change.columns.after_columns, held[change.after["id"]])
-    assert judge.wrong == [], "\n".join(sorted(set(judge.wrong)))
-    assert len(found) == table.row_count
+    for table, (inserted, updated) in held:
+        judge = Judge(table, "mariadb", ("FULL",))
+        judge.changes(found[table.name], inserted, updated)
+        assert judge.wrong == [], "\n".join(sorted(set(judge.wrong)))

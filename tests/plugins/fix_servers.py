@@ -90,7 +90,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
         for kind in KINDS:
-            if f"{kind}_server" in names or kind in (chosen.get("server"), chosen.get("own_server"), *str(chosen.get("release_server")).split("-")):
+            given = [chosen.get("server"), chosen.get("own_server"), str(chosen.get("release_server")).partition("-")[0]]
+            if f"{kind}_server" in names or kind in given:
                 item.add_marker(getattr(pytest.mark, kind))
 
 
