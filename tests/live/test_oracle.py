@@ -363,6 +363,7 @@ def release_database(release_server: ThrowawayServer, request: pytest.FixtureReq
     return name
 
 
+@pytest.mark.slow  # make soak: every combination of settings
 def test_every_type_at_its_limits(release_server: ThrowawayServer, release_database: str) -> None:
     cases = [case for case in CASES if available(case.since, release_server)]
 
@@ -403,6 +404,7 @@ def sequences(charset: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow  # make soak: every code
 def test_every_character_set(release_server: ThrowawayServer, release_database: str) -> None:
     """T65, T66: a code that is a character reads as the server converts it; of one that is none the bytes are kept."""
     start = end_of_log(release_server)
