@@ -160,7 +160,7 @@ _NEARLY = {
 }
 #: Codes that Python reads and the server has no character for, and what Python reads, which may have another code too.
 _NONE = {
-    "big5": ("╴￣ˍ／＼兀嗀", (b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40", b"\xc9\x4a", b"\xdd\xfc")),
+    "big5": ("╴￣ˍ／＼十卅", (b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40", b"\xa2\xcc", b"\xa2\xce")),
     "cp932": ("\x80\uf8f0\uf8f1\uf8f2\uf8f3", (b"\x80", b"\xa0", b"\xfd", b"\xfe", b"\xff")),
 }
 #: Characters that Python's codec lacks: runs that begin at a byte sequence.

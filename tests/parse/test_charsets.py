@@ -37,7 +37,7 @@ def decoded(data: bytes, charset: str) -> str | None:
         (b"\x80\x81\xe9", "latin1", "€\x81é"),
         ("漢字".encode("gbk"), "gbk", "漢字"),
         (b"\xf9\xd6", "big5", "碁"),
-        (b"\xa2\x41\xa2\x42", "big5", "／＼"),
+        (b"\xa2\x41\xa2\x42\xc9\x4a\xa4\x51", "big5", "／＼\ufa0c十"),
         (b"\xb1\x81\x40", "cp932", "ｱ\u3000"),
         (b"\xad\xa1\xa1\xc1\xf5\xa1", "eucjpms", "①～\ue000"),
         (b"\x8f\xf5\xa1", "ujis", "\ue3ac"),
@@ -55,7 +55,7 @@ def test_text_is_decoded_as_the_server_does_it(data: bytes, charset: str, text: 
 @pytest.mark.parametrize(
     ("data", "charset"),
     [(b"\xff", "utf8mb4"), (b"\xd8\x3d\xde\x42", "ucs2"), (b"abc", "ucs2"), (b"\xad", "eucjpms"), (b"\x8f\xf5", "ujis"),
-     (b"a\xa1\x41\xa1\xfe", "big5"), (b"\xa2\x40", "big5"), (b"\xb1\x81\x40\xa0", "cp932"),
+     (b"a\xa1\x41\xa1\xfe", "big5"), (b"\xa2\x40", "big5"), (b"\xa2\xcc", "big5"), (b"\xb1\x81\x40\xa0", "cp932"),
      (b"\xff\xa1", "ujis"), (b"\xdb", "tis620"), (b"\x80", "ascii"), (b"\x8a", "cp1256")],
 )  # fmt: skip
 def test_bytes_that_are_no_text_are_refused(data: bytes, charset: str) -> None:
