@@ -665,7 +665,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("image", ["FULL", "MINIMAL"])
 def test_every_value_is_what_select_and_the_peer_say(server: ThrowawayServer, database: str, image: str) -> None:
-    """T50 to T69: each against SELECT, and that none of them is as the peer has it."""
+    """T50 to T69, T86: each against SELECT, and that none of them is as the peer has it."""
     start = end_of_log(server)
     writer = Writer(server, database, server.kind, image)
     inserted, updated = writer.write()

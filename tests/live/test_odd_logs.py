@@ -1,11 +1,10 @@
-"""What real servers write into their logs beside plain rows: several maps, partitions, compression, crashes, old charsets.
+"""What real servers write into their logs beside plain rows: several maps, partitions, old charsets, GTIDs of no log.
 
 ``T..`` is the number of the trap in docs/traps.md that a test is about.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,84 +79,6 @@ def test_statements_on_several_tables_and_on_partitions(server: ThrowawayServer,
     assert [sql.split("`")[0].strip() for sql in statements(changes)] == [
         "ALTER TABLE p TRUNCATE PARTITION p2", "TRUNCATE TABLE a", "CREATE TABLE gone (id INT)", "DROP DATABASE",
     ]  # fmt: skip
-
-
-def test_compressed_transactions_of_mysql(mysql_server: ThrowawayServer) -> None:
-    """T37: rows of a TRANSACTION_PAYLOAD. T38: one of whose rows the filter leaves nothing."""
-    mysql_server.query("CREATE DATABASE IF NOT EXISTS packed")
-    start = end_of_log(mysql_server)
-    with mysql_server.connect(database="packed", autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("SET binlog_transaction_compression = ON, binlog_rows_query_log_events = ON")
-        cursor.execute("CREATE TABLE a (id INT PRIMARY KEY, text TEXT)")
-        cursor.execute("CREATE TABLE b (id INT PRIMARY KEY, text TEXT)")
-        for n in range(3):
-            cursor.execute("BEGIN")
-            cursor.execute(f"INSERT INTO a VALUES ({n}, REPEAT('x', 5000)), ({n + 10}, NULL)")
-            cursor.execute(f"UPDATE a SET text = 'y' WHERE id = {n}")
-            if n:
-                cursor.execute(f"INSERT INTO b VALUES ({n}, REPEAT('z', 60000))")
-            cursor.execute("COMMIT")
-    raw = b"".join(path.read_bytes() for path in mysql_server.binlog_paths())
-    assert b"y" * 3 not in raw
-    assert b"z" * 100 not in raw, "the server did not compress"
-
-    both = tables_after(delivered(mysql_server, start, filter=r"packed\..*"))
-    one = tables_after(delivered(mysql_server, start, filter=r"packed\.b"))
-
-    assert {n: row["text"] for n, row in both["a"].items()} == {0: "y", 1: "y", 2: "y", 10: None, 11: None, 12: None}
-    assert both["b"] == one["b"] == {n: {"id": n, "text": "z" * 60000} for n in (1, 2)}
-    assert "a" not in one
-
-
-@pytest.mark.timeout(180)
-def test_a_log_through_crashes_restarts_and_changed_checksums(own_server: ThrowawayServer, tmp_path: Path) -> None:
-    """T15: checksums go off and on. T35: STOP, and logs that a crash ended. T39: MariaDB's compressed events. T42: a
-    MEMORY table that a restart emptied. Read as it happens, and again afterwards."""
-    is_mariadb = own_server.kind == "mariadb"
-    own_server.query("CREATE DATABASE odd")
-    own_server.query("CREATE TABLE odd.t (id INT PRIMARY KEY, text VARCHAR(500))")
-    own_server.query("CREATE TABLE odd.m (id INT PRIMARY KEY) ENGINE=MEMORY")
-    start = end_of_log(own_server)
-    lost: list[str] = []
-    config = canal.InstanceConfig(
-        destination="odd", source=source(own_server, heartbeat_interval=0.5), filter=r"odd\..*", start=start,
-        meta=canal.FileMeta(tmp_path), reconnect_backoff=(0.05, 0.5), alarm=lambda destination, text: lost.append(text),
-    )  # fmt: skip
-    number = 0
-
-    def write() -> None:
-        nonlocal number
-        for _ in range(2):
-            number += 1
-            own_server.query(f"INSERT INTO odd.t VALUES ({number}, REPEAT('{number % 10}', 400))")
-        own_server.query(f"UPDATE odd.t SET text = NULL WHERE id = {number}")
-
-    with canal.Instance(config) as instance:
-        instance.subscribe()
-        with Reader(instance) as reader:
-            own_server.query("INSERT INTO odd.m VALUES (1), (2)")
-            for algorithm in ("NONE", "CRC32"):
-                own_server.query(f"SET GLOBAL binlog_checksum = {algorithm}")
-                write()
-            if is_mariadb:
-                own_server.query("SET GLOBAL log_bin_compress_min_len = 10")
-                own_server.query("SET GLOBAL log_bin_compress = ON")
-                write()
-                assert b"7" * 100 not in b"".join(path.read_bytes() for path in own_server.binlog_paths())
-            own_server.kill()
-            own_server.restart()
-            own_server.query("SELECT * FROM odd.m")  # notices that its rows are gone
-            write()
-            own_server.restart()
-            write()
-            live = reader.read_up_to(end_of_log(own_server))
-
-    rows = {n: {"id": n, "text": None if n % 2 == 0 else str(n % 10) * 400} for n in range(1, number + 1)}
-    for changes in (live, delivered(own_server, start, filter=r"odd\..*")):
-        assert tables_after(changes)["t"] == rows
-        assert [change[2] for change in changes if change[1] == "m"] == ["INSERT", "INSERT", "DDL"]
-        assert [sql.partition(" `")[0] for sql in statements(changes)] == ["TRUNCATE TABLE"]
-    assert lost
 
 
 def test_statements_of_a_session_in_latin1(server: ThrowawayServer, database: str) -> None:

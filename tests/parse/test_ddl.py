@@ -183,7 +183,7 @@ DDL = [
 
 @pytest.mark.parametrize(("sql", "event_type", "names"), DDL)
 def test_ddl(sql: str, event_type: str, names: str) -> None:
-    """T48, T78, T80, T81, T82"""
+    """T42, T48, T78, T80, T81, T82"""
     statement = classify(sql, "d")
     assert (statement.kind, statement.event_type, statement.tables) == ("ddl", event_type, tables(names))
     assert not statement.doubtful
@@ -339,7 +339,7 @@ DML = [
 
 @pytest.mark.parametrize(("sql", "event_type", "names"), DML)
 def test_statement_format_changes(sql: str, event_type: str, names: str) -> None:
-    """T47"""
+    """T42, T47"""
     statement = classify(sql, "d")
     assert (statement.kind, statement.event_type, statement.tables) == ("dml", event_type, tables(names))
     assert not statement.doubtful

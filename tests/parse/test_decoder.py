@@ -371,6 +371,22 @@ def test_what_removes_rows_without_row_events_is_an_entry(sql: str) -> None:
     assert entry.row_change.sql == sql
 
 
+def test_an_atomic_create_table_select_is_one_transaction() -> None:
+    """T45: MySQL 8.0.21 and later begin it with the statement itself."""
+    fake, orders = shop()
+    with fake.transaction() as transaction:
+        transaction.query("CREATE TABLE orders (id INT) START TRANSACTION", "shop")
+        orders.insert(order(1))
+    events = fake.events()
+    begin = of_kind(events, QUERY)[0]
+
+    found = decoded(laid_out(one for one in events if one is not begin))
+
+    assert [e.entry_type.name for e in found] == ["TRANSACTIONBEGIN", "ROWDATA", "ROWDATA", "TRANSACTIONEND"]
+    assert [e.event_type.name for e in found[1:3]] == ["CREATE", "INSERT"]
+    assert {e.header.gtid for e in found} == {fake.executed}
+
+
 def test_a_statement_is_decoded_in_the_charset_of_its_session() -> None:
     """T66: and bytes that are no text in it are kept, so that the statement can be written out again."""
     fake, _ = shop()
