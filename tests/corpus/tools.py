@@ -56,6 +56,7 @@ class Reading:
     events: Counter[str] = attrs.field(factory=Counter)
     changes: list[Change] = attrs.field(factory=list)
     error: Any = None
+    gtids: str = ""
 
 
 @attrs.frozen
@@ -185,6 +186,7 @@ def decode(path: Path) -> Reading:
     for kind, count in taps.events.items():
         reading.events[_NAMES.get(kind, str(kind))] += count
     reading.events = +reading.events
+    reading.gtids = sink.entries[-1].position.gtid if sink.entries else ""
     try:
         for entry in sink.entries:
             reading.changes += _changes(entry)

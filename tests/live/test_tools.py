@@ -15,6 +15,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from canal.gtid import parse_gtid_set
 from canal.testing.servers import ThrowawayServer
 from tests.corpus.tools import compare, decode
 
@@ -139,6 +140,22 @@ def test_xa(own_server: ThrowawayServer) -> None:
                 run(cursor, end.format(number))
 
     assert assert_all_equal(own_server) == 2
+
+
+def test_tagged_gtids(mysql_server: ThrowawayServer) -> None:
+    """T30: several tags in one log, compressed and not; the GTIDs done at its end are the server's."""
+    with type(mysql_server)() as server, server.connect() as connection, connection.cursor() as cursor:
+        run(cursor, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+        for number, tag in enumerate((":a", ":zebra_7", "", ":a", ":a", ":_", "")):
+            run(
+                cursor, f"SET gtid_next='AUTOMATIC{tag}'", f"SET binlog_transaction_compression={number % 2}",
+                f"INSERT INTO d.t VALUES ({number})",
+            )  # fmt: skip
+        (executed,) = server.query("SELECT @@global.gtid_executed")[0]
+        assert assert_all_equal(server) == 7
+        found = decode(server.binlog_dir / "binlog.000001").gtids
+
+    assert parse_gtid_set(found, "mysql") == parse_gtid_set(executed, "mysql")
 
 
 def test_an_alter_in_two_phases_is_one_change(mariadb_server: ThrowawayServer) -> None:
