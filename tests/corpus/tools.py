@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from canal.errors import CanalError, HookError
+from canal.errors import CanalError, DecodeError, HookError
 from canal.model import Entry, decode_tuples
 from canal.parse.charsets import codec_of
 from canal.parse.events import iter_payload
@@ -190,6 +190,8 @@ def decode(path: Path) -> Reading:
     try:
         for entry in sink.entries:
             reading.changes += _changes(entry)
+    except DecodeError as error:
+        reading.error = error
     except Exception as error:  # what the walk let pass must decode
         reading.error = CanalError(f"decoding rows: {error!r}")
     return reading
@@ -337,8 +339,10 @@ class _Text:
             kind = _KINDS[head[1]]
             self._image = {}
             self._open.append(
-                Change(kind, head[2], None if kind == "INSERT" else {}, None if kind == "DELETE" else {})
+                Change(kind, head[2].removesuffix(b" VALUES ()"), None if kind == "INSERT" else {}, None if kind == "DELETE" else {})
             )
+        elif line.endswith(b" /* no columns */"):
+            pass
         elif line == b"### WHERE":
             self._image = self._open[-1].before  # type: ignore[assignment]
         elif line == b"### SET":
@@ -366,7 +370,7 @@ def agrees(value: Any, text: bytes, kind: str, column: ColumnSchema) -> bool:
     if base == "DECIMAL":
         return isinstance(value, Decimal) and f"{value:f}" == _plain_decimal(text)
     if base == "FLOAT":
-        return isinstance(value, float) and f"{value:.6g}" == f"{float(text):.6g}"
+        return isinstance(value, float) and f"{_as_stored(value):.6g}" == f"{float(text):.6g}"
     if base == "DOUBLE":
         return isinstance(value, float) and value == float(text)
     if base in ("BIT", "SET"):
@@ -375,6 +379,8 @@ def agrees(value: Any, text: bytes, kind: str, column: ColumnSchema) -> bool:
         return _member(value, column) == int(text)
     if base in ("TIMESTAMP", "DATETIME", "DATE", "TIME", "YEAR"):
         return _time_text(value, base, kind) == text.strip(b"'").decode()
+    if kind.endswith("COMPRESSED"):  # printed as it is stored, deflated or behind a byte 0
+        return not text.startswith(b"'\\x00") or _text_agrees(value, b"'" + text[5:], column)
     if base == "VECTOR":
         return _vector_agrees(value, text)
     if base == "JSON" and not text.startswith(b"'"):  # a partial update
@@ -440,6 +446,10 @@ def _duration_text(value: datetime.timedelta, digits: int) -> str:
     seconds, sign = abs(value), "-" if value < datetime.timedelta(0) else ""
     whole = seconds.days * 86400 + seconds.seconds
     return f"{sign}{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}" + _fraction(seconds.microseconds, digits)
+
+
+def _as_stored(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def _vector_agrees(value: Any, text: bytes) -> bool:
