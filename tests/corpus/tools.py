@@ -338,9 +338,8 @@ class _Text:
         if head is not None:
             kind = _KINDS[head[1]]
             self._image = {}
-            self._open.append(
-                Change(kind, head[2].removesuffix(b" VALUES ()"), None if kind == "INSERT" else {}, None if kind == "DELETE" else {})
-            )
+            table = head[2].removesuffix(b" VALUES ()")
+            self._open.append(Change(kind, table, None if kind == "INSERT" else {}, None if kind == "DELETE" else {}))
         elif line.endswith(b" /* no columns */"):
             pass
         elif line == b"### WHERE":
