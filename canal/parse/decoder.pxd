@@ -68,6 +68,7 @@ cdef class BinlogDecoder:
     cdef _release(self, Py_ssize_t size)
     cdef _close_group(self)
     cdef _drop_transaction(self)
+    cdef _close_statement(self)
     @cython.locals(p="const unsigned char*", schema_end=Py_ssize_t, sql_start=Py_ssize_t, size=Py_ssize_t)
     cdef _query_event(self, bytes data, Py_ssize_t end, long long start)
     cdef _statement(self, bytes data, Py_ssize_t end, long long start, Py_ssize_t schema_start, Py_ssize_t schema_end)

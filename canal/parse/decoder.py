@@ -873,6 +873,8 @@ class BinlogDecoder:
         last_of_statement = wire.u16(p, 25) & 1
         if table is None:
             if table_id == 0xFFFFFF:  # a dummy that only closes the statement
+                if last_of_statement:
+                    self._close_statement()
                 return
             raise MissingTableMapError(
                 f"{event_name(kind)} names table id {table_id}, which no table map has announced", event_type=kind,
@@ -915,12 +917,15 @@ class BinlogDecoder:
         else:
             self._ordinal += 1
         if last_of_statement:
-            self._tables.clear()
-            self._query = None
-            self._query_text = None
+            self._close_statement()
             if self._alone:
                 self._alone = False
                 self._finish(data, start)
+
+    def _close_statement(self) -> None:
+        self._tables.clear()
+        self._query = None
+        self._query_text = None
 
     def _measure(
         self, table: TableMap, data: bytes, body: int, end: int, kind: int, change: int, start: int

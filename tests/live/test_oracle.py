@@ -395,7 +395,9 @@ def sequences(charset: str) -> list[bytes]:
     if charset in LEADS:
         step = 1 if FULL_SIZE else 13
         pairs = [bytes((a, b)) for a in range(*LEADS[charset]) for b in range(0x30 + (0 if FULL_SIZE else a % step), 0xFF, step)]
-        found += [*pairs, b"\xf9\xd6", b"\xf9\xfe", b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40", b"\xa2\xcc", b"\xa2\xce"]
+        odd = [b"\xf9\xd6", b"\xf9\xfe", b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40", b"\xa2\xcc"]
+        odd.append(b"\xa2\xce")
+        found += [*pairs, *odd]
         if charset in ("ujis", "eucjpms"):
             found += [b"\x8f" + pair for pair in pairs if min(pair) > 0xA0]
         if charset == "gb18030":

@@ -209,6 +209,9 @@ def test_rows_with_the_dummy_table_id_are_no_rows_and_no_error(flavor: str) -> N
     dummy = remade(rows, b"\xff\xff\xff\0\0\0" + rows[25:-4])
 
     assert rows_of(decoded(laid_out([*events[:-1], dummy, events[-1]]), flavor=flavor)) == [("INSERT", None, 1)]
+    unfinished = remade(rows, rows[19:25] + b"\0\0" + rows[27:-4])
+    with pytest.raises(canal.MissingTableMapError):  # the dummy has ended the statement, its maps hold no more
+        decoded(laid_out([*events[:-2], unfinished, dummy, rows, events[-1]]), flavor=flavor)
 
 
 # -- positions -----------------------------------------------------------------------------------------------------------
