@@ -26,6 +26,7 @@ from canal.errors import (  # noqa: E402
     CoordinationError,
     CursorError,
     DecodeError,
+    HistoryError,
     HookError,
     MissingTableMapError,
     NotActiveError,
@@ -58,6 +59,7 @@ from canal.model import (  # noqa: E402
     Transaction,
 )
 from canal.parse.files import LocalBinlogSource  # noqa: E402
+from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory  # noqa: E402
 from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
 from canal.parse.source import Connection, MySQLSource, Source  # noqa: E402
 from canal.parse.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
@@ -89,8 +91,10 @@ __all__ = [
     "EntryType",
     "EventParser",
     "EventType",
+    "FileHistory",
     "FileMeta",
     "Header",
+    "HistoryError",
     "Hook",
     "HookError",
     "Instance",
@@ -99,6 +103,7 @@ __all__ = [
     "InvalidText",
     "JsonDiff",
     "LocalBinlogSource",
+    "MemoryHistory",
     "MemoryMeta",
     "MemoryStore",
     "Message",
@@ -115,6 +120,7 @@ __all__ = [
     "RowChange",
     "RowData",
     "SchemaError",
+    "SchemaHistory",
     "Server",
     "ServerError",
     "Sink",

@@ -24,6 +24,7 @@ Never carries a cell value or a password.
     ├── StoreError
     │   └── StoreClosedError
     ├── CursorError                      a stored cursor cannot be read or written
+    ├── HistoryError                     a stored schema history cannot be read or written
     └── CoordinationError
         └── NotActiveError               another process owns the destination
 """
@@ -55,6 +56,7 @@ __all__ = [
     "StoreError",
     "StoreClosedError",
     "CursorError",
+    "HistoryError",
     "CoordinationError",
     "NotActiveError",
 ]
@@ -188,6 +190,10 @@ class StoreClosedError(StoreError):
 
 class CursorError(CanalError):
     """A stored cursor cannot be read or written; nothing was acknowledged."""
+
+
+class HistoryError(CanalError):
+    """A stored schema history cannot be read or written; nothing behind it was delivered."""
 
 
 class CoordinationError(CanalError):

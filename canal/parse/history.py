@@ -1,0 +1,341 @@
+"""The schema history: the columns of all tables, versioned by the position in the log from which on they hold.
+
+Never reads a statement, and never asks a server: it keeps what it is given and gives it back as of a position.
+
+A step is a position and what changed there. Steps come in the order of the log, so those that are done at a position are
+the first ones: what holds there is, for each table, the last of its versions among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import attrs
+
+from canal.errors import CursorError, HistoryError
+from canal.position import Position
+
+Table = tuple[str, str]
+#: A table as JSON values; True: it may exist with columns that are not known; None: it does not exist.
+Version = dict[str, Any] | bool | None
+
+
+@attrs.frozen
+class Snapshot:
+    """All tables as of a position (none of them None), and ``settings``: what is not about a table, as JSON values."""
+
+    tables: Mapping[Table, Version]
+    settings: Mapping[str, Any]
+
+
+@runtime_checkable
+class SchemaHistory(Protocol):
+    """Keeps versions of tables by position, for one destination at a time; used by one thread."""
+
+    def open(self, destination: str) -> None:
+        """Begin. Raises HistoryError when what is stored cannot be used."""
+
+    def restore(self, position: Position) -> Snapshot | None:
+        """What holds at a position; None if nothing is kept from so far back. Steps after it are forgotten.
+
+        Raises:
+            HistoryError: the position cannot be compared with those of the steps, or what is stored is damaged.
+        """
+
+    def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
+        """One more step, later than all others, durable on return; ``settings`` None: as before.
+
+        Raises:
+            HistoryError: it could not be stored.
+        """
+
+    def prune(self, position: Position) -> None:
+        """Forget what only positions before this one need."""
+
+    def close(self) -> None:
+        """End; ``open`` may follow."""
+
+
+def is_done(step: Position, position: Position) -> bool | None:
+    """Whether a step at one position is behind who resumes at the other; None if they cannot be compared."""
+    before = step.precedes(position)
+    if before is None:
+        # Another source, and each has done what the other has not: so the step is not among what was done.
+        return False if _gtid_sources(step) & _gtid_sources(position) else None
+    if before is False:
+        after = position.precedes(step)
+        return None if after is None else not after
+    return before
+
+
+def _gtid_sources(position: Position) -> set[str]:
+    """UUIDs, or the domains of MariaDB."""
+    return {part.partition(":" if ":" in part else "-")[0] for part in position.gtid.split(",") if part}
+
+
+def _incomparable(step: Position, position: Position, where: str) -> HistoryError:
+    return HistoryError(
+        f"the schema history{where} knows {step} of {step.source or 'an unnamed source'}, which does not compare with "
+        f"{position} of {position.source or 'an unnamed source'}",
+        remedy="It is one of another source: give this one a history of its own, or delete it to start anew.",
+    )
+
+
+def _count_done(steps: list[Position], position: Position, where: str = "") -> int:
+    """How many of the steps, which are in the order of the log, are done at the position."""
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        done = is_done(steps[middle], position)
+        if done is None:
+            raise _incomparable(steps[middle], position, where)
+        if done:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class MemoryHistory:
+    """Keeps the schema history for as long as the process lives: enough for lost connections, not for a restart."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[Position, dict[Table, Version], Mapping[str, Any] | None]] = []
+
+    def open(self, destination: str) -> None:
+        pass
+
+    def restore(self, position: Position) -> Snapshot | None:
+        count = self._done(position)
+        del self._steps[count:]
+        tables, settings = self._merged(count)
+        return Snapshot({table: state for table, state in tables.items() if state is not None}, settings) if count else None
+
+    def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
+        self._steps.append((position, dict(tables), settings))
+
+    def prune(self, position: Position) -> None:
+        count = self._done(position)
+        if count > 1:
+            tables, settings = self._merged(count)
+            kept: dict[Table, Version] = {table: state for table, state in tables.items() if state is not None}
+            self._steps[:count] = [(self._steps[count - 1][0], kept, settings)]
+
+    def close(self) -> None:
+        pass
+
+    def _done(self, position: Position) -> int:
+        return _count_done([step[0] for step in self._steps], position)
+
+    def _merged(self, count: int) -> tuple[dict[Table, Version], Mapping[str, Any]]:
+        tables: dict[Table, Version] = {}
+        settings: Mapping[str, Any] = {}
+        for _, versions, given in self._steps[:count]:
+            tables.update(versions)
+            settings = settings if given is None else given
+        return tables, settings
+
+
+_APPLICATION: Final = 0x63616E6C
+_FORMAT: Final = 1
+_TABLES: Final = f"""
+    CREATE TABLE step (id INTEGER PRIMARY KEY, place TEXT NOT NULL, made INTEGER NOT NULL, settings BLOB);
+    CREATE TABLE version (step INTEGER NOT NULL, name TEXT NOT NULL, state BLOB NOT NULL, PRIMARY KEY (name, step))
+        WITHOUT ROWID;
+    CREATE INDEX version_step ON version (step);
+    PRAGMA application_id = {_APPLICATION};
+    PRAGMA user_version = {_FORMAT};
+"""
+_DAMAGED: Final = "Restore the file from a backup, or delete it: tables are then read from the source again."
+
+
+class FileHistory:
+    """Keeps the schema history in ``<directory>/<destination>/schema.db``, a SQLite database.
+
+    It is made when there is something to keep, each step is synced before ``add`` returns, and a second process is kept out.
+
+    Args:
+        directory: parent folder of the destinations' folders; made if absent. May be that of a FileMeta.
+        keep_days: steps younger than this stay, whatever the cursors: for a start in the past.
+        clock: gives seconds since 1970.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, keep_days: float = 7.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._directory = Path(directory)
+        self._keep = keep_days * 86400
+        self._clock = clock
+        self._path = self._directory
+        self._database: sqlite3.Connection | None = None
+
+    def open(self, destination: str) -> None:
+        self._path = self._directory / destination / "schema.db"
+        if self._path.exists():
+            with self._errors("read"):
+                self._connect()
+
+    def restore(self, position: Position) -> Snapshot | None:
+        if self._database is None:
+            return None
+        with self._errors("read"):
+            last = self._last_done(position)
+            if last is not None:
+                return self._at(last, position)
+            with self._transaction() as database:
+                database.execute("DELETE FROM version")
+                database.execute("DELETE FROM step")
+            return None
+
+    def _at(self, last: int, position: Position) -> Snapshot:
+        with self._transaction() as database:
+            database.execute("DELETE FROM version WHERE step > ?", (last,))
+            database.execute("DELETE FROM step WHERE id > ?", (last,))
+        rows = database.execute(
+            "SELECT name, state FROM version v WHERE step = (SELECT max(step) FROM version WHERE name = v.name)"
+        )
+        tables = {_table(name): _value(state) for name, state in rows}
+        ((settings,),) = database.execute(
+            "SELECT settings FROM step WHERE settings IS NOT NULL ORDER BY id DESC LIMIT 1"
+        ).fetchall() or [(None,)]
+        return Snapshot(
+            {table: state for table, state in tables.items() if state is not None},
+            {} if settings is None else _value(settings),
+        )
+
+    def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
+        with self._errors("write"):
+            if self._database is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._connect()
+            with self._transaction() as database:
+                step = database.execute(
+                    "INSERT INTO step (place, made, settings) VALUES (?, ?, ?)",
+                    (position.to_text(), int(self._clock()), None if settings is None else _blob(settings)),
+                ).lastrowid
+                database.executemany(
+                    "INSERT INTO version (step, name, state) VALUES (?, ?, ?)",
+                    [(step, _name(table), _blob(state)) for table, state in tables.items()],
+                )
+
+    def prune(self, position: Position) -> None:
+        if self._database is None:
+            return
+        with self._errors("write"):
+            young = self._clock() - self._keep
+            last = self._last_done(position, "WHERE made < ?", (young,))
+            if last is None:
+                return
+            with self._transaction() as database:
+                database.execute(
+                    "DELETE FROM version WHERE step < ? AND EXISTS (SELECT 1 FROM version later"
+                    " WHERE later.name = version.name AND later.step > version.step AND later.step <= ?)",
+                    (last, last),
+                )
+                database.execute("DELETE FROM version WHERE step <= ? AND state = ?", (last, _blob(None)))
+                database.execute("UPDATE version SET step = ? WHERE step < ?", (last, last))
+                database.execute(
+                    "UPDATE step SET settings = (SELECT settings FROM step WHERE id <= ? AND settings IS NOT NULL"
+                    " ORDER BY id DESC LIMIT 1) WHERE id = ?",
+                    (last, last),
+                )
+                database.execute("DELETE FROM step WHERE id < ?", (last,))
+
+    def close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _last_done(self, position: Position, where: str = "", args: tuple[Any, ...] = ()) -> int | None:
+        assert self._database is not None
+        rows = self._database.execute(f"SELECT id, place FROM step {where} ORDER BY id", args).fetchall()
+        count = _count_done([Position.from_text(place) for _, place in rows], position, f" in {self._path}")
+        return int(rows[count - 1][0]) if count else None
+
+    # -- the database ----------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        database = sqlite3.connect(self._path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("PRAGMA synchronous = EXTRA")  # of the folder too, when a transaction is over
+            database.execute("BEGIN EXCLUSIVE")
+            database.execute("COMMIT")
+            self._check(database)
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        application, version, count = (
+            database.execute(sql).fetchone()[0]
+            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if not count and not version:
+            database.executescript(f"BEGIN;{_TABLES}COMMIT;")
+        elif application != _APPLICATION:
+            raise HistoryError(f"{self._path} is not a schema history", remedy=_DAMAGED)
+        elif version != _FORMAT:
+            raise HistoryError(
+                f"{self._path} has format {version}, not {_FORMAT}",
+                remedy="Read it with the version of this library that wrote it, or a later one.",
+            )
+        elif database.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise HistoryError(f"{self._path} is damaged", remedy=_DAMAGED)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        assert self._database is not None
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._database
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            busy = "locked" in str(error)
+            raise HistoryError(
+                f"cannot {doing} {self._path}: {error}",
+                remedy="Another process uses it: stop that one, or give this one a directory of its own."
+                if busy else "Make room on the disk or correct the rights of the folder; nothing was lost.",
+            ) from error  # fmt: skip
+        except OSError as error:
+            raise HistoryError(
+                f"cannot {doing} {self._path}: {error.strerror}", remedy="Correct the rights of the folder."
+            ) from error
+        except (sqlite3.Error, zlib.error, ValueError, TypeError, CursorError) as error:
+            raise HistoryError(f"{self._path} is damaged: {error}", remedy=_DAMAGED) from error
+
+
+def _name(table: Table) -> str:
+    return json.dumps(table)  # ASCII: a name may be no Unicode
+
+
+def _table(name: str) -> Table:
+    schema, table = json.loads(name)
+    return str(schema), str(table)
+
+
+def _blob(value: Any) -> bytes:
+    """Compressed, which also gives each version a checksum."""
+    return zlib.compress(json.dumps(value, separators=(",", ":"), sort_keys=True).encode("ascii"))
+
+
+def _value(blob: bytes) -> Any:
+    return json.loads(zlib.decompress(blob))
