@@ -14,7 +14,8 @@ import attrs
 
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
-from canal.meta import MemoryMeta, MetaManager
+from canal.meta import FileMeta, MemoryMeta, MetaManager
+from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.parser import Alarm, log_alarm
 from canal.parse.source import Source
 from canal.position import Position
@@ -78,6 +79,8 @@ class InstanceConfig:
         start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
             ``timestamp`` (milliseconds since 1970).
         meta: keeps subscriptions and cursors.
+        schema_history: keeps the columns of tables by position, where the source does not write
+            binlog_row_metadata=FULL. Not given: beside the cursors of a FileMeta, else in memory.
         hooks: see :class:`canal.Hook`.
         time_zone: zone of TIMESTAMP values.
         json: "text" gives JSON as the server prints it, "objects" as dict, list, str, int, float, bool and None, with
@@ -103,6 +106,10 @@ class InstanceConfig:
     shadow_tables: bool = False
     start: str | Position = attrs.field(default="latest", validator=_check_start)
     meta: MetaManager = attrs.field(factory=MemoryMeta, validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
+    schema_history: SchemaHistory | None = attrs.field(
+        default=None,
+        validator=attrs.validators.optional(_meets(SchemaHistory, "such as canal.FileHistory(directory)")),
+    )
     hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)
     time_zone: tzinfo = attrs.field(default=UTC, validator=_meets(tzinfo, "a tzinfo such as zoneinfo.ZoneInfo(name)"))
     json: str = attrs.field(default="text", validator=_check_json)
@@ -118,6 +125,12 @@ class InstanceConfig:
     def __attrs_post_init__(self) -> None:
         self.table_filter()
         self.column_filter()
+
+    def history(self) -> SchemaHistory:
+        """The schema history to use."""
+        if self.schema_history is not None:
+            return self.schema_history
+        return FileHistory(self.meta.directory) if isinstance(self.meta, FileMeta) else MemoryHistory()
 
     def table_filter(self) -> TableFilter:
         return TableFilter(self.filter, self.black_filter)

@@ -93,6 +93,7 @@ class Instance:
             piece_entries=min(4096, max(config.store_entries // 4, 1)),
             alarm=config.alarm,
             shadow_tables=config.shadow_tables,
+            history=config.history(),
         )
         sink = EntrySink(
             hooks=config.hooks,
@@ -136,6 +137,8 @@ class Instance:
     ) -> None:
         self.destination = destination
         self.parser = parser
+        if isinstance(parser, BinlogParser):
+            parser.oldest = self._oldest_cursor
         self.sink = sink
         self.store = store
         self.meta = meta
@@ -276,6 +279,12 @@ class Instance:
         client = _Client(id=client_id, filter=filter, cursor=cursor, narrow=_narrowing(filter))
         self._clients[client_id] = client
         return client
+
+    def _oldest_cursor(self) -> Position | None:
+        """The position before which no client will resume; None where none has subscribed yet."""
+        with self._lock:
+            slowest = self._slowest()
+            return slowest.cursor if slowest is not None else self._tail
 
     def _slowest(self) -> _Client | None:
         if not self._clients:

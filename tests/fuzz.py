@@ -46,7 +46,7 @@ from canal.parse.events import parse_format, query_context
 from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
 from canal.parse.json import decode_json
 from canal.parse.rows import RowDecoder
-from canal.parse.tables import TableResolver
+from canal.parse.tables import RawTableMap, TableResolver, misfit
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.testing import _encode
@@ -484,7 +484,7 @@ class Fuzzer:
         body = rng.choice(self.maps)
         for _ in range(rng.choice((1, 1, 2, 3))):
             body = damage(rng, body, rng.choice(self.maps))
-        resolver = TableResolver(lambda *_: (None, None), TableFilter(""), FieldFilter(), datetime.UTC)
+        resolver = TableResolver(lambda raw: None, TableFilter(""), FieldFilter(), datetime.UTC)
         table = resolver.resolve(body, rng.choice(("mysql", "mariadb")))
         return repr(table.schema)
 
@@ -558,12 +558,15 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]]) -> str:
     """Everything that the decoder gives for the events, as text; the error that ends it is the last line."""
     entries: list[canal.Entry] = []
 
-    def lookup(schema: str, table: str) -> Any:
-        return log.tables.get((schema, table)), None
+    def find(raw: RawTableMap) -> canal.TableSchema | None:
+        found = log.tables.get((raw.schema, raw.table))
+        if found is not None and (problem := misfit(raw, found)):
+            raise canal.SchemaError(problem)
+        return found
 
-    resolver = TableResolver(lookup, TableFilter(""), FieldFilter(), datetime.UTC, lambda text: None)
+    resolver = TableResolver(find, TableFilter(""), FieldFilter(), datetime.UTC)
     decoder = BinlogDecoder(
-        resolver.resolve, ddl.classify, resolver.wants, resolver.changed, entries.extend,
+        resolver.resolve, ddl.classify, resolver.wants, lambda *_: None, entries.extend,
         piece_entries=rng.choice((2, 4096, 4096)),
     )  # fmt: skip
     start = rng.choice(("", f"{UUID}:1-5" if log.flavor == "mysql" else "0-1-5"))

@@ -55,6 +55,11 @@ class FileMeta(MemoryMeta):
         self._stopping = threading.Event()
         _managers.add(self)
 
+    @property
+    def directory(self) -> Path:
+        """Parent folder of the destinations' folders."""
+        return self._directory
+
     def stop(self) -> None:
         self._stopping.set()
         try:

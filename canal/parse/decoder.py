@@ -71,7 +71,8 @@ class BinlogDecoder:
             or raises.
         classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for anything but BEGIN and COMMIT.
         wants: ``Statement -> Statement | None``: what is delivered of a statement.
-        changed: called with each ``Statement`` that may change a schema, before later table maps are resolved.
+        changed: called with each ``Statement`` that may change a schema, its text and its QUERY event, before later table
+            maps are resolved.
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
         piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
         read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
@@ -83,7 +84,7 @@ class BinlogDecoder:
         resolve: Callable[[bytes, str], TableMap],
         classify: Callable[..., Any],
         wants: Callable[[Any], Any],
-        changed: Callable[[Any], None],
+        changed: Callable[[Any, str, bytes], None],
         deliver: Callable[[list[Entry]], None],
         piece_bytes: int = 4 << 20,
         piece_entries: int = 4096,
@@ -190,6 +191,26 @@ class BinlogDecoder:
     @property
     def is_inside_transaction(self) -> bool:
         return self._txn is not None
+
+    @property
+    def place(self) -> Position:
+        """The position behind the present event, as if the transaction that it belongs to were done."""
+        base, source = self._executed_now(), self._gtid_source
+        if base is not None and self._group and source is not None:
+            base = base.add(*source, self._gtid_number) if type(source) is tuple else base.add(source, self._gtid_number)
+        return Position(self.journal, self.offset, "" if base is None else base, source=self._source)
+
+    @property
+    def group_place(self) -> Position:
+        """The position before the transaction that the present event belongs to."""
+        base = self._executed_now()
+        offset = self._group_offset if self._group else self.offset
+        return Position(self.journal, offset, "" if base is None else base, source=self._source)
+
+    @property
+    def server_version(self) -> str:
+        """Version of the server that wrote the present journal."""
+        return "" if self._format is None else self._format.server_version
 
     # -- framing of one event -------------------------------------------------------------------------------------
 
@@ -667,7 +688,7 @@ class BinlogDecoder:
         p = data
         if statement.kind != "dml":
             self._maps.clear()
-            self._changed(statement)
+            self._changed(statement, sql, data)
         wanted = self._wants(statement)
         if wanted is None:
             self._unwanted_statement(data, start, statement)

@@ -31,7 +31,7 @@ from canal.parse.cascades import ForeignKey, keys_in
 from canal.parse.events import Format, parse_format
 from canal.parse.framing import FileFramer
 from canal.parse.scan import TransactionScan
-from canal.parse.source import MySQLSource, Session, Start
+from canal.parse.source import Description, MySQLSource, Session, Start
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
 
@@ -52,7 +52,8 @@ class LocalBinlogSource:
         path: a directory, an index file, or one file. A file alone is read to its end; followed, its successors too.
         follow: wait for events that are appended and for new files; else the log ends with the last whole event.
         schema: where columns are looked up that the files themselves do not name: ``{"shop.orders": "id int primary
-            key, note varchar(20)"}``, SQL text with CREATE TABLE statements, or a server to ask.
+            key, note varchar(20)"}`` or SQL text with CREATE TABLE statements, both as of the start of the oldest file (what
+            statements in the files change is followed), or a server to ask.
         poll_interval: seconds between two looks for more, with ``follow``.
 
     A relay log carries the journal names and offsets of the server it came from; positions inside one cannot be resumed
@@ -329,6 +330,15 @@ class LocalBinlogConnection:
     def tables_like(self, schema: str, prefix: str) -> list[str] | None:
         """Names of the tables of a schema that begin so; None where there is nobody to ask."""
         return self._session.tables_like(schema, prefix) if self._session is not None else None
+
+    def describe(self, schema: str = "", table: str = "") -> Description | None:
+        """What the server that was given as ``schema`` says now; None without one."""
+        return None if self._session is None else self._session.describe(schema, table)
+
+    @property
+    def given_tables(self) -> list[TableSchema]:
+        """The schemas that were given: as of the start of the oldest file."""
+        return list(self._tables.values())
 
     def close(self) -> None:
         self._closing.set()

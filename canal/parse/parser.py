@@ -13,27 +13,20 @@ import time
 from datetime import timezone, tzinfo
 from typing import Any, Callable, Container, Iterator, Protocol, runtime_checkable
 
-from canal.errors import (
-    CanalError,
-    ConnectionLostError,
-    HookError,
-    SchemaError,
-    SourceError,
-    StateError,
-    StoreClosedError,
-)
+from canal.errors import CanalError, ConnectionLostError, HookError, SourceError, StateError, StoreClosedError
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse import ddl
 from canal.parse.cascades import CascadeWatch
 from canal.parse.decoder import BinlogDecoder
+from canal.parse.follow import SchemaFollower
+from canal.parse.history import MemoryHistory, SchemaHistory
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.source import Connection, Source
-from canal.parse.tables import LookedUp, TableResolver
+from canal.parse.tables import TableResolver
 from canal.parse.xa import read_again
 from canal.position import Position, PreparedXa
-from canal.schema import TableSchema
 from canal.sink.protocol import Sink
 
 log = logging.getLogger("canal.parse")
@@ -87,6 +80,9 @@ class BinlogParser:
         piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
         alarm: told of lost connections and of what stopped the parser.
         shadow_tables: deliver the tables of online schema changes too.
+        history: keeps the schemas of tables whose names the log does not carry.
+
+    ``oldest`` gives the position before which nobody will resume (None: not known); an Instance sets it.
     """
 
     def __init__(
@@ -103,20 +99,23 @@ class BinlogParser:
         piece_entries: int = 4096,
         alarm: Alarm = log_alarm,
         shadow_tables: bool = False,
+        history: SchemaHistory | None = None,
     ) -> None:
         self._source = source
         self._start = start
         self._backoff = backoff
         self._alarm = alarm
+        self.oldest: Callable[[], Position | None] = lambda: None
+        self._follower = SchemaFollower(history or MemoryHistory(), self._tell, lambda: self.oldest())
         tables = tables or TableFilter()
         self._shadows = None if shadow_tables else ShadowTables(tables.accepts, self._tables_like)
         self._resolver = TableResolver(
-            self._lookup, tables, fields or FieldFilter(), time_zone, lambda text: self._tell(text),
+            self._follower.find, tables, fields or FieldFilter(), time_zone,
             None if json_text else self._json_columns, self._shadows,
         )
         self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self._tell(text))
         self._logs_cascades = False
-        self._decoder = BinlogDecoder(
+        self._decoder = self._follower.decoder = BinlogDecoder(
             self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
             piece_bytes, piece_entries, self._read_again,
         )  # fmt: skip
@@ -174,7 +173,7 @@ class BinlogParser:
                 raise self._error
         problem = self._last_problem
         raise ConnectionLostError(
-            f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else ""),
+            f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else self._follower.doing),
             destination=self._destination,
             remedy="The parser goes on trying; subscribe again, or check host, port and network.",
         ) from problem
@@ -201,6 +200,7 @@ class BinlogParser:
 
     def _run(self) -> None:
         try:
+            self._follower.open(self._destination)
             self._reconnect_for_ever()
         except StoreClosedError:
             pass  # the instance is being stopped
@@ -211,6 +211,7 @@ class BinlogParser:
                        else CanalError(f"unexpected {error!r}", remedy="This is a fault of the library; please report it."),
                        error)  # fmt: skip
         finally:
+            self._follower.close()
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -273,8 +274,6 @@ class BinlogParser:
         executed = self._executed(connection, position)
         if self._started is None:
             self._read_foreign_keys(connection)
-            if connection.full_metadata is False:
-                self._preload(connection)
         self._decoder.reset(position, connection.flavor, connection.identity, executed)
         if executed is None:
             self._decoder.purged = getattr(connection, "purged", "")
@@ -282,6 +281,8 @@ class BinlogParser:
             self._sink.restart()
         connection.dump(position)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
+        # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
+        self._follower.begin(connection, position, self._stopping.is_set)
         with self._changed:
             self._started = self._started or position
             self._changed.notify_all()
@@ -317,16 +318,6 @@ class BinlogParser:
         if isinstance(made[0], BaseException):
             raise made[0]
         return made[0]
-
-    def _preload(self, connection: Any) -> None:
-        """Read all schemas at the start, where the connection can: table maps will not carry them."""
-        log.info(
-            "[%s] the source does not write binlog_row_metadata=FULL: column names come from information_schema",
-            self._destination,
-        )
-        all_columns = getattr(connection, "all_columns", None)
-        if all_columns is not None:
-            self._resolver.preload(all_columns(self._resolver.accepts), connection.end_of_log())
 
     def _read_foreign_keys(self, connection: Any) -> None:
         """Learn, where the connection can tell, which tables change without a word in the log."""
@@ -370,27 +361,13 @@ class BinlogParser:
         self._sink.sink(entries)
         self._handed = last
 
-    def _table_changed(self, statement: ddl.Statement) -> None:
-        decoder = self._decoder
-        self._resolver.changed(statement, Position(journal=decoder.journal, offset=decoder.offset))
+    def _table_changed(self, statement: ddl.Statement, sql: str, data: bytes) -> None:
+        if self._shadows is not None and not statement.temporary:
+            self._shadows.forget()
+        self._follower.changed(statement, sql, data)
 
     def _read_again(self, wanted: PreparedXa, offset: int) -> Iterator[bytes]:
         return read_again(self._connection, wanted, Position(journal=self._decoder.journal, offset=offset))
-
-    def _lookup(self, schema: str, table: str) -> LookedUp:
-        connection: Any = self._connection
-        if connection is None:
-            raise ConnectionLostError("the connection was closed while a table was looked up")
-        found: TableSchema | None = connection.table_columns(schema, table)
-        end_of_log = getattr(connection, "end_of_log", None)
-        if end_of_log is None:
-            return found, None
-        if found is None:
-            raise SchemaError(
-                f"the source does not tell the columns of {schema}.{table}: it was dropped since, or SELECT on it is missing",
-                remedy="Grant SELECT, set binlog_row_metadata=FULL on the source, or leave the table out with black_filter.",
-            )
-        return found, end_of_log()
 
     def _tables_like(self, schema: str, prefix: str) -> list[str] | None:
         """Tables whose names begin so; None when the source cannot tell."""

@@ -6,7 +6,6 @@ Never looks inside an event further than its header.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import random
 import re
@@ -17,7 +16,7 @@ import struct
 import threading
 import time
 import uuid
-from typing import Any, Callable, Final, Iterator, Protocol, runtime_checkable
+from typing import Any, Final, Iterator, Protocol, runtime_checkable
 
 import attrs
 
@@ -33,8 +32,10 @@ from canal.errors import (
 )
 from canal.gtid import MysqlGtidSet
 from canal.parse import _pymysql
+from canal.parse.alter import TableState
 from canal.parse.cascades import ForeignKey
 from canal.parse.framing import PacketFramer
+from canal.parse.look_up import table_states
 from canal.parse.scan import TransactionScan
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
@@ -353,6 +354,15 @@ def stream_error(error: ServerError, source: MySQLSource, server_id: int, place:
 # -- queries -----------------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen
+class Description:
+    """Tables as they are now, default charsets of databases, and one setting of the server."""
+
+    tables: tuple[TableState, ...]
+    databases: dict[str, str] = attrs.field(factory=dict)
+    lower_case_table_names: int = 0
+
+
 class Session:
     """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
 
@@ -399,17 +409,17 @@ class Session:
         found = (re.fullmatch(r"json_valid\(`((?:[^`]|``)+)`\)", str(row[0])) for row in rows)
         return {one[1].replace("``", "`") for one in found if one}
 
-    def all_columns(self, predicate: Callable[[str, str], bool]) -> list[TableSchema]:
-        """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
-        rows = self.rows(
-            _COLUMNS_QUERY + " ORDER BY table_schema, table_name, ordinal_position",
-            doing="read the columns of all tables",
-        )
-        tables: list[TableSchema] = []
-        for name, group in itertools.groupby(rows, key=lambda row: (str(row[0]), str(row[1]))):
-            if predicate(*name):
-                tables.append(TableSchema(*name, tuple(_column(row) for row in group)))
-        return tables
+    def describe(self, schema: str = "", table: str = "") -> Description:
+        """All that is known of one table as it is now, or of every table."""
+        doing = f"read the columns of {schema}.{table}" if schema else "read the columns of all tables"
+
+        def ask(sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+            return self.rows(sql, args, doing=doing)
+
+        version, lower_case = ask("SELECT @@global.version, @@global.lower_case_table_names")[0]
+        tables = table_states(ask, schema, table, mariadb="mariadb" in str(version).lower())
+        databases = ask("SELECT schema_name, default_character_set_name FROM information_schema.schemata")
+        return Description(tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case))
 
     def foreign_keys(self) -> list[ForeignKey]:
         """The cascading foreign keys of all tables that the user may see, in one query."""
@@ -1038,9 +1048,9 @@ class MySQLConnection:
         rows = self._rows(self._server.status_query, (), "find the end of the log")
         return Position(journal=str(rows[0][0]), offset=int(rows[0][1])) if rows else Position()
 
-    def all_columns(self, predicate: Callable[[str, str], bool] = lambda schema, table: True) -> list[TableSchema]:
-        """The columns of every table whose ``(schema, table)`` the predicate takes, in one query."""
-        return self._queries.all_columns(predicate)
+    def describe(self, schema: str = "", table: str = "") -> Description:
+        """All that is known of one table as it is now, or of every table."""
+        return self._queries.describe(schema, table)
 
     @property
     def logs_cascades(self) -> bool:

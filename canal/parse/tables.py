@@ -1,25 +1,24 @@
 """Table maps: what the log says about a table, joined with what is known of its schema, once per table map.
 
 Never reads rows. With ``binlog_row_metadata=FULL`` names, signs, charsets and labels come with the map itself; otherwise the
-schema comes from a look-up and is compared with the map.
+schema is looked up and compared with the map.
 """
 
 from __future__ import annotations
 
 import logging
 from datetime import tzinfo
-from typing import Any, Callable, Container, Iterable
+from typing import Any, Callable, Container
 
 import attrs
 
-from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
+from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of, lenient_text
 from canal.parse.ddl import Statement
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.rows import RowDecoder
-from canal.position import Position
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 
 log = logging.getLogger("canal.parse")
@@ -46,10 +45,6 @@ _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 
 #: TIMESTAMP, TIME and DATETIME as of before MySQL 5.6; MariaDB writes them with fractions too.
 _OLD_TEMPORAL = frozenset((7, 11, 12))
-#: Statements after which a table's columns may be others.
-_CHANGING = frozenset(("ALTER", "RENAME", "CREATE", "ERASE", "QUERY"))
-#: A schema and the end of the log when it was read.
-LookedUp = tuple[TableSchema | None, Position | None]
 
 
 @attrs.frozen
@@ -226,9 +221,8 @@ class TableResolver:
     """Makes a :class:`~canal.model.TableMap` of each new table map body.
 
     Args:
-        lookup: gives the schema of a table as it is now (or None) and the end of the log at which it was read (or None),
-            for maps that do not carry names.
-        alarm: told when rows were decoded with a schema that turns out to be later than they are.
+        find: gives the schema of a table at the place of the stream for a map that carries no names; None where nobody
+            knows it.
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.
         json_columns: names the columns of a table that are MariaDB's JSON, which the log does not tell from LONGTEXT; None:
@@ -238,34 +232,31 @@ class TableResolver:
 
     def __init__(
         self,
-        lookup: Callable[[str, str], LookedUp],
+        find: Callable[[RawTableMap], TableSchema | None],
         tables: TableFilter,
         fields: FieldFilter,
         timezone: tzinfo,
-        alarm: Callable[[str], None] = log.error,
         json_columns: Callable[[str, str], Container[str]] | None = None,
         shadows: ShadowTables | None = None,
     ) -> None:
         self._shadows = shadows
-        self._alarm = alarm
-        self._lookup = lookup
+        self._find = find
         self._tables = tables
         self._fields = fields
         self._timezone = timezone
         self._json_columns = json_columns
         self.destination = ""
-        self._known: dict[tuple[str, str], LookedUp] = {}
-        self._used: set[tuple[str, str]] = set()
-        self._altered: set[tuple[str, str]] = set()
+        self._positional: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
 
     def resolve(self, body: bytes, flavor: str = "mysql") -> TableMap:
         raw = parse_table_map(body, flavor)
         if not self.delivers(raw.schema, raw.table):
             return self._filtered(raw, flavor)
-        schema = schema_from_map(raw) if raw.names is not None else self._looked_up(raw)
+        known = None if raw.names is not None else self._find(raw)
+        schema = self._schema(raw, known)
         if flavor == "mariadb":
-            schema = self._completed(raw, schema)
+            schema = self._completed(raw, schema, known)
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
         strict = (raw.schema, raw.table) not in self._seen
         self._seen.add((raw.schema, raw.table))
@@ -274,43 +265,6 @@ class TableResolver:
         decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone, self._json_columns is None)
         columns = schema.columns if wanted is None else tuple(schema.columns[i] for i in wanted)
         return TableMap(schema, columns, decoder, True)
-
-    def changed(self, statement: Statement, place: Position | None = None) -> None:
-        """A statement at ``place`` may have changed tables: forget what was looked up of them."""
-        if statement.temporary:
-            return
-        if self._shadows is not None:
-            self._shadows.forget()
-        names = {(schema.lower(), table.lower()) for schema, table in statement.tables}
-        database = statement.database.lower()
-        for name in list(self._known):
-            # Without regard to case: with lower_case_table_names the log and the statement may spell names differently.
-            schema, table = name[0].lower(), name[1].lower()
-            if statement.doubtful or (statement.schema_wide and schema == database) or (schema, table) in names:
-                if statement.event_type in _CHANGING:
-                    self._check_age(name, place)
-                self._altered.add(name)
-                self._used.discard(name)
-                del self._known[name]
-
-    def _check_age(self, name: tuple[str, str], place: Position | None) -> None:
-        """Tell when a schema was read after this change of it, and rows from before the change were decoded with it."""
-        read_at = self._known[name][1]
-        if name in self._used and place is not None and read_at is not None and place.precedes(read_at):
-            self._alarm(
-                f"{'.'.join(name)} was changed at {place}, but its columns were read later, at {read_at}: rows before the "
-                "change may have been given wrong column names. Set binlog_row_metadata=FULL on the source, and deliver "
-                "them again"
-            )
-
-    def preload(self, tables: Iterable[TableSchema], read_at: Position | None) -> None:
-        """Schemas that were read at the start, so that changes of them from then on cannot mislead."""
-        for table in tables:
-            self._known[table.schema, table.table] = (table, read_at)
-
-    def accepts(self, schema: str, table: str) -> bool:
-        """Whether the filter lets the table through."""
-        return self._tables.accepts(schema, table)
 
     def delivers(self, schema: str, table: str) -> bool:
         """Whether rows of the table are delivered."""
@@ -336,12 +290,13 @@ class TableResolver:
             decoder = None  # its rows are not wanted; they are only counted inside a transaction of several pieces
         return TableMap(schema, (), decoder, False)
 
-    def _completed(self, raw: RawTableMap, schema: TableSchema) -> TableSchema:
+    def _completed(self, raw: RawTableMap, schema: TableSchema, known: TableSchema | None) -> TableSchema:
         """With what a log of MariaDB does not tell: the digits of old temporal types, and which text is JSON."""
         columns = list(schema.columns)
         old = [i for i, code in enumerate(raw.types) if code in _OLD_TEMPORAL]
-        if old and (raw.names is not None or self._known[raw.schema, raw.table][0] is None):
-            found = {column.name: column for column in self._find(raw).columns} if raw.names is not None else {}
+        if old and known is None:
+            known = self._find(raw) if raw.names is not None else None
+            found = {column.name: column for column in known.columns} if known is not None else {}
             for i in old:
                 column = found.get(columns[i].name)
                 if column is None or _difference(raw, i, column):
@@ -360,36 +315,20 @@ class TableResolver:
                     columns[i] = attrs.evolve(columns[i], column_type="json")
         return attrs.evolve(schema, columns=tuple(columns))
 
-    def _find(self, raw: RawTableMap) -> TableSchema:
-        """The table as it is now, or without columns when it is not known."""
+    def _schema(self, raw: RawTableMap, known: TableSchema | None) -> TableSchema:
+        if raw.names is not None:
+            return schema_from_map(raw)
+        if known is not None:
+            return merge_schema(raw, known)
         name = (raw.schema, raw.table)
-        if name not in self._known:
-            self._known[name] = self._lookup(*name)
-        self._used.add(name)
-        return self._known[name][0] or TableSchema(*name, ())
-
-    def _looked_up(self, raw: RawTableMap) -> TableSchema:
-        name = (raw.schema, raw.table)
-        if name not in self._known:
-            self._known[name] = self._lookup(*name)
-            if name in self._altered:
-                log.warning(
-                    "[%s] %s.%s was altered: its columns are read again from the source, which is exact only while no "
-                    "later change of them waits in the log; set binlog_row_metadata=FULL on the source to be sure",
-                    self.destination, *name,
-                )  # fmt: skip
-        found = self._known[name][0]
-        if found is None:
-            if name not in self._used:
-                log.warning(
-                    "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on, and where the log does not "
-                    "tell them integers count as signed, text is bytes, ENUM and SET are numbers; give schema= to the source",
-                    self.destination, *name,
-                )
-                self._used.add(name)
-            return positional_schema(raw)
-        self._used.add(name)
-        return merge_schema(raw, found)
+        if name not in self._positional:
+            log.warning(
+                "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on, and where the log does not "
+                "tell them integers count as signed, text is bytes, ENUM and SET are numbers; give schema= to the source",
+                self.destination, *name,
+            )  # fmt: skip
+            self._positional.add(name)
+        return positional_schema(raw)
 
 
 def schema_from_map(raw: RawTableMap) -> TableSchema:
@@ -431,51 +370,51 @@ def _build(raw: RawTableMap, names: tuple[str, ...], unsigned: tuple[bool, ...])
 
 
 def merge_schema(raw: RawTableMap, found: TableSchema) -> TableSchema:
-    """A looked-up schema with the map's types, after both were found to agree."""
-    name = f"{raw.schema}.{raw.table}"
-    remedy = (
-        "The table was changed since this event was written: "
-        "set binlog_row_metadata=FULL on the source, or start after the change."
+    """A schema that fits the map, with the map's types."""
+    columns = (
+        attrs.evolve(column, type_code=raw.real_type(i), meta=raw.metas[i], nullable=raw.nullable[i])
+        for i, column in enumerate(found.columns)
     )
-    if len(found.columns) != len(raw.types):
-        raise SchemaError(f"{name} has {len(raw.types)} columns in the log and {len(found.columns)} now", remedy=remedy)
-    columns = []
-    for i, column in enumerate(found.columns):
-        problem = _difference(raw, i, column)
-        if problem:
-            raise SchemaError(f"column {i + 1} of {name}, {column.name!r}: {problem}", remedy=remedy)
-        columns.append(
-            attrs.evolve(column, type_code=raw.real_type(i), meta=raw.metas[i], nullable=raw.nullable[i])
-        )
     return TableSchema(raw.schema, raw.table, tuple(columns))
 
 
+def misfit(raw: RawTableMap, found: TableSchema) -> str:
+    """Why a schema cannot be the one of the map, or ""."""
+    if len(found.columns) != len(raw.types):
+        return f"it has {len(raw.types)} columns in the log and {len(found.columns)} are known"
+    for i, column in enumerate(found.columns):
+        problem = _difference(raw, i, column)
+        if problem:
+            return f"column {i + 1}, {column.name!r}: {problem}"
+    return ""
+
+
 def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
-    """Why a looked-up column cannot be the one in the map, or ""."""
+    """Why a known column cannot be the one in the map, or ""."""
     base = column.base_type
     code, meta = raw.real_type(i), raw.metas[i]
     if base in TYPE_CODES and code != TYPE_CODES[base] and code not in _OTHER_CODES.get(base, ()):
-        return f"type {code} in the log, {column.column_type} now"
+        return f"type {code} in the log, {column.column_type} known"
     if raw.nullable[i] != column.nullable and not column.key:
-        return "nullable in the log and not now" if raw.nullable[i] else "not nullable in the log, nullable now"
+        return "nullable in the log and not known" if raw.nullable[i] else "not nullable in the log, nullable known"
     if raw.unsigned is not None and code in (1, 2, 3, 8, 9) and raw.unsigned[i] != column.unsigned:
         return "signed in one and unsigned in the other"
     arguments = column.column_type[len(base) :].partition(")")[0].lstrip("(")
     if base == "decimal" and code == 246 and arguments:
         precision, _, scale = arguments.partition(",")
         if (meta & 0xFF, meta >> 8) != (int(precision), int(scale or 0)):
-            return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} now"
+            return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} known"
     if base in ("varchar", "varbinary") and arguments.isdigit():
         width = 1 if base == "varbinary" else MAX_CHAR_BYTES.get(column.charset or "", 1)
         if meta - (code == VARCHAR_COMPRESSED) != int(arguments) * width:  # one more byte says how
-            return f"up to {meta} bytes in the log, {column.column_type} now"
+            return f"up to {meta} bytes in the log, {column.column_type} known"
     if base.endswith(("blob", "text")) and meta != _BLOB_WIDTHS.get(base[:-4], meta):
-        return f"lengths of {meta} bytes in the log, {column.column_type} now"
+        return f"lengths of {meta} bytes in the log, {column.column_type} known"
     if base in ("enum", "set") and column.labels is not None:
         count = len(column.labels)
         expected = (1 if count < 256 else 2) if base == "enum" else _set_bytes(count)
         if meta & 0xFF != expected:
-            return f"stored in {meta & 0xFF} bytes in the log, {count} members now"
+            return f"stored in {meta & 0xFF} bytes in the log, {count} members known"
     return ""
 
 

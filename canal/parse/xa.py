@@ -72,6 +72,6 @@ def _nowhere(body: bytes, flavor: str) -> TableMap:
     return _FILTERED
 
 
-def _nothing(value: Any) -> None:
+def _nothing(*values: Any) -> None:
     pass
 

@@ -187,8 +187,8 @@ def test_table_maps_do_not_pile_up() -> None:
     fake = FakeBinlog()
     for number in range(4500):
         fake.table("shop", f"t{number}", "id INT").insert({"id": 1})
-    resolver = TableResolver(lambda schema, table: (None, None), TableFilter(), FieldFilter(), UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, resolver.changed, lambda entries: None)
+    resolver = TableResolver(lambda raw: None, TableFilter(), FieldFilter(), UTC)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, lambda entries: None)
     decoder.reset(canal.Position(journal="binlog.000001", offset=4), "mysql", "", None)
     gc.collect()
     before = sum(isinstance(one, TableMap) for one in gc.get_objects())
@@ -560,9 +560,9 @@ def test_a_payload_larger_than_memory_should_hold_is_read_in_pieces() -> None:
         for _ in range(40):
             b.insert(*[{"name": "x" * 10}] * 2000)
     pieces: list[int] = []
-    resolver = TableResolver(lambda schema, table: (None, None), TableFilter(), FieldFilter(), UTC)
+    resolver = TableResolver(lambda raw: None, TableFilter(), FieldFilter(), UTC)
     decoder = BinlogDecoder(
-        resolver.resolve, classify, resolver.wants, resolver.changed, lambda e: pieces.append(len(e)), piece_bytes=1 << 17
+        resolver.resolve, classify, resolver.wants, lambda *_: None, lambda e: pieces.append(len(e)), piece_bytes=1 << 17
     )
     decoder.reset(canal.Position(journal="binlog.000001", offset=4), "mysql", "", None)
 

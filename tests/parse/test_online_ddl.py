@@ -58,7 +58,7 @@ def test_a_table_counts_only_where_its_base_exists_and_is_delivered(caplog: pyte
 
 def wanted(sql: str) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]] | None:
     resolver = TableResolver(
-        lambda schema, table: (None, None), TableFilter(), FieldFilter(), UTC, shadows=shadows("t", "u")
+        lambda raw: None, TableFilter(), FieldFilter(), UTC, shadows=shadows("t", "u")
     )
     statement = resolver.wants(classify(sql, "s"))
     if statement is None:

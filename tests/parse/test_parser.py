@@ -44,8 +44,8 @@ def decoded(
     import datetime
 
     out: list[canal.Entry] = []
-    resolver = TableResolver(lambda schema, table: (None, None), TableFilter(tables), FieldFilter(), datetime.UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, resolver.changed, out.extend, **limits)
+    resolver = TableResolver(lambda raw: None, TableFilter(tables), FieldFilter(), datetime.UTC)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, out.extend, **limits)
     start = position or canal.Position(journal="binlog.000001", offset=4)
     executed = parse_gtid_set(start.gtid, flavor) if start.gtid else None  # type: ignore[arg-type]
     decoder.reset(start, flavor, "", executed)

@@ -18,7 +18,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.parse.ddl import classify
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.framing import FileFramer, PacketFramer
-from canal.parse.tables import TableResolver
+from canal.parse.tables import RawTableMap, TableResolver
 from canal.parse.values import ABSENT
 from canal.testing.fake import Column, FakeBinlog
 from tests.parse.test_framing import dump, pieces
@@ -267,11 +267,11 @@ def logs(draw: st.DrawFn) -> tuple[FakeBinlog, list[tuple[str, str, Row | None, 
 def decode(fake: FakeBinlog, batches: Iterator[list[bytes]]) -> list[canal.Entry]:
     found: list[canal.Entry] = []
 
-    def lookup(schema: str, table: str) -> Any:
-        return fake.table_columns(schema, table), None
+    def find(raw: RawTableMap) -> canal.TableSchema | None:
+        return fake.table_columns(raw.schema, raw.table)
 
-    resolver = TableResolver(lookup, TableFilter(""), FieldFilter(), UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, resolver.changed, found.extend)
+    resolver = TableResolver(find, TableFilter(""), FieldFilter(), UTC)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, found.extend)
     decoder.reset(canal.Position(journal="binlog.000001", offset=4), fake.flavor, "", None)
     for events in batches:
         decoder.feed(events)

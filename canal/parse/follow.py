@@ -1,0 +1,540 @@
+"""The schemas of a source's tables at the place of the stream, wherever table maps do not carry them.
+
+Never believes what a server says of a table now, unless no statement in the log between the event and now changes it.
+
+The catalog is as of the stream's place: restored from the history, or read from the source where that is proved right for
+the place, then carried on by each DDL statement, whose effect is in the history before anything behind it is delivered.
+Where it does not know a table or does not fit a table map, the table is read again, and the rest of the log is searched
+for statements that change it. If there is one the columns cannot be known: an error that names both.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from canal.errors import ConnectionLostError, SchemaError, SourceError
+from canal.model import TableMap
+from canal.parse import ddl
+from canal.parse.alter import TableState
+from canal.parse.catalog import Catalog, table_to_document
+from canal.parse.charsets import charset_of
+from canal.parse.ddl import Scanner, Statement, Table
+from canal.parse.decoder import BinlogDecoder
+from canal.parse.history import SchemaHistory, Snapshot, Version
+from canal.parse.tables import RawTableMap, misfit
+from canal.position import Position, journal_key
+from canal.schema import TableSchema, column_from_text
+
+log = logging.getLogger("canal.parse")
+
+_FORMAT_DESCRIPTION = 15
+#: Steps between two looks for what the history may forget.
+PRUNE_INTERVAL = 1000
+_INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
+_REMEDY = (
+    "Set binlog_row_metadata=FULL on the source, keep a schema history from before (schema_history=), "
+    "start after the change, or leave the table out with black_filter."
+)
+
+
+@attrs.frozen
+class LoggedStatement:
+    """A statement that changes schemas, with what its event says of its session; ``end`` is its place in the log."""
+
+    statement: Statement
+    sql: str
+    end: Position
+    sql_mode: int
+    server_charset: str
+    explicit_defaults: bool
+    session: int
+    flavor: str
+    version: tuple[int, ...]
+
+    def apply(self, catalog: Catalog) -> Any:
+        return catalog.apply(
+            self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
+            server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
+            session=self.session,
+        )  # fmt: skip
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it may change any table."""
+        return self.statement.doubtful and not self.statement.tables
+
+    def touches(self, name: Table) -> bool:
+        """Whether the columns of the table may be others before it and after it, or the table another one."""
+        if self.dropped_database == name[0]:
+            return True
+        return name in map(_folded, self.statement.tables) and not self._is_harmless(name)
+
+    @property
+    def dropped_database(self) -> str | None:
+        """The database that is gone with its tables, or made anew."""
+        statement = self.statement
+        if not statement.schema_wide:
+            return None
+        is_drop = statement.replaces or Scanner(self.sql, self.sql_mode, self.flavor).take()[2] == "DROP"
+        return statement.database.lower() if is_drop else None
+
+    def _is_harmless(self, name: Table) -> bool:
+        statement = self.statement
+        if statement.temporary or (statement.event_types and _INDEX_CHANGES.issuperset(statement.event_types)):
+            return True
+        if statement.event_type == "CREATE":
+            return statement.conditional and not statement.replaces  # of a table that exists afterwards in any case
+        if "ALTER" not in statement.event_types or statement.renames or len(statement.tables) != 1:
+            return False
+        # What changes nothing in a table with none of its columns speaks of none of them.
+        probe = Catalog(lower_case_table_names=1)
+        before = TableState(TableSchema(*name, (column_from_text("\0", "int"),)), None, ())
+        probe.put(before)
+        return not self.apply(probe).doubtful and probe.get(*name) == before
+
+    @property
+    def creates(self) -> Table | None:
+        """The table that it makes and that cannot have been there before."""
+        statement = self.statement
+        if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary:
+            return None
+        return _folded(statement.tables[0])
+
+
+def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
+    """What a QUERY event says: the statement and its status variables."""
+    size = int.from_bytes(data[30:32], "little")
+    sql_mode, collation, explicit = _session(data[32 : 32 + size])
+    version = tuple(int(part) for part in re.findall(r"\d+", decoder.server_version)[:3])
+    return LoggedStatement(
+        statement, sql, decoder.place, sql_mode, charset_of(collation) if collation else "utf8mb4", explicit,
+        int.from_bytes(data[19:23], "little"), decoder.flavor, version,
+    )  # fmt: skip
+
+
+#: Lengths of the status variables; those in _COUNTED begin with theirs, once or twice.
+_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
+_COUNTED = {2: 1, 5: 1, 6: 1, 11: 2}
+
+
+def _session(status: bytes) -> tuple[int, int, bool]:
+    """sql_mode, collation_server (0: not told) and explicit_defaults_for_timestamp."""
+    sql_mode, collation, explicit, at = 0, 0, True, 0
+    while at < len(status):
+        code, at = status[at], at + 1
+        if code == 1:
+            sql_mode = int.from_bytes(status[at : at + 8], "little")
+        elif code == 4:
+            collation = int.from_bytes(status[at + 4 : at + 6], "little")
+        elif code == 16:
+            explicit = status[at : at + 1] != b"\0"
+        if code in _FIXED:
+            at += _FIXED[code]
+        elif code == 12:  # names of databases, each up to its NUL; 254: too many to be told
+            count, at = status[at] if at < len(status) else 254, at + 1
+            for _ in range(0 if count == 254 else count):
+                at = status.find(b"\0", at) + 1 or len(status)
+        elif code in _COUNTED:
+            for _ in range(_COUNTED[code]):
+                at += 1 + (status[at] if at < len(status) else 0)
+            at += code == 2
+        else:
+            break
+    return sql_mode, collation, explicit
+
+
+class _Changes:
+    """Statements by the tables that they are about."""
+
+    def __init__(self, statements: list[LoggedStatement]) -> None:
+        self._by_name: dict[Table, list[LoggedStatement]] = {}
+        self._names: dict[Table, Table] = {}
+        self._drops: list[tuple[str, LoggedStatement]] = []
+        for one in statements:
+            for name in one.statement.tables:
+                self._names.setdefault(_folded(name), name)
+                self._by_name.setdefault(_folded(name), []).append(one)
+            database = one.dropped_database
+            if database is not None:
+                self._drops.append((database, one))
+
+    def first(self, name: Table) -> LoggedStatement | None:
+        """The first one that changes the table."""
+        key = _folded(name)
+        found = [one for one in self._by_name.get(key, ()) if one.touches(key)][:1]
+        found += [one for database, one in self._drops if database == key[0]][:1]
+        return min(found, key=lambda one: _order(one.end), default=None)
+
+    def uncertain(self) -> list[Table]:
+        """Tables that may have been there before the first change of them."""
+        firsts = {key: self.first(key) for key in self._by_name}
+        return [self._names[key] for key, one in firsts.items() if one is not None and one.creates != key]
+
+
+class SchemaFollower:
+    """Knows the columns of tables at the place of the stream.
+
+    Args:
+        history: keeps what it finds out.
+        alarm: told of what makes columns less than certain.
+        oldest: gives the position before which nobody will resume, or None where that is not known.
+
+    ``decoder`` is the one that reads the stream; it is asked for its place only.
+    """
+
+    def __init__(
+        self,
+        history: SchemaHistory,
+        alarm: Callable[[str], None],
+        oldest: Callable[[], Position | None] = lambda: None,
+    ) -> None:
+        self._history = history
+        self._alarm = alarm
+        self._oldest = oldest
+        self.decoder: Any = None
+        self.destination = ""
+        #: What takes its time just now, for messages.
+        self.doing = ""
+        self._connection: Any = None
+        self._stopped: Callable[[], bool] = lambda: False
+        self._catalog: Catalog | None = None
+        self._suspects: set[Table] | None = None  # tables verified since an opaque statement; None: there was none
+        self._ahead: list[LoggedStatement] = []
+        self._seen_to: Position | None = None  # end of the part of the log that ``_ahead`` is about
+        #: What the source said of tables, and ends of the log: from before and from after it was asked.
+        self._live: dict[Table, tuple[TableState | None, Position, Position]] = {}
+        self._told: set[Table] = set()
+        self._steps = 0
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def open(self, destination: str) -> None:
+        self.destination = destination
+        self._history.open(destination)
+
+    def close(self) -> None:
+        self._connection = None
+        self._history.close()
+
+    def begin(self, connection: Any, position: Position, stopped: Callable[[], bool]) -> None:
+        """A stream begins at ``position``: go back to what held there, or read what can be known of it."""
+        self._connection, self._stopped = connection, stopped
+        self._ahead, self._seen_to, self._suspects = [], None, None
+        self._live.clear()
+        self._catalog = None
+        found = self._history.restore(attrs.evolve(position, row=0))
+        place = Position(position.journal, position.offset, position.gtid, source=connection.identity)
+        if position.source and position.source != connection.identity and position.gtid:
+            place = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
+        if found is not None:
+            self._catalog = _catalog_of(found)
+            self._prune(self._oldest())
+        elif getattr(connection, "given_tables", None):
+            self._learn_given(connection, place)
+        elif connection.full_metadata is None:
+            self._learn(place)
+        elif connection.full_metadata is False:
+            log.info(
+                "[%s] the source does not write binlog_row_metadata=FULL: column names come from information_schema and "
+                "from the statements of the log", self.destination,
+            )  # fmt: skip
+            self._learn(place)
+
+    def _prune(self, position: Position | None) -> None:
+        if position is not None:
+            self._history.prune(position)
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def changed(self, statement: Statement, sql: str, data: bytes) -> None:
+        """A statement of the log comes by."""
+        catalog = self._catalog
+        if catalog is None or statement.kind != "ddl":
+            return
+        logged = logged_statement(self.decoder, statement, sql, data)
+        if logged.is_opaque:
+            self._suspects = set()
+            self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
+            return
+        applied = logged.apply(catalog)
+        versions = {name: self._version(name) for name in (*applied.changed, *applied.doubtful)}
+        settings = _settings(catalog) if statement.schema_wide or statement.temporary else None
+        if versions or settings is not None:
+            self._add(logged.end, versions, settings)
+
+    def _version(self, name: Table) -> Version:
+        assert self._catalog is not None
+        state = self._catalog.get(*name)
+        return table_to_document(state) if state is not None else self._catalog.is_doubtful(*name) or None
+
+    def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
+        self._history.add(place, versions, settings)
+        self._steps += 1
+        if self._steps % PRUNE_INTERVAL == 0:
+            self._prune(self._oldest())
+
+    # -- look-ups --------------------------------------------------------------------------------------------------
+
+    def find(self, raw: RawTableMap) -> TableSchema | None:
+        """The schema of a table at the place of the stream, which fits the map; None where nobody can know.
+
+        Raises:
+            SchemaError: somebody should know, but what is known is not of this place, or does not fit.
+        """
+        name = (raw.schema, raw.table)
+        if self._catalog is None:
+            self._learn(self.decoder.group_place)
+        assert self._catalog is not None
+        state = self._catalog.get(*name)
+        problem = misfit(raw, state.schema) if state is not None else ""
+        suspect = self._suspects is not None and _folded(name) not in self._suspects
+        if state is not None and not problem and not suspect:
+            return state.schema
+        found = self._read(raw, name, state, problem)
+        if found is not None and self._suspects is not None:
+            self._suspects.add(_folded(name))
+        return found
+
+    def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableSchema | None:
+        """The table as it is now, if that is what it was at the place of the stream; else an error."""
+        full = ".".join(name)
+        place = self.decoder.group_place
+        live, read_at = self._live_table(name, place)
+        if read_at is None:  # nobody to ask
+            if state is None:
+                return None
+            if problem:
+                raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=_REMEDY)
+            return state.schema
+        change, opaque = self._changes_ahead(_folded(name), place, read_at)
+        if change is None and live is not None and not (now := misfit(raw, live.schema)):
+            self._adopt(name, live, state, problem, opaque)
+            return live.schema
+        if state is not None and not problem:  # only suspect, and nobody can tell more
+            self._tell(f"the columns of {full} are those from before a statement that is not understood", name)
+            return state.schema
+        if change is not None:
+            raise SchemaError(
+                f"the columns of {full} are not known for its rows behind {place}: "
+                + (f"{problem}; " if problem else "")
+                + f"what the source tells of it now is from after its change at {change.end}",
+                remedy=_REMEDY,
+            )
+        if live is None:
+            raise SchemaError(
+                f"the source does not tell the columns of {full}: it was dropped since, or SELECT on it is missing",
+                remedy="Grant SELECT, set binlog_row_metadata=FULL on the source, or leave the table out with black_filter.",
+            )
+        raise SchemaError(f"{full} does not fit what the source tells of it: {now}", remedy=_REMEDY)
+
+    def _adopt(self, name: Table, live: TableState, state: TableState | None, problem: str, opaque: bool) -> None:
+        """The table as it is now holds from here on."""
+        assert self._catalog is not None
+        if problem:
+            self._tell(f"{'.'.join(name)} was changed by no statement of the log: {problem}; its columns were read again", name)
+        elif opaque:
+            self._tell(
+                f"the columns of {'.'.join(name)} were read from the source, and a statement that is not understood "
+                "comes later in the log: if it changed them, names may be wrong", name,
+            )  # fmt: skip
+        if live != state:
+            self._catalog.put(live)
+            self._add(self.decoder.place, {name: table_to_document(live)}, None)
+
+    def _tell(self, text: str, name: Table | None = None) -> None:
+        """Raise the alarm, once per table."""
+        if name is None or name not in self._told:
+            if name is not None:
+                self._told.add(name)
+            self._alarm(text)
+
+    # -- the source ------------------------------------------------------------------------------------------------
+
+    def _learn(self, place: Position) -> None:
+        """Read all tables, and keep those that are now as they were at the place."""
+        connection = self._asked()
+        describe = getattr(connection, "describe", None)
+        asked_at = _end_of_log(connection) if describe is not None else place
+        now = describe() if describe is not None else None
+        if now is None:
+            self._catalog = Catalog(complete=_is_first(place))
+            self._add(place, {}, _settings(self._catalog))
+            return
+        read_at = _end_of_log(connection)
+        ahead = self._look_ahead(place, read_at)
+        catalog = Catalog(
+            lower_case_table_names=now.lower_case_table_names, complete=not any(one.is_opaque for one in ahead)
+        )
+        for schema, charset in now.databases.items():
+            catalog.set_database(schema, charset)
+        changes = _Changes(ahead)
+        for state in now.tables:
+            name = (state.schema.schema, state.schema.table)
+            self._live[name] = (state, asked_at, read_at)
+            if changes.first(name) is None:
+                catalog.put(state)
+        doubtful = [] if _is_first(place) else changes.uncertain()
+        self._catalog = _with_doubtful(catalog, doubtful)
+        versions: dict[Table, Version] = {
+            (one.schema.schema, one.schema.table): table_to_document(one) for one in catalog.tables()
+        }
+        versions.update(dict.fromkeys(doubtful, True))
+        self._add(place, versions, _settings(catalog))
+
+    def _learn_given(self, connection: Any, place: Position) -> None:
+        """The user's own schemas hold at the start of the log."""
+        catalog = Catalog(complete=False)
+        for schema in connection.given_tables:
+            catalog.put(TableState(schema, None))
+        origin = connection.resolve("earliest")
+        for one in self._scan(origin, place):
+            one.apply(catalog)
+        self._catalog = catalog
+        self._add(place, {(s.schema.schema, s.schema.table): table_to_document(s) for s in catalog.tables()}, _settings(catalog))
+
+    def _asked(self) -> Any:
+        if self._connection is None:
+            raise ConnectionLostError("the connection was closed while tables were looked up")
+        return self._connection
+
+    def _live_table(self, name: Table, place: Position) -> tuple[TableState | None, Position | None]:
+        """The table as it is now, and the end of the log after it was read; no end where nobody can be asked."""
+        known = self._live.get(name)
+        if known is not None and not _behind(place, known[1]):
+            return known[0], known[2]
+        connection = self._asked()
+        asked_at = _end_of_log(connection)
+        describe = getattr(connection, "describe", None)
+        if describe is not None:
+            now = describe(*name)
+            if now is None:
+                return None, None
+            state = now.tables[0] if now.tables else None
+        else:
+            found: TableSchema | None = connection.table_columns(*name)
+            if found is None:
+                return None, None
+            state = TableState(found, None)
+        self._live[name] = (state, asked_at, _end_of_log(connection))
+        return state, self._live[name][2]
+
+    def _changes_ahead(
+        self, name: Table, place: Position, end: Position
+    ) -> tuple[LoggedStatement | None, bool]:
+        """The last statement of the log between two places that changes the table; whether one is not understood."""
+        ahead = self._look_ahead(place, end)
+        return next((one for one in reversed(ahead) if one.touches(name)), None), any(one.is_opaque for one in ahead)
+
+    def _look_ahead(self, place: Position, end: Position) -> list[LoggedStatement]:
+        """The statements of the log between the two places. Each part of the log is looked through once."""
+        seen = self._seen_to
+        if seen is None or _behind(place, seen):
+            self._ahead, seen = [], place
+        self._ahead = [one for one in self._ahead if _behind(one.end, place)]
+        if _behind(end, seen):
+            self.doing = f", still looking for schema changes between {seen} and {end}"
+            log.info("[%s]%s", self.destination, self.doing[1:])
+            self._ahead += self._scan(seen, end)
+            self.doing = ""
+            seen = end
+        self._seen_to = seen
+        return [one for one in self._ahead if not _behind(one.end, end)]
+
+    def _scan(self, start: Position, end: Position) -> list[LoggedStatement]:
+        """The statements that change schemas, read by the side of the stream."""
+        if not _behind(end, start):
+            return []
+        names = self._asked().journal_names()
+        if start.journal in names:
+            names = names[names.index(start.journal) :]
+        found: list[LoggedStatement] = []
+        for name in names:
+            if not self._scan_journal(name, start.offset if name == start.journal else 4, end, found):
+                break
+        return found
+
+    def _scan_journal(self, journal: str, offset: int, end: Position, found: list[LoggedStatement]) -> bool:
+        """One journal from the offset on; False when the rest of the log is of no interest."""
+        connection = self._asked()
+
+        def changed(statement: Statement, sql: str, data: bytes) -> None:
+            if statement.kind == "ddl":
+                found.append(logged_statement(decoder, statement, sql, data))
+
+        decoder = BinlogDecoder(_unread, ddl.classify, _nothing, changed, _nothing)
+        decoder.follow_only = True
+        decoder.reset(Position(journal, offset), connection.flavor, connection.identity, None)
+        for event in connection.replay(journal, offset):
+            if self._stopped():
+                raise ConnectionLostError("stopped while the log was searched for schema changes")
+            try:
+                decoder.feed([event])
+            except SourceError as error:  # what lies behind it cannot be told, so it may be anything
+                log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
+                opaque = Statement("ddl", "QUERY", doubtful=True)
+                found.append(LoggedStatement(opaque, "", decoder.place, 0, "", True, 0, connection.flavor, ()))
+                return False
+            if event[4] == _FORMAT_DESCRIPTION and offset > 4:
+                decoder.offset = offset  # a copy of the journal's first event
+            if not _behind(end, decoder.group_place):
+                return False
+        return True
+
+
+def _nothing(value: Any) -> None:
+    pass
+
+
+def _unread(body: bytes, flavor: str) -> TableMap:
+    return TableMap(TableSchema("", "", ()), (), None, False)
+
+
+def _folded(name: Table) -> Table:
+    """Names that differ in case only are taken for one: with lower_case_table_names log and statements may differ."""
+    return name[0].lower(), name[1].lower()
+
+
+def _order(place: Position) -> tuple[int, int]:
+    return journal_key(place.journal)[1], place.offset
+
+
+def _behind(one: Position, other: Position) -> bool:
+    """Whether one place of the log is behind the other."""
+    if one.journal and other.journal:
+        return _order(one) > _order(other)
+    return other.precedes(one) is not False
+
+
+def _is_first(place: Position) -> bool:
+    """Whether nothing was in the log before: a log that begins there began with its server."""
+    return journal_key(place.journal)[1] == 1 and place.offset <= 4
+
+
+def _end_of_log(connection: Any) -> Position:
+    end_of_log = getattr(connection, "end_of_log", None)
+    found: Position = connection.resolve("latest") if end_of_log is None else end_of_log()
+    return found
+
+
+def _settings(catalog: Catalog) -> dict[str, Any]:
+    return {key: value for key, value in catalog.to_document().items() if key not in ("tables", "doubtful")}
+
+
+def _catalog_of(found: Snapshot) -> Catalog:
+    document = {
+        **found.settings,
+        "tables": [state for state in found.tables.values() if isinstance(state, dict)],
+        "doubtful": [list(table) for table, state in found.tables.items() if state is True],
+    }
+    return Catalog.from_document(document)
+
+
+def _with_doubtful(catalog: Catalog, doubtful: list[Table]) -> Catalog:
+    document = catalog.to_document()
+    document["doubtful"] = [list(table) for table in doubtful]
+    return Catalog.from_document(document)

@@ -1,0 +1,264 @@
+"""Without FULL metadata the same rows come with the same names as with it: traps T75 to T85 and T94.
+
+The same statements run on a server with binlog_row_metadata=FULL, whose table maps carry the names, and on one without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import end_of_log, source
+from tests.plugins.fix_servers import KINDS, _skipping
+
+_names = itertools.count(1)
+Servers = tuple[ThrowawayServer, ...]
+
+#: Half of a load: in each, tables are changed between the rows; "other" is the schema that the filter leaves out.
+FIRST = """
+CREATE TABLE {d}.t (id INT PRIMARY KEY, a VARCHAR(20), b VARCHAR(20))
+INSERT INTO {d}.t VALUES (1, 'a', 'b')
+CREATE TABLE {d}.old (id INT PRIMARY KEY, x INT UNSIGNED, note TEXT CHARACTER SET latin1)
+INSERT INTO {d}.old VALUES (1, 4000000001, 'caf\u00e9')
+CREATE TABLE IF NOT EXISTS {d}.t (z INT)
+ALTER TABLE {d}.t MODIFY b VARCHAR(20) AFTER id
+INSERT INTO {d}.t VALUES (2, 'b', 'a')
+ALTER TABLE {d}.t DROP COLUMN a, ADD COLUMN c VARCHAR(20)
+INSERT INTO {d}.t VALUES (3, 'b', 'c')
+ALTER TABLE {d}.t ADD COLUMN first_one SMALLINT UNSIGNED NOT NULL DEFAULT 40001 FIRST, ADD (e ENUM('x','y'), f INT)
+INSERT INTO {d}.t (id, b, c, e, f) VALUES (4, 'b', 'c', 'y', 7)
+CREATE TABLE {d}.s LIKE {d}.t
+CREATE TABLE {d}.`_t_gho` LIKE {d}.t
+ALTER TABLE {d}.`_t_gho` CHANGE c d VARCHAR(30), CHANGE b c VARCHAR(20)
+INSERT INTO {d}.`_t_gho` SELECT first_one, id, b, c, e, f FROM {d}.t
+RENAME TABLE {d}.t TO {d}.`_t_del`, {d}.`_t_gho` TO {d}.t
+INSERT INTO {d}.t (id, c, d, e) VALUES (5, 'c', 'd', 'x')
+DROP TABLE {d}.`_t_del`
+""".strip().splitlines()
+
+SECOND = """
+UPDATE {d}.t SET d = 'dd' WHERE id = 5
+ALTER TABLE {d}.t RENAME COLUMN c TO d, RENAME COLUMN d TO c
+INSERT INTO {d}.t (id, c, d) VALUES (6, 'c', 'd')
+CREATE TABLE {d}_other.hidden (id INT PRIMARY KEY, p CHAR(3), q CHAR(3))
+INSERT INTO {d}_other.hidden VALUES (1, 'p', 'q')
+ALTER TABLE {d}_other.hidden CHANGE p r CHAR(3) AFTER q
+RENAME TABLE {d}_other.hidden TO {d}.shown
+INSERT INTO {d}.shown VALUES (2, 'q', 'r')
+ALTER TABLE {d}.shown ADD UNIQUE KEY (id, q), ENGINE=InnoDB, COMMENT='add column'
+DELETE FROM {d}.shown WHERE id = 1
+DROP TABLE {d}.shown
+CREATE TABLE {d}.shown (id INT PRIMARY KEY, r CHAR(3), q CHAR(3))
+INSERT INTO {d}.shown VALUES (3, 'r', 'q')
+INSERT INTO {d}.s (id, b, c) VALUES (1, 'b', 'c')
+/* a; comment */ ALTER TABLE {d}.s /*!50000 DROP COLUMN b, */ ADD g VARCHAR(20) AFTER id
+INSERT INTO {d}.s (id, g, c) VALUES (2, 'g', 'c')
+ALTER TABLE {d}.t RENAME TO {d}.u
+ALTER TABLE {d}.s RENAME TO {d}.t
+INSERT INTO {d}.t (id, g, c) VALUES (3, 'g', 'c')
+INSERT INTO {d}.u (id, c, d) VALUES (7, 'c', 'd')
+DROP TABLE {d}.u, {d}.shown
+UPDATE {d}.old SET x = 1
+""".strip().splitlines()
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def pair(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    """A server with its default metadata, and one with FULL."""
+    if _skipping():
+        pytest.skip("CANAL_TEST_SERVERS=skip")
+    with KINDS[request.param]() as plain:
+        yield plain, request.getfixturevalue(f"{request.param}_server")
+
+
+def run(servers: Servers, database: str, statements: list[str]) -> None:
+    for server, sql in itertools.product(servers, statements):
+        server.query(sql.format(d=database))
+
+
+@contextlib.contextmanager
+def made_database(pair: Servers) -> Iterator[str]:
+    name = f"h{next(_names)}"
+    for server in pair:
+        server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        server.query(f"CREATE DATABASE {name}_other CHARACTER SET utf8mb4")
+        server.query(f"CREATE TABLE {name}.mark (number INT)")
+    yield name
+    for server in pair:
+        server.query(f"DROP DATABASE {name}")
+        server.query(f"DROP DATABASE {name}_other")
+
+
+@pytest.fixture
+def database(pair: Servers) -> Iterator[str]:
+    with made_database((pair[0],)) as name:
+        yield name
+
+
+def config(server: ThrowawayServer, database: str, **options: Any) -> canal.InstanceConfig:
+    options.setdefault("alarm", fail)
+    return canal.InstanceConfig(destination="h", source=source(server), filter=rf"{database}\..*", **options)
+
+
+def fail(destination: str, text: str) -> None:
+    if "stopped" not in text:
+        pytest.fail(f"alarm: {text}")
+
+
+def read(config: canal.InstanceConfig, server: ThrowawayServer) -> list[tuple[Any, ...]]:
+    """All rows up to now: a row of its own marks the end."""
+    database = config.filter.partition("\\")[0]
+    number = next(_names)
+    server.query(f"INSERT INTO {database}.mark VALUES ({number})")
+    found: list[tuple[Any, ...]] = []
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        while ("INSERT", "mark", None, {"number": number}) not in found:
+            message = instance.get_without_ack(100, timeout=30)
+            assert message
+            found += rows_of(message)
+            instance.ack(message.id)
+    return [row for row in found if row[1] != "mark"]
+
+
+def rows_of(message: canal.Message) -> list[tuple[Any, ...]]:
+    return [
+        (entry.event_type.name, entry.header.table, row.before and row.before.as_dict(), row.after and row.after.as_dict())
+        for entry in message.entries
+        for row in entry.rows
+    ]
+
+
+@attrs.frozen
+class Loaded:
+    """The rows of the load, read in several ways without FULL metadata, and what they are with it."""
+
+    full: list[tuple[Any, ...]]
+    along: list[tuple[Any, ...]]
+    late: list[tuple[Any, ...]]
+    pieces: list[tuple[Any, ...]]
+    past: list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def loaded(
+    pair: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Loaded]:
+    with made_database(pair) as database:
+        start, full_start = (end_of_log(server) for server in pair)
+        along: list[tuple[Any, ...]] = []
+        plain, folder = pair[0], tmp_path_factory.mktemp("history")
+        stored: dict[str, Any] = {"meta": canal.FileMeta(folder), "start": start}
+        with canal.Instance(config(plain, database)) as instance:
+            instance.subscribe()
+            for sql in FIRST[:4]:  # these tables are there before the stored history begins
+                run(pair, database, [sql])
+                along += rows_of(instance.get(100, timeout=0.05))
+            pieces = along[:]
+            stored["start"] = end_of_log(plain)
+            pieces += read(config(plain, database, **stored), plain)
+            for sql in FIRST[4:]:
+                run(pair, database, [sql])
+                along += rows_of(instance.get(100, timeout=0.05))
+            middle, done = end_of_log(plain), len(pieces)
+            pieces += read(config(plain, database, **stored), plain)
+            past_from = len(pieces)
+            for sql in SECOND:
+                run(pair, database, [sql])
+                along += rows_of(instance.get(100, timeout=0.05))
+            pieces += read(config(plain, database, **stored), plain)
+            while message := instance.get(100, timeout=0.5):
+                along += rows_of(message)
+        assert done < past_from < len(pieces)
+        past = config(plain, database, start=middle, schema_history=canal.FileHistory(folder))
+        yield Loaded(
+            full=read(config(pair[1], database, start=full_start), pair[1]),
+            along=[row for row in along if row[1] != "mark"],
+            late=read(config(plain, database, start=start), plain),
+            pieces=pieces,
+            past=pieces[:past_from] + read(past, plain),
+        )
+
+
+def test_reading_late_gives_the_names_of_then(loaded: Loaded) -> None:
+    """T75, T76, T80, T81: every change has happened before the first row is read."""
+    assert loaded.late == loaded.full
+
+
+def test_reading_along_gives_the_names_of_then(loaded: Loaded) -> None:
+    """T77, T78, T82, T84."""
+    assert loaded.along == loaded.full
+    assert len(loaded.full) > 15
+
+
+def test_restarts_give_the_names_of_then(loaded: Loaded) -> None:
+    """Of a reader that was away while tables were changed."""
+    assert loaded.pieces == loaded.full
+
+
+def test_a_start_in_the_past_gives_the_names_of_then(loaded: Loaded) -> None:
+    """T85: schemas are picked by position."""
+    assert loaded.past == loaded.full
+
+
+def test_a_start_in_the_past_without_a_history_is_an_error_that_names_both_places(
+    pair: Servers, database: str
+) -> None:
+    run(pair[:1], database, FIRST[:4])
+    start = end_of_log(pair[0])
+    run(pair[:1], database, ["UPDATE {d}.old SET x = 5", "INSERT INTO {d}.t VALUES (9, 'a', 'b')", FIRST[5]])
+    instance = canal.Instance(config(pair[0], database, start=start))
+    with instance:
+        instance.subscribe()
+        found = []
+        with pytest.raises(canal.SchemaError, match=rf"{database}\.t .*behind .*its change at .*schema_history"):
+            while True:
+                found += rows_of(instance.get(100, timeout=5))
+
+    assert [(row[1], row[3]["x"]) for row in found] == [("old", 5)]
+
+
+def test_a_filter_that_takes_in_more_tables_knows_them(
+    pair: Servers, database: str, tmp_path: Path
+) -> None:
+    """T94: the tables that were left out before have been followed all the same."""
+    run(pair[:1], database, FIRST[:3])
+    options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": end_of_log(pair[0]), "alarm": fail}
+    narrow = canal.InstanceConfig(destination="h", source=source(pair[0]), filter=rf"{database}\.(old|mark)", **options)
+    read(narrow, pair[0])
+    run(pair[:1], database, ["ALTER TABLE {d}.t CHANGE a n VARCHAR(20)"])
+    read(narrow, pair[0])
+    run(pair[:1], database, ["INSERT INTO {d}.t VALUES (2, 'n', 'b')", "ALTER TABLE {d}.t CHANGE n m VARCHAR(20)"])
+
+    assert read(config(pair[0], database, **options), pair[0])[0][3] == {"id": 2, "n": "n", "b": "b"}
+
+
+def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
+    pair: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T83: the table is read again where that is proved to be right."""
+    from canal.parse import catalog
+
+    def not_understood(*args: Any) -> None:
+        raise catalog.NotUnderstoodError("a word of a later version")
+
+    run(pair[:1], database, FIRST[:4])
+    with canal.Instance(config(pair[0], database)) as instance:
+        instance.subscribe()
+        monkeypatch.setattr(catalog, "read_alteration", not_understood)
+        run(pair[:1], database, ["ALTER TABLE {d}.t CHANGE a n VARCHAR(20), CHANGE b a VARCHAR(20)"])
+        run(pair[:1], database, ["INSERT INTO {d}.t VALUES (2, 'n', 'a')", "UPDATE {d}.old SET x = 5"])
+        found = []
+        while message := instance.get(100, timeout=1.0):
+            found += rows_of(message)
+
+    assert [row[3] for row in found][0] == {"id": 2, "n": "n", "a": "a"}
+    assert found[1][1] == "old"

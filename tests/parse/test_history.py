@@ -1,0 +1,300 @@
+"""The schema history: what it gives back for a position, its file, and the follower that reads ahead in the log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import canal
+from canal.parse.history import SchemaHistory, Version
+from canal.testing.fake import FakeBinlog
+
+HOUR = 3600.0
+
+
+def at(offset: int, **more: Any) -> canal.Position:
+    return canal.Position(journal=f"log.{1 + offset // 100:06}", offset=4 + offset % 100, **more)
+
+
+def state(number: int) -> dict[str, Any]:
+    return {"columns": [f"c{number}"]}
+
+
+@pytest.fixture(params=["memory", "file"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> SchemaHistory:
+    made: SchemaHistory = canal.MemoryHistory() if request.param == "memory" else canal.FileHistory(tmp_path, keep_days=-1)
+    made.open("x")
+    return made
+
+
+TABLES = [("s", "a"), ("s", "b"), ("t", "\udcff")]
+_versions = st.dictionaries(
+    st.sampled_from(TABLES), st.one_of(st.integers(0, 9).map(state), st.just(True), st.none()), max_size=3
+)
+_actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 40), _versions, st.none() | st.integers(0, 3).map(lambda n: {"n": n})),
+        st.tuples(st.just("prune"), st.integers(0, 300)),
+        st.tuples(st.just("restore"), st.integers(0, 300)),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions=_actions)
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_what_it_gives_back_is_what_a_replay_gives(
+    kind: str, actions: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """T85: by position, whatever was pruned before it; and closing changes nothing."""
+    history: Any = (
+        canal.MemoryHistory() if kind == "memory" else canal.FileHistory(tmp_path_factory.mktemp("h"), keep_days=-1)
+    )
+    history.open("x")
+    steps: list[tuple[int, dict[Any, Version], dict[str, Any] | None]] = []
+    place, pruned = 0, 0
+    for action in actions:
+        if action[0] == "add":
+            place += action[1]
+            given = action[3] if steps else {"first": True}
+            history.add(at(place), action[2], given)
+            steps.append((place, action[2], given))
+        elif action[0] == "prune":
+            history.prune(at(action[1]))
+            pruned = max([pruned, *(step[0] for step in steps if step[0] <= action[1])])
+        else:
+            resume = max(action[1], pruned)
+            if kind == "file":
+                history.close()
+                history.open("x")
+            found = history.restore(at(resume, row=1))
+            steps = [step for step in steps if step[0] <= resume]
+            place = steps[-1][0] if steps else 0
+            tables: dict[Any, Version] = {}
+            setting: Any = {}
+            for _, versions, given in steps:
+                tables.update(versions)
+                setting = setting if given is None else given
+            if not steps:
+                assert found is None
+                pruned = 0
+            else:
+                assert dict(found.tables) == {name: one for name, one in tables.items() if one is not None}
+                assert found.settings == setting
+    history.close()
+
+
+def test_steps_of_two_sources_are_ordered_by_their_gtid_sets(history: SchemaHistory) -> None:
+    one, two = "3e11fa47-71ca-11e1-9e33-c80aa9429562:", "9e11fa47-71ca-11e1-9e33-c80aa9429562:"
+    history.add(canal.Position(journal="a.000009", offset=9, gtid=f"{one}1-5", source="A"), {("s", "a"): state(1)}, {})
+    history.add(canal.Position(journal="a.000009", offset=90, gtid=f"{one}1-9", source="A"), {("s", "a"): state(2)}, {})
+
+    found = history.restore(canal.Position(journal="b.000001", offset=4, gtid=f"{one}1-7,{two}1", source="B"))
+
+    assert found is not None
+    assert found.tables == {("s", "a"): state(1)}
+
+
+def test_a_history_of_another_source_is_refused(history: SchemaHistory) -> None:
+    history.add(canal.Position(journal="a.000009", offset=9, source="A"), {}, {})
+
+    with pytest.raises(canal.HistoryError, match="of A.*of B.*history of its own"):
+        history.restore(canal.Position(journal="a.000010", offset=9, source="B"))
+
+
+def test_young_steps_stay_for_a_start_in_the_past(tmp_path: Path) -> None:
+    now = [1000.0 * HOUR]
+    history = canal.FileHistory(tmp_path, keep_days=1, clock=lambda: now[0])
+    history.open("x")
+    for number in range(3):
+        history.add(at(number), {("s", "a"): state(number)}, {})
+        now[0] += 20 * HOUR
+    history.prune(at(50))
+    history.close()
+    rows = sqlite3.connect(tmp_path / "x" / "schema.db").execute("SELECT count(*) FROM step").fetchall()
+    history.open("x")
+
+    assert rows == [(2,)]
+    found = history.restore(at(1))
+    assert found is not None
+    assert found.tables == {("s", "a"): state(1)}
+    history.close()
+
+
+def _flipped(path: Path) -> None:
+    """A byte of a version, which SQLite itself has no checksum of."""
+    database = sqlite3.connect(path)
+    ((state,),) = database.execute("SELECT state FROM version").fetchall()
+    database.execute("UPDATE version SET state = ?", (state[:-1] + bytes((state[-1] ^ 1,)),))
+    database.commit()
+    database.close()
+
+
+def _newer(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: path.write_bytes(b"no database" * 99), "damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "damaged"),
+        (_flipped, "damaged"),
+        (_newer, "format 99, not 1"),
+    ],
+    ids=["overwritten", "cut", "flipped", "newer"],
+)
+def test_a_file_that_cannot_be_trusted_is_refused(tmp_path: Path, damage: Callable[[Path], None], told: str) -> None:
+    history = canal.FileHistory(tmp_path)
+    history.open("x")
+    history.add(at(1), {("s", "a"): state(1)}, {})
+    history.close()
+    damage(tmp_path / "x" / "schema.db")
+
+    with pytest.raises(canal.HistoryError, match=told):
+        history.open("x")
+        history.restore(at(1))
+    history.close()
+
+
+def test_a_second_user_and_a_folder_that_cannot_be_written_are_told(tmp_path: Path) -> None:
+    first, second = canal.FileHistory(tmp_path), canal.FileHistory(tmp_path)
+    first.open("x")
+    first.add(at(1), {}, {})
+    with pytest.raises(canal.HistoryError, match="Another process"):
+        second.open("x")
+    (tmp_path / "file").write_text("")
+    third = canal.FileHistory(tmp_path / "file")
+    third.open("x")
+    with pytest.raises(canal.HistoryError, match="cannot write"):
+        third.add(at(1), {}, {})
+    first.close()
+
+
+_WRITER = """
+import canal, sys
+history = canal.FileHistory(sys.argv[1])
+history.open("x")
+for number in range(1, 100000):
+    history.add(canal.Position(journal="log.000001", offset=number), {("s", str(n)): {"n": number} for n in range(20)}, {})
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_in_mid_write_leaves_whole_steps(tmp_path: Path) -> None:
+    for count in (3, 11, 24):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(tmp_path / str(count))], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        for _ in range(count):
+            said = int(writer.stdout.readline())
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        history = canal.FileHistory(tmp_path / str(count))
+        history.open("x")
+        found = history.restore(canal.Position(journal="log.000001", offset=10**9))
+        history.close()
+
+        assert found is not None
+        (number,) = {one["n"] for one in found.tables.values()}  # type: ignore[index, call-overload]
+        assert number >= said
+        assert len(found.tables) == 20
+
+
+# -- the follower ------------------------------------------------------------------------------------------------------
+
+
+def names(source: canal.Source, **options: Any) -> list[tuple[str, ...]]:
+    config = canal.InstanceConfig(destination="x", source=source, **options)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        found = []
+        while message := instance.get(100, timeout=1):
+            found += [tuple((row.after or row.before).keys()) for entry in message.entries for row in entry.rows]
+    return found
+
+
+def test_files_are_read_by_the_statements_in_them(tmp_path: Path) -> None:
+    fake = FakeBinlog(flavor="mariadb", metadata="NO_LOG")
+    fake.ddl("CREATE TABLE shop.t (id INT PRIMARY KEY, a INT, b INT)")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT, b INT")
+    table.insert({"id": 1})
+    table.alter("ALTER TABLE shop.t RENAME COLUMN a TO b, RENAME COLUMN b TO a", "id INT PRIMARY KEY, b INT, a INT")
+    table.insert({"id": 2})
+    fake.end()
+    fake.write(tmp_path)
+
+    found = names(canal.LocalBinlogSource(tmp_path), start="earliest")
+
+    assert found == [("id", "a", "b"), ("id", "b", "a")]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_given_schema_holds_at_the_start_of_the_files(tmp_path: Path, late: bool) -> None:
+    fake = FakeBinlog(flavor="mariadb", metadata="NO_LOG")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT")
+    table.insert({"id": 1})
+    table.alter("ALTER TABLE shop.t CHANGE a b INT", "id INT PRIMARY KEY, b INT")
+    middle = fake.position
+    table.insert({"id": 2})
+    fake.end()
+    fake.write(tmp_path)
+    source = canal.LocalBinlogSource(tmp_path, schema={"shop.t": "id INT PRIMARY KEY, a INT"})
+
+    start = canal.Position(journal=middle.journal, offset=middle.offset) if late else "earliest"
+    assert names(source, start=start) == [("id", "a"), ("id", "b")][late:]
+
+
+def test_a_table_is_read_again_only_while_no_change_of_it_waits_in_the_log() -> None:
+    """T75."""
+    fake = FakeBinlog(metadata="MINIMAL")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT, b INT")
+    table.insert({"id": 1})
+    start = fake.resolve("earliest")
+    fake.ddl("CREATE INDEX i ON shop.t (a)")
+    fake.ddl("ALTER TABLE shop.t COMMENT = 'x'")
+    assert names_until_error(fake, start) == [("id", "a", "b")]
+    table.alter("ALTER TABLE shop.t RENAME COLUMN a TO b, RENAME COLUMN b TO a", "id INT PRIMARY KEY, b INT, a INT")
+
+    with pytest.raises(canal.SchemaError, match=r"shop\.t are not known.*after its change at"):
+        names_until_error(fake, start)
+
+
+def names_until_error(fake: FakeBinlog, start: canal.Position) -> list[tuple[str, ...]]:
+    config = canal.InstanceConfig(destination="x", source=fake, start=start, alarm=lambda destination, text: None)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        message = instance.get(1, timeout=5)
+        return [tuple(row.after.keys()) for entry in message.entries for row in entry.rows if row.after]
+
+
+def test_a_lost_connection_goes_back_to_the_schemas_of_its_place() -> None:
+    fake = FakeBinlog(metadata="MINIMAL")
+    fake.ddl("CREATE TABLE shop.t (id INT PRIMARY KEY, a INT)")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT")
+    for number in range(8):
+        table.insert({"id": number})
+        old, new = f"c{number}" if number else "a", f"c{number + 1}"
+        table.alter(f"ALTER TABLE shop.t CHANGE {old} {new} INT", f"id INT PRIMARY KEY, {new} INT")
+    fake.end()
+    for events in (4, 7, 9, 9, 12):
+        fake.cut_after(events)
+
+    found = names(fake, start="earliest", reconnect_backoff=(0.01, 0.01), alarm=lambda destination, text: None)
+
+    assert found == [("id", "a"), *(("id", f"c{number}") for number in range(1, 8))]
