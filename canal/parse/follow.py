@@ -449,7 +449,10 @@ class SchemaFollower:
         """The statements that change schemas, read by the side of the stream."""
         if not _behind(end, start):
             return []
-        names = self._asked().journal_names()
+        connection = self._asked()
+        if not hasattr(connection, "replay"):  # a source that cannot be read by the side: anything may wait in its log
+            return [_opaque(end, connection.flavor)]
+        names = connection.journal_names()
         if start.journal in names:
             names = names[names.index(start.journal) :]
         found: list[LoggedStatement] = []
@@ -476,14 +479,18 @@ class SchemaFollower:
                 decoder.feed([event])
             except SourceError as error:  # what lies behind it cannot be told, so it may be anything
                 log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
-                opaque = Statement("ddl", "QUERY", doubtful=True)
-                found.append(LoggedStatement(opaque, "", decoder.place, 0, "", True, 0, connection.flavor, ()))
+                found.append(_opaque(decoder.place, connection.flavor))
                 return False
             if event[4] == _FORMAT_DESCRIPTION and offset > 4:
                 decoder.offset = offset  # a copy of the journal's first event
             if not _behind(end, decoder.group_place):
                 return False
         return True
+
+
+def _opaque(place: Position, flavor: str) -> LoggedStatement:
+    """Stands for what cannot be told."""
+    return LoggedStatement(Statement("ddl", "QUERY", doubtful=True), "", place, 0, "", True, 0, flavor, ())
 
 
 def _nothing(value: Any) -> None:
