@@ -365,9 +365,8 @@ class Beside(Installation):
         return Installation(self.kind, self.tree).version()  # without the program's place, which templates are kept by
 
     def program(self, name: str) -> list[str]:
-        command = Installation.program(self, name)
-        command[command.index("--argv0") + 1] = str(self.folder / name)
-        return command
+        loader, *rest = Installation.program(self, name)
+        return [loader, "--argv0", str(self.folder / name), *rest]
 
 
 def test_mysql_with_an_encrypted_log(mysql_server: ThrowawayServer, tmp_path: Path) -> None:
