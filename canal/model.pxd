@@ -20,6 +20,8 @@ cdef class Transaction:
     cdef public bint has_rows
     cdef public tuple xa
     cdef public tuple xa_end
+    cdef public bytearray tape
+    cdef public Py_ssize_t tape_start, tape_end
 
 @cython.freelist(256)
 cdef class Entry:

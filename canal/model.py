@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from canal.errors import ConfigError, DecodeError
-from canal.position import Position, PreparedXa
+from canal.position import TAIL_BYTES, Position, PreparedXa
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
@@ -60,6 +60,7 @@ class Transaction:
     __slots__ = (
         "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
         "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end",
+        "tape", "tape_start", "tape_end",
     )  # fmt: skip
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
@@ -80,6 +81,9 @@ class Transaction:
         self.has_rows = False
         self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
         self.xa_end: tuple[PreparedXa, ...] = ()
+        self.tape: bytearray | None = None  # digests of the transactions up to this one, where there are no GTIDs
+        self.tape_start = 0  # where those before this one end
+        self.tape_end = 0
 
     @property
     def gtid(self) -> str:
@@ -104,12 +108,15 @@ class Transaction:
                 base = base.add(source, self.gtid_first, number)
         return str(base)
 
+    def _tail(self, end: int) -> str:
+        return "" if self.tape is None else self.tape[max(end - TAIL_BYTES, 0) : end].hex()
+
     def position_before(self, row: int) -> Position:
         """Where to resume when the first ``row`` row changes of this transaction are done."""
         gtid = self.executed(self.gtid_previous)
         return Position(
             journal=self.journal, offset=self.offset, gtid=gtid, row=row, timestamp=self.timestamp * 1000,
-            server_id=self.server_id, source=self.source, xa=self.xa,
+            server_id=self.server_id, source=self.source, xa=self.xa, tail=self._tail(self.tape_start),
         )  # fmt: skip
 
     def position_after(self) -> Position:
@@ -117,7 +124,7 @@ class Transaction:
         gtid = self.executed(self.gtid_number)
         return Position(
             journal=self.journal, offset=self.end, gtid=gtid, row=0, timestamp=self.timestamp * 1000,
-            server_id=self.server_id, source=self.source, xa=self.xa_end,
+            server_id=self.server_id, source=self.source, xa=self.xa_end, tail=self._tail(self.tape_end),
         )  # fmt: skip
 
     def __repr__(self) -> str:

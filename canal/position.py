@@ -18,6 +18,9 @@ from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 FORMAT_VERSION: Final = 2
 """Of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``."""
 
+#: Of ``Position.tail`` at most: 16 transactions.
+TAIL_BYTES: Final = 128
+
 _REMEDY: Final = "Restore the stored position from a backup, or subscribe again from a start that you choose"
 
 
@@ -33,6 +36,11 @@ def _canonical_gtid(value: str | GtidSet) -> str:
 def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if type(value) is not int or value < 0:
         raise ConfigError(f"{attribute.name} of a position must be a whole number >= 0, not {value!r}")
+
+
+def _is_tail(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str) or len(value) % 16 or value.strip("0123456789abcdef"):
+        raise ConfigError("tail of a position must be hexadecimal, 16 digits for each transaction")
 
 
 @attrs.frozen
@@ -82,6 +90,10 @@ class Position:
 
     xa: tuple[PreparedXa, ...] = attrs.field(default=(), converter=_prepared_tuple)
     """XA transactions that are prepared before this place and whose end lies behind it, in the order of the log."""
+
+    tail: str = attrs.field(default="", validator=_is_tail)
+    """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs, the place in the
+    log of another server is found by them. Hexadecimal, 8 bytes each."""
 
     @property
     def is_concrete(self) -> bool:
@@ -161,7 +173,7 @@ class Position:
         return _built({**values, "xa": _prepared(xa)})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
-        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source and xa."""
+        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source, xa and tail."""
         return {
             "identity": {"slaveId": -1, "sourceAddress": {"address": address, "port": port}},
             "postion": {
@@ -191,6 +203,7 @@ class Position:
 
 _FIELD_TYPES: Final[dict[str, type]] = {
     "journal": str, "offset": int, "gtid": str, "row": int, "timestamp": int, "server_id": int, "source": str,
+    "tail": str,
 }  # fmt: skip
 
 _CANAL_KEYS: Final = {
@@ -206,6 +219,22 @@ def journal_key(name: str) -> tuple[str, int]:
     base, dot, suffix = name.rpartition(".")
     numbered = dot and suffix.isascii() and suffix.isdecimal() and len(suffix) <= 18
     return (base, int(suffix)) if numbered else (name, -1)
+
+
+def earliest(positions: Iterable[Position]) -> Position:
+    """The one that precedes the others. Raises CursorError when they cannot be compared."""
+    first: Position | None = None
+    for position in positions:
+        before = True if first is None else position.precedes(first)
+        if before is None:
+            raise CursorError(
+                f"the cursors {first} and {position} cannot be compared",
+                remedy="They come from different sources: unsubscribe one of the clients.",
+            )
+        if before:
+            first = position
+    assert first is not None
+    return first
 
 
 def _includes(outer: GtidSet, inner: GtidSet) -> bool:

@@ -32,6 +32,10 @@ cdef class BinlogDecoder:
     cdef bytes _query
     cdef str _query_text
     cdef object _gtid_source, _run_base, _run_source
+    cdef bytearray _tape
+    cdef dict _names
+    cdef long long _digest, _digest_of
+    cdef object _digest_head
     cdef unsigned long long _gtid_number, _gtid_previous, _run_first, _run_last
 
     cpdef feed(self, list events)
@@ -89,6 +93,10 @@ cdef class BinlogDecoder:
     cdef _prepare_xa(self, bytes data, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*", body=bytes, table=TableMap)
     cdef _table_map(self, bytes data, Py_ssize_t end)
+    @cython.locals(at=Py_ssize_t, count=Py_ssize_t)
+    cdef _digest_rows(self, bytes data, Py_ssize_t body, Py_ssize_t end, int change, unsigned long long table_id)
+    cdef _digest_bytes(self, bytes data, long long of, Py_ssize_t at, Py_ssize_t end)
+    cdef _close_digest(self, Transaction txn)
     cdef Py_ssize_t _body_start(self, bytes data, int kind, Py_ssize_t end) except -1
     @cython.locals(p="const unsigned char*", body=Py_ssize_t, table_id="unsigned long long", table=TableMap,
                    txn=Transaction, entry=Entry, count="long long", first="long long", last_of_statement=bint)

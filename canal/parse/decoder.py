@@ -33,13 +33,15 @@ from canal.parse.events import (
     query_context,
     uuid_text,
 )
-from canal.position import Position, PreparedXa
+from canal.position import TAIL_BYTES, Position, PreparedXa
 
 log = logging.getLogger("canal.parse")
 
 #: CRC32 of any event followed by its own CRC32 in little-endian order.
 _CRC_RESIDUE = 0x2144DF1C
 _MAX_GTID = MAX_NUMBER  # a C integer when compiled
+#: Digests kept before the part that nobody refers to is let go.
+_TAPE_BYTES = 32768
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
@@ -112,12 +114,12 @@ class BinlogDecoder:
         self.timestamp = 0
         self.reset(Position(), "mysql", "", None)
 
-    def reset(self, position: Position, flavor: str, source: str, executed: Any) -> None:
+    def reset(self, position: Position, flavor: str, source: str, executed: Any, digests: bool = False) -> None:
         """Forget everything about the stream: the next event is the first of a new dump from ``position``.
 
         ``executed`` is the set of GTIDs done at ``position`` (or None when it is not known); ``position.row`` row changes
         of the first transaction are left out. The rows of XA transactions that are prepared already are read again when
-        they are committed.
+        they are committed. ``digests`` makes positions carry those of the last transactions.
         """
         self.purged = ""
         self.journal = position.journal
@@ -160,6 +162,11 @@ class BinlogDecoder:
         self._xa_mark = None
         self._held = {}
         self._held_bytes = 0
+        self._tape = bytearray.fromhex(position.tail) if digests else None
+        self._names = {}
+        self._digest = 0
+        self._digest_of = 0
+        self._digest_head = None
         if position.source and position.source != source:  # places in the logs of another server
             self.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
         else:
@@ -476,6 +483,11 @@ class BinlogDecoder:
         txn.gtid_previous = self._gtid_previous
         txn.gtid_base = self._run_base
         txn.xa = txn.xa_end = self.prepared
+        if self._tape is not None:
+            if len(self._tape) > _TAPE_BYTES:
+                self._tape = self._tape[-TAIL_BYTES:]
+            txn.tape = self._tape
+            txn.tape_start = txn.tape_end = len(self._tape)
         if self._skipping and self._skip_timestamp and (
             txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
         ):
@@ -555,6 +567,8 @@ class BinlogDecoder:
         self._out_bytes += self._pending_bytes + size
         self._pending.clear()
         self._pending_bytes = 0
+        if self._digest_head is not None:
+            self._close_digest(self._txn)
         self._txn = None
         self._skip = 0
         self._skipping = False
@@ -576,6 +590,7 @@ class BinlogDecoder:
 
     def _drop_transaction(self) -> None:
         self._alone = False
+        self._digest_head = None
         self._pending.clear()
         self._pending_bytes = 0
         self._txn = None
@@ -631,6 +646,8 @@ class BinlogDecoder:
             if statement.verb == ddl.SAVEPOINT and self._txn is not None:
                 self._savepoints[statement.savepoint] = (len(self._pending), self._txn.row_count, self._part)
             return
+        if self._tape is not None:
+            self._digest_bytes(data, zlib.crc32(data[schema_start:schema_end]), schema_end + 1, end)
         if kind == "xa":
             self._xa_statement(data, start, statement)
             return
@@ -864,6 +881,8 @@ class BinlogDecoder:
                 self._maps.clear()
             self._maps[body] = table
         self._tables[wire.u48(p, 19)] = table
+        if self._tape is not None:
+            self._names[wire.u48(p, 19)] = zlib.crc32(body[: body[0] + body[body[0] + 2] + 4])
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
         """Index of the packed column count of a rows event."""
@@ -912,6 +931,8 @@ class BinlogDecoder:
                 remedy="The position lies inside a transaction: start from the beginning of one.",
             )  # fmt: skip
         count = self._measure(table, data, body, end, kind, change, start)
+        if self._tape is not None:
+            self._digest_rows(data, body, end, change, table_id)
         first = txn.row_count
         txn.row_count = first + count
         if table.accepted and txn.row_count > self._skip:
@@ -945,6 +966,7 @@ class BinlogDecoder:
 
     def _close_statement(self) -> None:
         self._tables.clear()
+        self._names.clear()
         self._query = None
         self._query_text = None
 
@@ -960,6 +982,31 @@ class BinlogDecoder:
             error.table = f"{table.schema.schema}.{table.schema.table}"
             error.position = f"{self.journal}:{start}"
             raise
+
+    # -- digests of transactions: the same in the log of every replica, which has its own table ids, offsets and pieces --
+
+    def _digest_rows(self, data: bytes, body: int, end: int, change: int, table_id: int) -> None:
+        count, at = data[body], body + 1
+        if count == 252:
+            count, at = wire.u16(data, at), at + 2
+        at += (count + 7) // 8 * (2 if change & 1 else 1)
+        self._digest_bytes(data, self._names.get(table_id, 0) ^ change, at, end)
+
+    def _digest_bytes(self, data: bytes, of: int, at: int, end: int) -> None:
+        """Add bytes of a table, or of whatever else ``of`` stands for, to the digest of the open transaction."""
+        if self._digest_head is None:
+            self._digest_head = zlib.crc32(data[:4] + data[5:9])  # time and server id, which a replica keeps
+            self._digest = 0
+            self._digest_of = -1
+        if of != self._digest_of:
+            self._digest_of = of
+            self._digest = zlib.crc32(of.to_bytes(4, "little"), self._digest)
+        self._digest = zlib.crc32(memoryview(data)[at:end], self._digest)
+
+    def _close_digest(self, txn: Transaction) -> None:
+        self._tape += ((self._digest_head << 32) | self._digest).to_bytes(8, "big")
+        self._digest_head = None
+        txn.tape_end = len(self._tape)
 
     # -- compressed transactions ------------------------------------------------------------------------------------
 
