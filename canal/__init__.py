@@ -44,6 +44,7 @@ from canal.errors import (  # noqa: E402
     UsageError,
 )
 from canal.filter import TableFilter  # noqa: E402
+from canal.ha import Heartbeat  # noqa: E402
 from canal.instance import Instance  # noqa: E402
 from canal.meta import FileMeta, MemoryMeta, MetaManager  # noqa: E402
 from canal.model import (  # noqa: E402
@@ -60,6 +61,13 @@ from canal.model import (  # noqa: E402
 )
 from canal.parse.files import LocalBinlogSource  # noqa: E402
 from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory  # noqa: E402
+from canal.parse.log_positions import (  # noqa: E402
+    FailbackLogPositionManager,
+    FileLogPositionManager,
+    LogPositionManager,
+    MemoryLogPositionManager,
+    MetaLogPositionManager,
+)
 from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
 from canal.parse.source import Connection, MySQLSource, Source  # noqa: E402
 from canal.parse.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
@@ -91,9 +99,12 @@ __all__ = [
     "EntryType",
     "EventParser",
     "EventType",
+    "FailbackLogPositionManager",
     "FileHistory",
+    "FileLogPositionManager",
     "FileMeta",
     "Header",
+    "Heartbeat",
     "HistoryError",
     "Hook",
     "HookError",
@@ -103,10 +114,13 @@ __all__ = [
     "InvalidText",
     "JsonDiff",
     "LocalBinlogSource",
+    "LogPositionManager",
     "MemoryHistory",
+    "MemoryLogPositionManager",
     "MemoryMeta",
     "MemoryStore",
     "Message",
+    "MetaLogPositionManager",
     "MetaManager",
     "MissingTableMapError",
     "MySQLSource",

@@ -14,10 +14,13 @@ import attrs
 
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
+from canal.ha import Heartbeat
 from canal.meta import FileMeta, MemoryMeta, MetaManager
 from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory
+from canal.parse.log_positions import LogPositionManager
 from canal.parse.parser import Alarm, log_alarm
 from canal.parse.source import Source
+from canal.parse.start import ON_LOST
 from canal.position import Position
 from canal.sink import Hook, RowPredicate
 
@@ -60,6 +63,16 @@ def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -
         raise ConfigError(f"{attribute.name} must be more than 0, not {value!r}")
 
 
+def _not_negative(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    if value < 0:
+        raise ConfigError(f"{attribute.name} must be at least 0, not {value!r}")
+
+
+def _check_on_lost(instance: object, attribute: object, value: object) -> None:
+    if value not in ON_LOST:
+        raise ConfigError(f"on_lost is one of {', '.join(ON_LOST)}, not {value!r}")
+
+
 @attrs.frozen(kw_only=True)
 class InstanceConfig:
     """Everything that makes an :class:`~canal.Instance`.
@@ -78,6 +91,16 @@ class InstanceConfig:
             is named like one of theirs and the table that it would belong to exists and passes the filters.
         start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
             ``timestamp`` (milliseconds since 1970).
+        standby: another server of the same replication, read when ``source`` does not answer, or after
+            ``Instance.switch``.
+        standby_start: as ``start``, for a first start at the standby.
+        heartbeat: how the source's health is watched; given a standby, by default every 3 s.
+        on_lost: what to do when the source has no longer the log behind the cursor: "fail" stops the instance;
+            "earliest", "latest" and "time" (the cursor's, less ``fallback_interval``) go on from there, with an alarm that
+            names the gap.
+        dump_error_threshold: before ``on_lost`` does anything but fail, the source is asked so many times again.
+        fallback_interval: seconds to go back where only a time tells the place: another server without common GTIDs.
+        log_positions: keeps where parsing stands; for parsers without a store behind them.
         meta: keeps subscriptions and cursors.
         schema_history: keeps the columns of tables by position, where the source does not write
             binlog_row_metadata=FULL. Not given: beside the cursors of a FileMeta, else in memory.
@@ -105,6 +128,19 @@ class InstanceConfig:
     row_filter: RowPredicate | None = None
     shadow_tables: bool = False
     start: str | Position = attrs.field(default="latest", validator=_check_start)
+    standby: Source | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))
+    )
+    standby_start: str | Position = attrs.field(default="latest", validator=_check_start)
+    heartbeat: Heartbeat | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(Heartbeat))
+    )
+    on_lost: str = attrs.field(default="fail", validator=_check_on_lost)
+    dump_error_threshold: int = attrs.field(default=2, validator=_not_negative)
+    fallback_interval: float = attrs.field(default=60.0, validator=_not_negative)
+    log_positions: LogPositionManager | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_meets(LogPositionManager, "a log position manager"))
+    )
     meta: MetaManager = attrs.field(factory=MemoryMeta, validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
     schema_history: SchemaHistory | None = attrs.field(
         default=None,

@@ -19,10 +19,16 @@ import attrs
 from canal.config import InstanceConfig
 from canal.errors import BatchError, CanalError, ConfigError, CursorError, NotSubscribedError, StateError
 from canal.filter import TableFilter
+from canal.ha import Heartbeat, SourceHealth
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, EntryType, Message, Transaction
+from canal.parse.log_positions import (
+    FailbackLogPositionManager,
+    MemoryLogPositionManager,
+    MetaLogPositionManager,
+)
 from canal.parse.parser import BinlogParser, EventParser
-from canal.position import Position
+from canal.position import Position, earliest
 from canal.sink import EntrySink, Sink
 from canal.store import EntryStore, MemoryStore, Slice
 
@@ -80,6 +86,8 @@ class Instance:
     has not acked. Methods may be called from any thread. Usable as a context manager.
     """
 
+    _health: SourceHealth | None = None
+
     def __init__(self, config: InstanceConfig) -> None:
         parser = BinlogParser(
             config.source,
@@ -94,7 +102,17 @@ class Instance:
             alarm=config.alarm,
             shadow_tables=config.shadow_tables,
             history=config.history(),
+            standby=config.standby,
+            standby_start=config.standby_start,
+            log_positions=config.log_positions
+            or FailbackLogPositionManager(MemoryLogPositionManager(), MetaLogPositionManager(config.meta)),
+            on_lost=config.on_lost,
+            dump_error_threshold=config.dump_error_threshold,
+            fallback_interval=config.fallback_interval,
         )
+        heartbeat = config.heartbeat or (Heartbeat() if config.standby is not None else None)
+        if heartbeat is not None:
+            self._health = SourceHealth(heartbeat, parser.open_probe, parser.switch)
         sink = EntrySink(
             hooks=config.hooks,
             row_filter=config.row_filter,
@@ -163,6 +181,8 @@ class Instance:
                 self.sink.start(self.destination, self.store)
                 resume = self._restore_clients()
                 self.parser.start(self.destination, self.sink, resume, self.store.end)
+                if self._health is not None:
+                    self._health.start(self.destination)
             except BaseException:
                 self.sink.stop()
                 self.store.stop()
@@ -183,6 +203,8 @@ class Instance:
             parts.callback(self.sink.stop)
             parts.callback(self.parser.stop)
             parts.callback(self.store.stop)
+            if self._health is not None:
+                parts.callback(self._health.stop)
         log.info("[%s] stopped", self.destination)
 
     def __enter__(self) -> Self:
@@ -192,6 +214,18 @@ class Instance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def switch(self, reason: str = "by hand") -> bool:
+        """Go on at the other one of source and standby; False, with an alarm, when it does not answer or there is none.
+
+        By GTID set where both have GTIDs: nothing is lost and nothing repeated. Else the place is found by time and by the
+        last transactions; see docs/start-positions.md.
+        """
+        self._check_running()
+        switch = getattr(self.parser, "switch", None)
+        if switch is None:
+            raise StateError("this parser has no standby", destination=self.destination)
+        return bool(switch(reason))
 
     @property
     def is_running(self) -> bool:
@@ -216,7 +250,7 @@ class Instance:
                 cursors[client_id] = cursor
         if not cursors:
             return None
-        resume = _earliest(list(cursors.values()))
+        resume = earliest(cursors.values())
         for client_id, cursor in cursors.items():
             client = self._add_client(client_id, self.meta.subscriptions()[client_id], cursor, None)
             client.skip = None if cursor == resume else cursor
@@ -283,14 +317,17 @@ class Instance:
     def _oldest_cursor(self) -> Position | None:
         """The position before which no client will resume; None where none has subscribed yet."""
         with self._lock:
-            slowest = self._slowest()
+            try:
+                slowest = self._slowest()
+            except CursorError:  # clients on either side of a change of the source
+                return None
             return slowest.cursor if slowest is not None else self._tail
 
     def _slowest(self) -> _Client | None:
         if not self._clients:
             return None
-        earliest = _earliest([client.cursor for client in self._clients.values()])
-        return next(client for client in self._clients.values() if client.cursor == earliest)
+        slowest = earliest(client.cursor for client in self._clients.values())
+        return next(client for client in self._clients.values() if client.cursor == slowest)
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
@@ -636,17 +673,3 @@ def _narrowing(filter: str) -> TableFilter | None:
 def _same(one: Transaction, other: Transaction) -> bool:
     """Whether two objects are one transaction: after a lost connection the rest of a large one comes with a new object."""
     return one is other or (one.journal, one.offset, one.source) == (other.journal, other.offset, other.source)
-
-
-def _earliest(positions: list[Position]) -> Position:
-    earliest = positions[0]
-    for position in positions[1:]:
-        before = position.precedes(earliest)
-        if before is None:
-            raise CursorError(
-                f"the cursors {earliest} and {position} cannot be compared",
-                remedy="They come from different sources: unsubscribe one of the clients.",
-            )
-        if before:
-            earliest = position
-    return earliest

@@ -1,7 +1,8 @@
 """The parser: one thread that keeps a source connected and drives its events through the decoder into the sink.
 
 Never decodes anything itself. After a lost connection it continues exactly behind what the sink has taken: the whole
-transactions, and the rows of a very large one that were delivered in pieces.
+transactions, and the rows of a very large one that were delivered in pieces. With a standby it can go on at either of the
+two servers.
 """
 
 from __future__ import annotations
@@ -13,18 +14,32 @@ import time
 from datetime import timezone, tzinfo
 from typing import Any, Callable, Container, Iterator, Protocol, runtime_checkable
 
-from canal.errors import CanalError, ConnectionLostError, HookError, SourceError, StateError, StoreClosedError
+import attrs
+
+from canal.errors import (
+    CanalError,
+    ConnectionLostError,
+    HookError,
+    PositionLostError,
+    SourceError,
+    StateError,
+    StoreClosedError,
+)
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
-from canal.model import Entry
+from canal.model import Entry, Transaction
 from canal.parse import ddl
 from canal.parse.cascades import CascadeWatch
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.follow import SchemaFollower
 from canal.parse.history import MemoryHistory, SchemaHistory
+from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.online_ddl import ShadowTables
+from canal.parse.scan import transaction_start
 from canal.parse.source import Connection, Source
+from canal.parse.start import Decision, Facts, How, decide
 from canal.parse.tables import TableResolver
+from canal.parse.tail import find_tail, transactions
 from canal.parse.xa import read_again
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
@@ -73,6 +88,10 @@ class BinlogParser:
     Args:
         source: where to connect to.
         start: "latest", "earliest" or a :class:`Position`, when there is no cursor to resume from.
+        standby: another server of the same replication, to ``switch`` to.
+        standby_start: as ``start``, for a first start at the standby.
+        log_positions: keeps where parsing stands.
+        on_lost, dump_error_threshold, fallback_interval: see :class:`canal.parse.start.Facts`.
         tables, fields: filters, decided once per table map.
         time_zone: zone of TIMESTAMP values.
         json_text: give JSON as text, not as objects.
@@ -100,9 +119,25 @@ class BinlogParser:
         alarm: Alarm = log_alarm,
         shadow_tables: bool = False,
         history: SchemaHistory | None = None,
+        standby: Source | None = None,
+        standby_start: str | Position = "latest",
+        log_positions: LogPositionManager | None = None,
+        on_lost: str = "fail",
+        dump_error_threshold: int = 2,
+        fallback_interval: float = 60.0,
     ) -> None:
-        self._source = source
-        self._start = start
+        self._sources: list[tuple[Source, str | Position]] = [(source, start)]
+        if standby is not None:
+            self._sources.append((standby, standby_start))
+        self._active = 0
+        self._positions = log_positions or MemoryLogPositionManager()
+        self._on_lost = on_lost
+        self._threshold = dump_error_threshold
+        self._fallback = fallback_interval
+        self._lost = 0
+        self._lost_because: PositionLostError | None = None
+        self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
+        self._known: list[tuple[int, int, int]] = []
         self._backoff = backoff
         self._alarm = alarm
         self.oldest: Callable[[], Position | None] = lambda: None
@@ -145,6 +180,10 @@ class BinlogParser:
             self._shadows.destination = destination
         self._sink = sink
         self._resume = resume
+        self._active = self._lost = 0
+        self._lost_because = None
+        self._none_done = False
+        self._positions.start(destination)
         self._finished = finished
         self._handed = self._started = self._error = self._last_problem = None
         self._ended = False
@@ -163,6 +202,47 @@ class BinlogParser:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._thread = None
+        self._positions.stop()
+
+    @property
+    def source(self) -> Source:
+        """The source that is read at present, or that it tries to reach."""
+        return self._sources[self._active][0]
+
+    @property
+    def other_source(self) -> Source | None:
+        """The one to switch to; None without a standby."""
+        return self._sources[1 - self._active][0] if len(self._sources) > 1 else None
+
+    def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
+        """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most."""
+        source = self.source
+        return source, lambda: _probe(source, timeout)
+
+    def switch(self, reason: str = "by hand") -> bool:
+        """Go on at the other source, if it answers; False and an alarm when it does not, or there is none.
+
+        May be called from any thread. What comes of the old source meanwhile is delivered first.
+        """
+        other, old = self.other_source, self.source
+        if other is None:
+            self._tell(f"there is no standby to switch to ({reason})")
+            return False
+        try:
+            other.connect().close()
+        except SourceError as error:
+            self._tell(f"no switch to {_name(other)} ({reason}): it does not answer either: {error}")
+            return False
+        with self._changed:
+            if self._stopping.is_set() or self._ended or self.other_source is not other:
+                return False
+            self._active = 1 - self._active
+            self._changed.notify_all()
+        connection = self._connection
+        if connection is not None:
+            connection.close()
+        self._tell(f"switching from {_name(old)} to {_name(other)}: {reason}")
+        return True
 
     def wait_started(self, timeout: float) -> Position:
         with self._changed:
@@ -244,22 +324,39 @@ class BinlogParser:
     def _reconnect_for_ever(self) -> None:
         wait = self._backoff[0]
         while not self._stopping.is_set():
-            handed, began = self._handed, time.monotonic()
+            handed, began, active = self._handed, time.monotonic(), self._active
             try:
                 self._stream_once()
                 return
-            except ConnectionLostError as error:
+            except (ConnectionLostError, PositionLostError) as error:
                 if self._stopping.is_set():
                     return
+                if self._handed is not handed or self._active != active:
+                    self._lost = 0
+                if isinstance(error, PositionLostError) and self._active == active:
+                    self._count_lost(error)
                 # The connection did work if it gave something or lasted; some servers end a dump behind its first events.
-                if self._handed is not handed or time.monotonic() - began > self._backoff[1]:
+                if self._handed is not handed or self._active != active or time.monotonic() - began > self._backoff[1]:
                     wait = self._backoff[0]
                 self._last_problem = error
-                self._tell(f"connection lost, again in {wait:.1f} s: {error}")
+                if self._active == active:
+                    what = "position" if isinstance(error, PositionLostError) else "connection"
+                    self._tell(f"{what} lost, again in {wait:.1f} s: {error}")
             finally:
                 self._disconnect()
-            self._stopping.wait(wait * random.uniform(0.8, 1.2))
+            self._wait(wait * random.uniform(0.8, 1.2), active)
             wait = min(wait * 2, self._backoff[1])
+
+    def _wait(self, seconds: float, active: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping.is_set() or self._active != active, seconds)
+
+    def _count_lost(self, error: PositionLostError) -> None:
+        """Give up without a policy for it, or where no place was found yet."""
+        if self._place() is None or self._on_lost == "fail":
+            raise error
+        self._lost += 1
+        self._lost_because = error
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -270,16 +367,20 @@ class BinlogParser:
         connection = self._connection = self._connect()
         if connection is None:
             return
-        position = self._position(connection)
+        position = self._locate(connection)
         executed = self._executed(connection, position)
         if self._started is None:
             self._read_foreign_keys(connection)
-        self._decoder.reset(position, connection.flavor, connection.identity, executed)
+        digests = bool(connection.identity) and not connection.has_gtids
+        self._decoder.reset(position, connection.flavor, connection.identity, executed, digests)
         if executed is None:
             self._decoder.purged = getattr(connection, "purged", "")
         if self._sink is not None:
             self._sink.restart()
         connection.dump(position)
+        self._known = list(getattr(connection, "known", ()))
+        for warning in getattr(connection, "warnings", ()):
+            self._tell(warning)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
         self._follower.begin(connection, position, self._stopping.is_set)
@@ -296,25 +397,28 @@ class BinlogParser:
     def _connect(self) -> Connection | None:
         """A connection, or None when the parser is stopped first: a login can take long and cannot be interrupted."""
         made: list[Connection | BaseException] = []
+        source, active = self.source, self._active
 
         def log_in() -> None:
             result: Connection | BaseException
             try:
-                result = self._source.connect()
+                result = source.connect()
             except BaseException as error:
                 result = error
             with self._changed:
                 made.append(result)
                 self._changed.notify_all()
-                abandoned = self._stopping.is_set()
+                abandoned = self._stopping.is_set() or self._active != active
             if abandoned and not isinstance(result, BaseException):
                 result.close()
 
         threading.Thread(target=log_in, name=f"canal-{self._destination}-connect", daemon=True).start()
         with self._changed:
-            self._changed.wait_for(lambda: made or self._stopping.is_set())
+            self._changed.wait_for(lambda: made or self._stopping.is_set() or self._active != active)
             if self._stopping.is_set():
                 return None
+            if self._active != active:
+                raise ConnectionLostError(f"{_name(source)} is given up")
         if isinstance(made[0], BaseException):
             raise made[0]
         return made[0]
@@ -340,26 +444,122 @@ class BinlogParser:
 
     def _executed(self, connection: Any, position: Position) -> GtidSet | None:
         """The GTIDs done at the position; None where they are not known, which is not the same as none at all."""
-        if self._handed is not None:
-            known = self._handed.transaction.gtid_base is not None
-        else:
-            known = self._resume is None and not isinstance(self._start, Position) and connection.has_gtids
-        return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or known else None
+        return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or self._none_done else None
 
-    def _position(self, connection: Connection) -> Position:
+    def _place(self) -> Position | None:
+        """Behind what the sink has taken, or where the stream began, or the stored cursor."""
+        return self._positions.latest() or self._started or self._resume
+
+    def _locate(self, connection: Connection) -> Position:
+        """Where to go on, as canal.parse.start decides."""
+        decision = decide(
+            Facts(
+                place=self._place(), configured=self._sources[self._active][1], identity=connection.identity,
+                flavor=connection.flavor, has_gtids=connection.has_gtids, lost=self._lost, threshold=self._threshold,
+                on_lost=self._on_lost, fallback=self._fallback,
+            )
+        )  # fmt: skip
+        start, how = decision.start, decision.how
+        log.debug("[%s] start by rule %r: %s from %s", self._destination, decision.rule, how.value, start)
+        if how is How.RESOLVE:
+            place = self._resolve(connection, decision)
+            self._none_done = not isinstance(start, Position) and connection.has_gtids
+            return self._moved(place)
+        assert isinstance(start, Position)
+        if how is How.MATCH:
+            self._none_done = False
+            return self._moved(self._match(connection, start))
+        if how is How.FAIL:
+            raise PositionLostError(
+                f"{start} is a place in the log of server {start.source}, and {_name(self.source)} is {connection.identity}",
+                position=start,
+                remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
+                'anew and start from "latest" or "earliest".',
+            )
         if self._handed is not None:
-            return self._handed.position
-        if self._started is not None:
-            return self._started
-        if self._resume is not None:
-            return self._resume if self._resume.is_concrete else connection.resolve(self._resume)
-        return connection.resolve(self._start)
+            self._none_done = self._handed.transaction.gtid_base is not None
+        return start
+
+    def _moved(self, place: Position) -> Position:
+        """A place that was searched for is where to go on from now on."""
+        self._handed, self._lost = None, 0
+        self._positions.persist(lambda: place)
+        return place
+
+    def _resolve(self, connection: Connection, decision: Decision) -> Position:
+        start = decision.start
+        try:
+            place = connection.resolve(start)
+        except PositionLostError as error:
+            if not self._is_policy(decision):
+                raise
+            self._tell(f"{error}; from the oldest log that is there instead")
+            place = connection.resolve("earliest")
+        if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
+            begin = transaction_start(connection, place)
+            if begin != place.offset:
+                log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, place, begin)
+                place = attrs.evolve(place, offset=begin)
+        if self._is_policy(decision):
+            self._tell(
+                f"THE PLACE {self._place()} IS LOST ({self._lost_because}): going on from {place}, as on_lost="
+                f"{self._on_lost!r} says; the changes in between are not delivered, or are delivered again"
+            )
+        return place
+
+    @staticmethod
+    def _is_policy(decision: Decision) -> bool:
+        return decision.rule.startswith("lost")
+
+    def _match(self, connection: Any, place: Position) -> Position:
+        """The place in the log of another server: by time, then exactly behind the last transactions if they are there."""
+        back = Position(timestamp=max(place.timestamp - int(self._fallback * 1000), 1))
+        whole = False
+        try:
+            start = connection.resolve(back)
+        except PositionLostError:
+            start, whole = connection.resolve("earliest"), True
+        prepared = tuple(PreparedXa(one.xid, "", 0) for one in place.xa)  # their rows are somewhere else in this log
+        found = None
+        if place.tail and hasattr(connection, "replay"):
+            found = find_tail(place.tail, transactions(connection, start))
+        where = f"{_name(self.source)} is not the server {place.source} that {place} is a place of"
+        if found is None:
+            if whole:
+                raise PositionLostError(
+                    f"{where}, and its log does not go back to the time of that place", position=place,
+                    remedy='Copy the tables anew and start from "latest" or "earliest", or set on_lost.',
+                )  # fmt: skip
+            self._tell(
+                f"{where}: going on from {start}, {self._fallback:g} s before the time of that place; changes come again"
+            )
+            return Position(start.journal, start.offset, start.gtid, source=start.source, xa=prepared)
+        exact: Position = attrs.evolve(
+            place, journal=found.journal, offset=found.offset, gtid="", source=connection.identity,
+            row=0 if found.missing else place.row, tail=place.tail[: len(place.tail) - 16 * found.missing],
+            xa=prepared,
+        )  # fmt: skip
+        lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
+        self._tell(f"{where}: going on from {exact}, behind the same transactions{lacks}")
+        return exact
 
     def _deliver(self, entries: list[Entry]) -> None:
         assert self._sink is not None
+        if self._known:
+            entries = [entry for entry in entries if not self._is_known(entry.transaction)]
+            if not entries:
+                return
         last = entries[-1]
         self._sink.sink(entries)
         self._handed = last
+        self._positions.persist(lambda: last.position)
+
+    def _is_known(self, transaction: Transaction) -> bool:
+        """Whether a server sends what another one sent before (MariaDB, to which no set of GTIDs can be told)."""
+        if type(transaction.gtid_source) is not tuple:
+            return False
+        domain, server = transaction.gtid_source
+        return any((domain, server) == one[:2] and transaction.gtid_number <= one[2] for one in self._known)
 
     def _table_changed(self, statement: ddl.Statement, sql: str, data: bytes) -> None:
         if self._shadows is not None and not statement.temporary:
@@ -383,3 +583,27 @@ class BinlogParser:
     def lag(self) -> float:
         """Seconds between the last transaction's time at the source and now."""
         return time.time() - self._decoder.timestamp if self._decoder.timestamp else 0.0
+
+
+class _Reconnect:
+    """The heartbeat of a source that takes no queries: to connect."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def rows(self, sql: str, *, doing: str) -> None:
+        self._source.connect().close()
+
+    def close(self) -> None:
+        pass
+
+
+def _probe(source: Any, timeout: float) -> Any:
+    if not hasattr(source, "open_session"):
+        return _Reconnect(source)
+    return attrs.evolve(source, connect_timeout=timeout, read_timeout=timeout).open_session()
+
+
+def _name(source: Source) -> str:
+    """A source in messages."""
+    return str(getattr(source, "address", None) or source)

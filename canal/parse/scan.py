@@ -5,11 +5,16 @@ Never decodes rows and never reads anything itself: raw events in, a position ou
 
 from __future__ import annotations
 
+import logging
 import zlib
+from typing import Any
 
+from canal.errors import ConnectionLostError, PositionLostError, SourceError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.events import parse_format, parse_gtid_list, parse_previous_gtids, parse_tagged_gtid, uuid_text
 from canal.position import Position
+
+log = logging.getLogger("canal.parse")
 
 _QUERY, _ROTATE, _INTVAR, _RAND, _USER_VAR, _FORMAT, _XID = 2, 4, 5, 13, 14, 15, 16
 _GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 33, 34, 35, 38, 40, 42
@@ -17,10 +22,39 @@ _MARIADB_GTID, _GTID_LIST, _QUERY_COMPRESSED = 162, 163, 165
 _HEARTBEATS = frozenset((27, 41))
 _GTIDS = frozenset((_GTID, _ANONYMOUS_GTID, _TAGGED_GTID, _MARIADB_GTID))
 _PRELUDES = frozenset((_INTVAR, _RAND, _USER_VAR))
+#: Events that may come before the first one of a dump.
+_OPENING = frozenset((_ROTATE, _FORMAT, _PREVIOUS_GTIDS, 161, _GTID_LIST, 164))
 _ENDS = frozenset((_XID, _XA_PREPARE, _PAYLOAD))
 _ARTIFICIAL = 0x20
 #: CRC32 of any event followed by its own CRC32.
 _CRC_RESIDUE = 0x2144DF1C
+
+
+def transaction_start(connection: Any, place: Position) -> int:
+    """The offset at which the transaction begins that the place lies in; the place's own where it lies in none.
+
+    Args:
+        connection: to the source; it gives ``replay(journal, offset)``.
+        place: journal and offset that somebody wrote down.
+    """
+    try:
+        first = next((event for event in connection.replay(place.journal, place.offset) if event[4] not in _OPENING), None)
+        if first is None or first[4] in _GTIDS:
+            return place.offset
+    except (ConnectionLostError, PositionLostError):
+        raise
+    except SourceError as error:  # hardly the beginning of an event
+        log.info("no event begins at %s:%d: %s", place.journal, place.offset, error)
+    scan = TransactionScan()
+    for event in connection.replay(place.journal, 4):
+        start = scan.whole
+        if event[4] != _ROTATE:
+            scan.feed(event)
+        if scan.whole > place.offset:
+            return start
+        if scan.offset >= place.offset:
+            break
+    return scan.whole
 
 
 class TransactionScan:
@@ -76,6 +110,16 @@ class TransactionScan:
     @property
     def boundary(self) -> Position:
         return self._position(self._boundary)
+
+    @property
+    def offset(self) -> int:
+        """Behind the last event, in the present journal."""
+        return self._offset
+
+    @property
+    def whole(self) -> int:
+        """Behind the last whole transaction, in the present journal."""
+        return self._boundary
 
     @property
     def has_checksum(self) -> bool:

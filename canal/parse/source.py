@@ -687,6 +687,10 @@ class MySQLConnection:
         self._queries = Session(source)
         self._stream: DumpStream | None = None
         self._closed = False
+        #: What an operator should know about the place from which it streams.
+        self.warnings: list[str] = []
+        #: (domain, server id, number): transactions up to these are done, but the source may send them (MariaDB).
+        self.known: list[tuple[int, int, int]] = []
         self._login: Any = source.log_in()
         try:
             self._server = self._prepare(self._login)
@@ -981,8 +985,15 @@ class MySQLConnection:
 
     def _dump_gtid(self, login: Any, position: Position, flags: int) -> None:
         if self.flavor == "mariadb":
+            state = str(run(login, "SELECT @@global.gtid_binlog_state")[0][0] or "")
+            place, self.known = known_place(position, self.identity, state)
+            for domain, server, number in self.known:
+                self.warnings.append(
+                    f"{self._source.address} does not have the transactions of domain {domain} by server {server} up to "
+                    f"{number}; if they never come to it, what was delivered of them is not in its tables"
+                )
             run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0",
-                (position.gtid,))  # fmt: skip
+                (place,))  # fmt: skip
             _pymysql.command(login, _COM_BINLOG_DUMP, dump_packet(4, flags | _SEND_ANNOTATE_ROWS, self.server_id, ""))
         else:
             self._check_executed(login, position)
@@ -992,13 +1003,18 @@ class MySQLConnection:
 
     def _check_executed(self, login: Any, position: Position) -> None:
         """A server that has not executed what was read already is another one, or has lost transactions."""
-        missing = run(login, "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0]
-        if missing:
+        missing = str(run(login, "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0])
+        if not missing:
+            return
+        text = f"{self._source.address} has not executed transactions that the position says are done: {_short(missing)}"
+        shared = run(login, "SELECT GTID_SUBTRACT(%s, %s)", (position.gtid, missing))[0][0]
+        if not shared or self.identity.lower() in missing.lower():
             raise PositionLostError(
-                f"{self._source.address} has not executed transactions that the position says are done: {_short(str(missing))}",
+                text,
                 position=position,
                 remedy="It is not the server that the position is from (nor a replica of it), or it lost them.",
             )
+        self.warnings.append(f"{text}; if they never come to it, what was delivered of them is not in its tables")
 
     def _dump_file(self, login: Any, position: Position, flags: int) -> None:
         if not position.journal:
@@ -1075,6 +1091,43 @@ class MySQLConnection:
         stream = self._stream
         if stream is not None:
             stream.close()
+
+
+def known_place(position: Position, identity: str, state: str) -> tuple[str, list[tuple[int, int, int]]]:
+    """From where MariaDB can send: it refuses a GTID that it does not have, as a replica that lags behind does not.
+
+    Args:
+        position: its GTID set is done.
+        identity: of the server.
+        state: its gtid_binlog_state: the last number that it has logged, by domain and server id.
+
+    Returns:
+        The GTID set to connect with, and of which (domain, server id) transactions up to which number must be left out
+        because they are done.
+    """
+    if not position.source or position.source == identity:
+        return position.gtid, []
+    logged = {}
+    for text in filter(None, (one.strip() for one in state.split(","))):
+        domain, server, number = map(int, text.split("-"))
+        logged[domain, server] = number
+    place, done = [], []
+    for text in position.gtid.split(","):
+        domain, server, number = map(int, text.split("-"))
+        last = logged.get((domain, server))
+        if last is not None and last >= number:
+            place.append(text)
+            continue
+        done.append((domain, server, number))
+        if last is not None:
+            place.append(f"{domain}-{server}-{last}")
+        elif any(one == domain for one, _ in logged):
+            raise PositionLostError(
+                f"its log has no transaction of domain {domain} by server {server}, of which those up to {number} are done",
+                position=position,
+                remedy="It is not a replica of the server that the position is from, or does not log what it replicates.",
+            )
+    return ",".join(place), done
 
 
 def _encode_gtids(position: Position) -> bytes:

@@ -434,6 +434,30 @@ class ThrowawayServer:
             cursor.execute(sql, arguments or None)
             return list(cursor.fetchall())
 
+    def replicate(self, source: ThrowawayServer, *, gtid: bool = True) -> None:
+        """Follow ``source`` from the start of its log, or go on following it where this server stands.
+
+        Both servers need ids of their own (``server_id``). Without ``gtid`` always from the start of the oldest log.
+        """
+        self.stop_replication()
+        place = {"HOST": source.host, "PORT": source.port, "USER": source.user, "PASSWORD": source.password}
+        words = ", ".join(f"{{0}}_{name} = {value!r}" for name, value in place.items())
+        journal = source.query("SHOW BINARY LOGS")[0][0]
+        coordinates = f"{{0}}_LOG_FILE = '{journal}', {{0}}_LOG_POS = 4"
+        if self.kind == "mariadb":
+            coordinates = "MASTER_USE_GTID = slave_pos" if gtid else coordinates
+            self.query(f"CHANGE MASTER TO {words}, {coordinates}, MASTER_CONNECT_RETRY = 1".format("MASTER"))
+            self.query("START SLAVE")
+        else:
+            coordinates = "SOURCE_AUTO_POSITION = 1" if gtid else coordinates
+            words += ", SOURCE_CONNECT_RETRY = 1, GET_SOURCE_PUBLIC_KEY = 1"
+            self.query(f"CHANGE REPLICATION SOURCE TO {words}, {coordinates}".format("SOURCE"))
+            self.query("START REPLICA")
+
+    def stop_replication(self) -> None:
+        """Follow nobody any more; what was received and not yet applied is lost."""
+        self.query("STOP SLAVE" if self.kind == "mariadb" else "STOP REPLICA")
+
     def program(self, name: str) -> list[str]:
         """Give the start of a command line for a program that came with this server (``mariadb-binlog``)."""
         return self.installation.program(name)

@@ -1,0 +1,152 @@
+"""Where a stream begins: a pure decision over what is known when a connection to the source is open.
+
+Never asks anybody anything: the parser gathers the facts and carries the decision out. ``RULES`` is the whole of it, in
+the order in which the rules are tried; docs/start-positions.md shows them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+import attrs
+
+from canal.errors import ConfigError
+from canal.gtid import MariadbGtidSet
+from canal.position import Position
+
+#: What to do when the source no longer has the log that the place names.
+ON_LOST = ("fail", "earliest", "latest", "time")
+
+
+class How(enum.Enum):
+    """What the parser does with a decision's ``start``."""
+
+    GTID = "dump by GTID set"
+    OFFSET = "dump by journal and offset"
+    RESOLVE = "ask the source which place that is"
+    MATCH = "search by time, then by the last transactions"
+    FAIL = "stop with an error"
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What is known.
+
+    Args:
+        place: behind what was delivered last, else the stored cursor; None when there is neither.
+        configured: where the config tells this source to begin.
+        identity: of the server that is connected.
+        flavor, has_gtids: of the same.
+        lost: how many times in a row the source said that it lost the place.
+        threshold: so many times it is asked again before ``on_lost`` counts.
+        on_lost: one of ``ON_LOST``.
+        fallback: seconds that a search by time goes back, where only a time tells the place.
+    """
+
+    place: Position | None
+    configured: str | Position
+    identity: str = ""
+    flavor: str = "mysql"
+    has_gtids: bool = False
+    lost: int = 0
+    threshold: int = 2
+    on_lost: str = "fail"
+    fallback: float = 60.0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is time for ``on_lost``; to fail is always time."""
+        return self.place is not None and self.lost > (0 if self.on_lost == "fail" else self.threshold)
+
+    @property
+    def is_other_server(self) -> bool:
+        """Whether journals and offsets of the place are those of another server than the one that is connected."""
+        return self.place is not None and bool(self.place.source) and self.place.source != self.identity
+
+    def takes(self, position: object) -> bool:
+        """Whether the server can dump by the GTID set of the position."""
+        if not isinstance(position, Position) or not position.gtid or not self.has_gtids:
+            return False
+        return isinstance(position.gtid_set, MariadbGtidSet) == (self.flavor == "mariadb")
+
+
+@attrs.frozen
+class Decision:
+    """``rule`` names the rule; ``start`` is what ``how`` works on."""
+
+    rule: str
+    how: How
+    start: str | Position
+
+
+@attrs.frozen
+class Rule:
+    name: str
+    holds: Callable[[Facts], bool]
+    how: How
+    start: Callable[[Facts], str | Position]
+    #: For the docs: when it holds, and what happens.
+    when: str
+    then: str
+
+
+def _place(facts: Facts) -> Position:
+    assert facts.place is not None
+    return facts.place
+
+
+def _configured(facts: Facts) -> str | Position:
+    return facts.configured
+
+
+def _before(facts: Facts) -> Position:
+    """The time of the place, less the fallback; without a time the earliest there is."""
+    return Position(timestamp=max(_place(facts).timestamp - int(facts.fallback * 1000), 1))
+
+
+def _policy(name: str) -> Callable[[Facts], bool]:
+    return lambda facts: facts.is_lost and facts.on_lost == name
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("lost, fail", _policy("fail"), How.FAIL, _place,
+         "the source says that it has lost the place; `on_lost=\"fail\"`",
+         "the instance stops with that error, which names the remedy"),
+    Rule("lost, earliest", _policy("earliest"), How.RESOLVE, lambda facts: "earliest",
+         "it says so more than `dump_error_threshold` times in a row; `on_lost=\"earliest\"`",
+         "alarm; from the oldest log that is there"),
+    Rule("lost, latest", _policy("latest"), How.RESOLVE, lambda facts: "latest",
+         "the same; `on_lost=\"latest\"`", "alarm; from the present end"),
+    Rule("lost, time", lambda facts: _policy("time")(facts) and _place(facts).timestamp > 0, How.RESOLVE, _before,
+         "the same; `on_lost=\"time\"`", "alarm; from the time of the place less `fallback_interval`"),
+    Rule("lost, no time", _policy("time"), How.RESOLVE, lambda facts: "earliest",
+         "the same; the place has no time", "alarm; from the oldest log that is there"),
+    Rule("GTID set", lambda facts: facts.takes(facts.place), How.GTID, _place,
+         "a place with a GTID set, and the source has GTIDs of that kind",
+         "exactly behind it, on whichever server of the replication"),
+    Rule("same server", lambda facts: bool(facts.place and facts.place.journal and not facts.is_other_server), How.OFFSET,
+         _place, "a place with journal and offset, of the server that is connected (or of one unknown: canal's cursors)",
+         "exactly behind it"),
+    Rule("other server", lambda facts: facts.is_other_server and _place(facts).timestamp > 0, How.MATCH, _place,
+         "a place of another server, with a time: a standby, or another server behind the same address",
+         "from `fallback_interval` before its time, to behind its last transactions where the log shows them"),
+    Rule("other server, no time", lambda facts: facts.is_other_server, How.FAIL, _place,
+         "a place of another server without a time", "the instance stops"),
+    Rule("time only", lambda facts: facts.place is not None, How.RESOLVE, _place,
+         "a place with nothing but a time", "the first transaction at or after it"),
+    Rule("first start by GTID set", lambda facts: facts.takes(facts.configured), How.RESOLVE, _configured,
+         "no place; a GTID set is configured", "exactly behind it, once the source says that it still has what follows"),
+    Rule("first start", lambda facts: True, How.RESOLVE, _configured,
+         "no place; anything else is configured",
+         "journal and offset (back to the begin of the transaction there), journal and time, time, a journal's start, "
+         "\"latest\" or \"earliest\""),
+)  # fmt: skip
+
+
+def decide(facts: Facts) -> Decision:
+    """The first rule that holds."""
+    if facts.on_lost not in ON_LOST:
+        raise ConfigError(f"on_lost is one of {', '.join(ON_LOST)}, not {facts.on_lost!r}")
+    rule = next(rule for rule in RULES if rule.holds(facts))
+    return Decision(rule.name, rule.how, rule.start(facts))

@@ -1,0 +1,119 @@
+"""A source is killed under load and its replica takes over: what survived in the replica comes, in order, and once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import attrs
+import pytest
+
+import canal
+from canal.testing import MariaDBServer, MySQLServer
+from canal.testing.journal import Change, check
+from canal.testing.load import Load
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import Reader, end_of_log, source
+
+FULL = "--binlog-row-metadata=FULL"
+QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
+
+
+@attrs.frozen
+class Kind:
+    """Of a pair of servers; ``gtid`` says whether transactions have GTIDs."""
+
+    server: type[ThrowawayServer]
+    gtid: bool = True
+    options: tuple[str, ...] = (FULL,)
+
+    @contextmanager
+    def pair(self) -> Iterator[tuple[ThrowawayServer, ThrowawayServer]]:
+        with ExitStack() as servers:
+            first = servers.enter_context(self.server(*self.options, server_id=1))
+            second = servers.enter_context(self.server(*self.options, server_id=2))
+            second.replicate(first, gtid=self.gtid)
+            yield first, second
+
+
+KINDS = [
+    pytest.param(Kind(MariaDBServer), id="mariadb", marks=pytest.mark.mariadb),
+    pytest.param(Kind(MySQLServer), id="mysql", marks=pytest.mark.mysql),
+    pytest.param(
+        Kind(MySQLServer, False, (FULL, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")),
+        id="mysql-without-gtids", marks=pytest.mark.mysql,
+    ),
+]  # fmt: skip
+
+
+def promote(server: ThrowawayServer) -> None:
+    """Let the replica apply what it has received, then follow nobody."""
+    verb = "SLAVE" if server.kind == "mariadb" else "REPLICA"
+    deadline = time.monotonic() + 60
+    while "Slave has read all" not in (state := applier_state(server)) and "Replica has read all" not in state:
+        assert time.monotonic() < deadline, state
+        time.sleep(0.1)
+    server.query(f"STOP {verb}")
+
+
+def applier_state(server: ThrowawayServer) -> str:
+    verb = "SLAVE" if server.kind == "mariadb" else "REPLICA"
+    return " ".join(str(cell) for row in server.query(f"SHOW {verb} STATUS") for cell in row)
+
+
+def settle(load: Load, survivor: ThrowawayServer) -> int:
+    """Mark what the survivor does not have as unknown: it may have been delivered. Gives how many transactions that is."""
+    rows = survivor.query(f"SELECT id, txn FROM {load.schema}.load_session")
+    last = {int(row[0]): int(row[1]) for row in rows}
+    lost = 0
+    for one in load.journal.transactions:
+        if one.outcome != "rolled back":
+            survived = one.number <= last[one.session]
+            lost += one.outcome == "committed" and not survived
+            one.outcome = "committed" if survived else "unknown"
+    return lost
+
+
+def repeated(changes: list[Change]) -> int:
+    """How many transactions of the load came more than once."""
+    updates = (one for one in changes if one[1] == "load_session" and one[2] == "UPDATE")
+    marks = [(one[0], one[4]["id"], one[4]["txn"]) for one in updates if one[4]]
+    return len(marks) - len(set(marks))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(kind: Kind, full_size: bool) -> None:
+    """T31, T34"""
+    for round in range(10 if full_size else 1):
+        alarms: list[str] = []
+        with kind.pair() as (first, second):
+            before = Load(first, "before", seed=round, ddl=False, pause=0.005)
+            before.setup()
+            config = canal.InstanceConfig(
+                destination="failover", source=source(first, connect_timeout=2.0), standby=source(second),
+                heartbeat=QUICK, start="latest", filter=r"(before|after)\..*",
+                alarm=lambda destination, text: alarms.append(text),
+            )  # fmt: skip
+            with canal.Instance(config) as instance:
+                instance.subscribe()
+                with Reader(instance) as reader:
+                    before.start()
+                    time.sleep(2.0 + 0.1 * round)
+                    first.kill()
+                    promote(second)
+                    before.stop()
+                    after = Load(second, "after", seed=round, ddl=False, pause=0.002)
+                    after.setup()
+                    after.run(seconds=1.0)
+                    changes = reader.read_up_to(end_of_log(second))
+            lost = settle(before, second)
+        count = repeated(changes)
+        print(f"{len(before.journal.committed())}+{len(after.journal.committed())} transactions, {lost} lost, {count} repeated")
+        print("\n".join(alarms))
+        assert any("switching" in text for text in alarms), alarms
+        assert check(before.journal, changes, repeats=not kind.gtid) == []
+        assert check(after.journal, changes) == []
+        assert kind.gtid is False or count == 0
