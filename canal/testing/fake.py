@@ -639,9 +639,10 @@ class FakeBinlog:
                 raise UsageError(f'a start is "latest", "earliest" or a Position, not {start!r}')
             if not start.is_concrete:
                 return self._at_time(start.timestamp)
-            self._locate(start)
             if start.gtid and self.gtid:
+                self._locate(start)
                 return start
+            self._check_offset(start)
             return attrs.evolve(start, offset=max(start.offset, 4), source=self.identity)
 
     def _at_time(self, timestamp: int) -> Position:
@@ -672,7 +673,8 @@ class FakeBinlog:
             oldest = self._journals[0]
             if oldest.executed:
                 raise PositionLostError(
-                    "Cannot replicate because the source purged required binary logs", errno=1236, position=position
+                    "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
+            remedy="Start from \"earliest\".",
                 )
             position = self._position(oldest.name, oldest.first, oldest.executed, 0)
         if position.gtid and self.gtid:
@@ -684,7 +686,8 @@ class FakeBinlog:
             )
         return (*self._locate_offset(position), None)
 
-    def _locate_offset(self, position: Position) -> tuple[int, int]:
+    def _check_offset(self, position: Position) -> int:
+        """The number of the journal that the position names, which reaches as far as its offset."""
         names = [journal.name for journal in self._journals]
         if position.journal not in names:
             raise PositionLostError(
@@ -692,12 +695,16 @@ class FakeBinlog:
                 remedy=f"The fake binlog has {', '.join(names)}.",
             )  # fmt: skip
         place = names.index(position.journal)
-        journal = self._journals[place]
-        offset = max(position.offset, 4)
-        if offset > journal.end:
+        if max(position.offset, 4) > self._journals[place].end:
             raise PositionLostError(
                 "Client requested source to start replication from position > file size", errno=1236, position=position
             )
+        return place
+
+    def _locate_offset(self, position: Position) -> tuple[int, int]:
+        place = self._check_offset(position)
+        journal = self._journals[place]
+        offset = max(position.offset, 4)
         if offset == journal.end:
             return place, len(journal.events)
         found = next((number for number, one in enumerate(journal.events) if one.offset == offset), None)
@@ -726,7 +733,8 @@ class FakeBinlog:
             if journal.executed <= wanted:
                 return place, (0 if journal.first == 4 else self._first_event(journal)), wanted
         raise PositionLostError(
-            "Cannot replicate because the source purged required binary logs", errno=1236, position=position
+            "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
+            remedy="Start from \"earliest\".",
         )
 
     def _first_event(self, journal: _Journal) -> int:
@@ -1209,8 +1217,11 @@ class FakeConnection:
                 f"the fake binlog has no {journal}", position=Position(journal=journal, offset=offset)
             )
         with self._fake._changed:
+            self._fake._locate_offset(Position(journal=journal, offset=offset))
             events = list(self._fake._find(journal).events)
-        yield from (event.data for event in events if event.offset >= offset or event.data[4] == FORMAT)
+        if events and events[0].offset < offset:
+            yield _encode.with_header(events[0].data, end=0, created=0, checksum=self._fake.checksum)
+        yield from (event.data for event in events if event.offset >= offset)
 
     def close(self) -> None:
         self._closed = True

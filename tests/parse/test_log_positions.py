@@ -1,0 +1,132 @@
+"""canal's log position managers: what each gives back, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import canal
+from canal import (
+    FailbackLogPositionManager,
+    FileLogPositionManager,
+    MemoryLogPositionManager,
+    MetaLogPositionManager,
+    Position,
+)
+
+ONE, TWO, THREE = (Position("binlog.000001", offset, source="s") for offset in (100, 200, 300))
+
+
+def test_memory_forgets_at_the_end() -> None:
+    manager = MemoryLogPositionManager()
+    manager.start("x")
+    assert manager.latest() is None
+    manager.persist(lambda: ONE)
+    manager.persist(lambda: TWO)
+    assert manager.latest() == TWO
+    manager.stop()
+    assert manager.latest() is None
+
+
+def test_meta_gives_the_earliest_cursor_of_the_subscribed_clients() -> None:
+    meta = canal.MemoryMeta()
+    meta.start("x")
+    manager = MetaLogPositionManager(meta)
+    manager.start("x")
+    assert manager.latest() is None
+    meta.subscribe(1, "")
+    assert manager.latest() is None
+    for client, place in ((2, TWO), (3, THREE), (4, ONE)):
+        meta.subscribe(client, "")
+        meta.update_cursor(client, place)
+    manager.persist(lambda: THREE)
+    assert manager.latest() == ONE
+    meta.unsubscribe(4)
+    assert manager.latest() == TWO
+
+
+def test_failback_asks_the_second_only_where_the_first_knows_nothing() -> None:
+    meta = canal.MemoryMeta()
+    meta.start("x")
+    meta.subscribe(1, "")
+    meta.update_cursor(1, ONE)
+    manager = FailbackLogPositionManager(MemoryLogPositionManager(), MetaLogPositionManager(meta))
+    manager.start("x")
+    assert manager.latest() == ONE
+    manager.persist(lambda: THREE)
+    assert manager.latest() == THREE
+    manager.stop()
+    assert manager.latest() == ONE
+
+
+def test_failback_writes_to_the_second_when_the_first_fails(tmp_path: Path) -> None:
+    (tmp_path / "blocked").write_text("a file where a folder should be")
+    second = MemoryLogPositionManager()
+    manager = FailbackLogPositionManager(FileLogPositionManager(tmp_path / "blocked", interval=0.0), second)
+    manager.start("x")
+    manager.persist(lambda: TWO)
+    assert second.latest() == TWO
+
+
+def test_a_file_keeps_the_place_over_a_restart(tmp_path: Path) -> None:
+    first = FileLogPositionManager(tmp_path, interval=3600.0)
+    first.start("x")
+    assert first.latest() is None
+    first.persist(lambda: ONE)
+    first.persist(lambda: TWO)
+    other = FileLogPositionManager(tmp_path)
+    other.start("y")
+    assert other.latest() is None
+    crashed = FileLogPositionManager(tmp_path)
+    crashed.start("x")
+    assert crashed.latest() == ONE  # the interval has not passed since
+    first.stop()
+    second = FileLogPositionManager(tmp_path)
+    second.start("x")
+    assert second.latest() == TWO
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["parse.dat"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"v":99}', '{"v":2,"offset":-1}', "\x00" * 100])
+def test_a_damaged_file_is_never_believed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "parse.dat").write_text(text)
+    manager = FileLogPositionManager(tmp_path)
+    manager.start("x")
+    with pytest.raises(canal.CursorError):
+        manager.latest()
+
+
+def test_a_sink_at_the_end_of_the_line_goes_on_behind_what_it_took(tmp_path: Path) -> None:
+    """As canal's users do with their own sink and no store."""
+    from canal.testing import FakeBinlog
+
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", "id INT PRIMARY KEY")
+
+    class Keep:
+        def __init__(self) -> None:
+            self.rows: list[int] = []
+
+        def start(self, destination: str, store: object) -> None: ...
+        def restart(self) -> None: ...
+        def stop(self) -> None: ...
+        def sink(self, entries: list[canal.Entry]) -> None:
+            self.rows += [row.after["id"] for entry in entries for row in entry.rows if row.after]
+
+    rows = []
+    for number in range(3):
+        orders.insert({"id": number})
+        keep = Keep()
+        parser = canal.BinlogParser(log, start="earliest", log_positions=FileLogPositionManager(tmp_path))
+        with canal.Instance.compose("own", parser=parser, sink=keep):
+            for _ in range(200):
+                if keep.rows:
+                    break
+                parser._changed.acquire()
+                parser._changed.wait(0.05)
+                parser._changed.release()
+        rows.append(keep.rows)
+
+    assert rows == [[0], [1], [2]]

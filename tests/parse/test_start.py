@@ -1,0 +1,113 @@
+"""The decision where a stream begins: each rule once, and always an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import canal
+from canal.parse.start import ON_LOST, RULES, Facts, How, decide
+
+HERE, THERE = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+DONE = f"{HERE}:1-100"
+STORED = canal.Position("binlog.000007", 4711, DONE, timestamp=1_700_000_000_000, server_id=1, source=HERE)
+BY_FILE = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000, server_id=1, source=HERE, tail="ab" * 16)
+MINUTE_AGO = canal.Position(timestamp=1_699_999_940_000)
+MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", timestamp=1_700_000_000_000, source=f"1@{HERE}")
+CANALS = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000)
+
+
+def facts(place: canal.Position | None = None, configured: str | canal.Position = "latest", **others: Any) -> Facts:
+    return Facts(**{"place": place, "configured": configured, "identity": HERE, "has_gtids": True, **others})
+
+
+TABLE = [
+    # GTID mode: the stored set first, a configured one on a first start only.
+    (facts(STORED), "GTID set", How.GTID, STORED),
+    (facts(STORED, identity=THERE), "GTID set", How.GTID, STORED),
+    (facts(STORED, configured=canal.Position(gtid=f"{HERE}:1-5")), "GTID set", How.GTID, STORED),
+    (facts(canal.Position(gtid=DONE)), "GTID set", How.GTID, canal.Position(gtid=DONE)),
+    (facts(MARIADB, flavor="mariadb"), "GTID set", How.GTID, MARIADB),
+    (facts(None, canal.Position(gtid=DONE)), "first start by GTID set", How.RESOLVE, canal.Position(gtid=DONE)),
+    # From a GTID set to journal and offset, and back.
+    (facts(STORED, has_gtids=False), "same server", How.OFFSET, STORED),
+    (facts(BY_FILE), "same server", How.OFFSET, BY_FILE),
+    # A stored place of the same server, whatever its address is by now; canal's cursors do not name theirs.
+    (facts(BY_FILE, has_gtids=False), "same server", How.OFFSET, BY_FILE),
+    (facts(BY_FILE, configured="earliest", has_gtids=False), "same server", How.OFFSET, BY_FILE),
+    (facts(CANALS, has_gtids=False), "same server", How.OFFSET, CANALS),
+    # Another server: a standby, or a change behind one address.
+    (facts(BY_FILE, identity=THERE, has_gtids=False), "other server", How.MATCH, BY_FILE),
+    (facts(BY_FILE, identity=THERE), "other server", How.MATCH, BY_FILE),
+    (facts(STORED, identity=THERE, has_gtids=False), "other server", How.MATCH, STORED),
+    (facts(STORED, identity=f"2@{THERE}", flavor="mariadb"), "other server", How.MATCH, STORED),
+    (facts(canal.Position("b.000001", 4, source=THERE)), "other server, no time", How.FAIL, canal.Position("b.000001", 4, source=THERE)),
+    # Only a time.
+    (facts(MINUTE_AGO), "time only", How.RESOLVE, MINUTE_AGO),
+    # The log is gone.
+    (facts(BY_FILE, lost=1), "lost, fail", How.FAIL, BY_FILE),
+    (facts(BY_FILE, lost=2, on_lost="earliest"), "same server", How.OFFSET, BY_FILE),
+    (facts(BY_FILE, lost=3, on_lost="earliest"), "lost, earliest", How.RESOLVE, "earliest"),
+    (facts(STORED, lost=3, on_lost="latest"), "lost, latest", How.RESOLVE, "latest"),
+    (facts(STORED, lost=1, threshold=0, on_lost="time"), "lost, time", How.RESOLVE, MINUTE_AGO),
+    (facts(canal.Position(gtid=DONE), lost=3, on_lost="time"), "lost, no time", How.RESOLVE, "earliest"),
+    # Nothing stored.
+    (facts(None, "latest"), "first start", How.RESOLVE, "latest"),
+    (facts(None, "earliest"), "first start", How.RESOLVE, "earliest"),
+    (facts(None, canal.Position("binlog.000003", 154)), "first start", How.RESOLVE, canal.Position("binlog.000003", 154)),
+    (facts(None, canal.Position("binlog.000003", timestamp=1)), "first start", How.RESOLVE, canal.Position("binlog.000003", timestamp=1)),
+    (facts(None, canal.Position(gtid=DONE), has_gtids=False), "first start", How.RESOLVE, canal.Position(gtid=DONE)),
+    (facts(None, canal.Position(gtid=DONE), lost=9, on_lost="latest"), "first start by GTID set", How.RESOLVE, canal.Position(gtid=DONE)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("known", "rule", "how", "start"), TABLE)
+def test_each_rule(known: Facts, rule: str, how: How, start: str | canal.Position) -> None:
+    decision = decide(known)
+
+    assert (decision.rule, decision.how, decision.start) == (rule, how, start)
+
+
+def test_the_table_has_every_rule() -> None:
+    assert {rule for _, rule, _, _ in TABLE} == {rule.name for rule in RULES}
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+PLACES = st.none() | st.builds(
+    canal.Position,
+    journal=st.sampled_from(["", "b.000001"]), offset=st.integers(0, 9), gtid=st.sampled_from(["", DONE, "0-1-2"]),
+    timestamp=st.sampled_from([0, 1, 10**12]), source=st.sampled_from(["", HERE, THERE]),
+)  # fmt: skip
+
+
+@given(
+    place=PLACES, configured=st.sampled_from(["latest", "earliest"]) | PLACES.filter(bool), lost=st.integers(0, 4),
+    on_lost=st.sampled_from(ON_LOST), has_gtids=st.booleans(), flavor=st.sampled_from(["mysql", "mariadb"]),
+)  # fmt: skip
+def test_whatever_is_known_there_is_a_decision_that_skips_nothing_by_itself(
+    place: canal.Position | None, configured: Any, lost: int, on_lost: str, has_gtids: bool, flavor: str
+) -> None:
+    decision = decide(facts(place, configured, lost=lost, on_lost=on_lost, has_gtids=has_gtids, flavor=flavor))
+
+    if place is not None and not lost:  # what is stored is never passed by for what is configured
+        assert decision.start == place
+    if decision.how is How.OFFSET:
+        assert place is not None and place.source in ("", HERE)  # never an offset in another server's journal
+    if place is None:
+        assert decision.start == configured
+
+
+def test_a_policy_that_there_is_not_is_refused() -> None:
+    with pytest.raises(canal.ConfigError, match="on_lost"):
+        decide(facts(on_lost="skip"))
+
+
+def test_the_docs_show_every_rule_in_order() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "start-positions.md").read_text()
+
+    rows = [f"| {number} | {rule.when} | {rule.then} |" for number, rule in enumerate(RULES, 1)]
+    assert "\n".join(rows) in text

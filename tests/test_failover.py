@@ -1,0 +1,294 @@
+"""Two sources of one replication, fakes: switching, the place on the other side, and what is not there."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal.testing import FakeBinlog
+
+
+@attrs.define(eq=False)
+class Address:
+    """A source behind which the server may change or be gone."""
+
+    server: FakeBinlog | None
+    connects: int = 0
+    address: str = "vip"
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        self.connects += 1
+        if self.server is None:
+            raise canal.ConnectionLostError(f"nobody is at {self.address}")
+        return self.server.connect(server_id_hint)
+
+
+class Pair:
+    """Two logs with the same transactions at different places."""
+
+    def __init__(self, *, gtid: bool = True, flavor: str = "mysql") -> None:
+        seconds = itertools.count(1_700_000_000)
+        self.now = next(seconds)
+        self.gtid = gtid
+        logs = []
+        for number in (1, 2):
+            uuid = f"{number}e11fa47-71ca-11e1-9e33-c80aa9429562"
+            log = FakeBinlog(flavor, gtid=gtid, uuid=uuid, clock=lambda: self.now)  # type: ignore[arg-type]
+            logs.append((log, log.table("shop", "orders", "id INT PRIMARY KEY")))
+        (self.first, one), (self.second, two) = logs
+        self.tables = {id(self.first): one, id(self.second): two}
+        self.second.ddl("CREATE DATABASE only_here")
+        self.count = 0
+
+    def write(self, *ids: int, to: tuple[FakeBinlog, ...] = ()) -> None:
+        """One transaction for each id, in both logs or in those given."""
+        for one in ids:
+            self.now += 1
+            self.count += 1
+            for log in to or (self.first, self.second):
+                gtid = None
+                if self.gtid and log.flavor == "mysql":
+                    gtid = f"{self.first.uuid}:{self.count}"
+                elif self.gtid:
+                    gtid = f"0-1-{self.count + 10}"
+                with log.transaction(gtid=gtid):
+                    self.tables[id(log)].insert({"id": one})
+
+
+class Following:
+    """An instance, its alarms, and the ids that it delivers."""
+
+    def __init__(self, **options: Any) -> None:
+        self.alarms: list[str] = []
+        config = canal.InstanceConfig(
+            destination="x", filter=r"shop\..*", alarm=lambda destination, text: self.alarms.append(text),
+            reconnect_backoff=(0.01, 0.02), **options,
+        )  # fmt: skip
+        self.instance = canal.Instance(config)
+
+    def __enter__(self) -> Following:
+        self.instance.start()
+        self.instance.subscribe()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.instance.stop()
+
+    def ids(self, count: int, timeout: float = 20.0) -> list[int]:
+        """So many ids, or fewer when no more come; and that no more come."""
+        found: list[int] = []
+        while len(found) < count:
+            message = self.instance.get(1000, timeout=timeout)
+            assert message, (found, self.alarms)
+            found += ids_of(message)
+        found += ids_of(self.instance.get(1000, timeout=0.05))
+        return found
+
+    def alarm(self, text: str) -> bool:
+        return any(text in one for one in self.alarms)
+
+
+def ids_of(message: canal.Message) -> list[int]:
+    return [row.after["id"] for entry in message.entries for row in entry.rows if row.after is not None]
+
+
+@pytest.fixture(params=["mysql", "mariadb", "without GTIDs"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    yield Pair(gtid=request.param != "without GTIDs", flavor="mariadb" if request.param == "mariadb" else "mysql")
+
+
+def test_a_switch_and_a_switch_back_lose_and_repeat_nothing(pair: Pair) -> None:
+    with Following(source=pair.first, standby=pair.second, start="latest") as following:
+        pair.write(1, 2, 3)
+        assert following.ids(3) == [1, 2, 3]
+        assert following.instance.switch("a test")
+        pair.write(4, 5)
+        assert following.ids(2) == [4, 5]
+        assert following.instance.switch()
+        pair.write(6)
+        assert following.ids(1) == [6]
+        assert following.alarm("switching from")
+
+
+def test_a_restart_on_the_other_side_goes_on_at_the_cursor(pair: Pair) -> None:
+    meta = canal.MemoryMeta()
+    with Following(source=pair.first, meta=meta) as following:
+        pair.write(1, 2, 3, 4)
+        assert following.ids(4) == [1, 2, 3, 4]
+        following.instance.get(1)  # acks
+    pair.write(5)
+    with Following(source=pair.second, meta=meta) as following:
+        assert following.ids(1) == [5]
+
+
+def test_another_server_behind_the_address_is_known_by_its_identity(pair: Pair) -> None:
+    address = Address(pair.first)
+    with Following(source=address) as following:
+        pair.write(1, 2)
+        assert following.ids(2) == [1, 2]
+        address.server = pair.second
+        pair.first.cut_after(1)
+        pair.write(3, to=(pair.first, pair.second))
+        found = following.ids(1)
+        assert found in ([3], [3, 3])  # it may have come from the first one before the cut
+        pair.write(4, to=(pair.second,))
+        assert following.ids(1) == [4]
+
+
+def test_what_a_standby_without_gtids_lacks_comes_again_if_it_gets_it() -> None:
+    pair = Pair(gtid=False)
+    with Following(source=pair.first, standby=pair.second) as following:
+        pair.write(1, 2)
+        pair.write(3, 4, to=(pair.first,))
+        assert following.ids(4) == [1, 2, 3, 4]
+        assert following.instance.switch()
+        pair.write(5, to=(pair.second,))
+        assert following.ids(1) == [5]
+        assert following.alarm("but for the last 2")
+
+
+def test_a_log_that_shows_none_of_the_transactions_is_read_from_the_time() -> None:
+    pair = Pair(gtid=False)
+    with Following(source=pair.first, standby=pair.second, fallback_interval=60.0) as following:
+        pair.write(1, to=(pair.first,))
+        pair.write(2, to=(pair.second,))
+        assert following.ids(1) == [1]
+        assert following.instance.switch()
+        assert following.ids(1) == [2]
+        assert following.alarm("changes come again")
+
+
+def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
+    dead = Address(None, address="standby")
+    with Following(source=pair.first, standby=dead) as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+        assert not following.instance.switch()
+        pair.write(2)
+        assert following.ids(1) == [2]
+        assert following.alarm("no switch to standby")
+
+
+def test_without_a_standby_there_is_no_switch() -> None:
+    pair = Pair()
+    with Following(source=pair.first) as following:
+        assert not following.instance.switch()
+        assert following.alarm("no standby")
+        pair.write(1)
+        assert following.ids(1) == [1]
+
+
+def test_heartbeats_notice_a_source_that_is_gone(pair: Pair) -> None:
+    gone = Address(pair.first)
+    quick = canal.Heartbeat(interval=0.02, retries=1)
+    with Following(source=gone, standby=pair.second, heartbeat=quick) as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+        gone.server = None
+        pair.write(2, to=(pair.second,))
+        assert following.ids(1) == [2]
+        assert following.alarm("heartbeats in a row failed")
+
+
+def test_a_source_that_is_gone_before_the_start_is_replaced_too() -> None:
+    pair = Pair()
+    quick = canal.Heartbeat(interval=0.02, retries=1)
+    with Following(source=Address(None), standby=pair.second, heartbeat=quick, standby_start="earliest") as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+
+
+def test_one_healthy_heartbeat_forgives_all_before() -> None:
+    switched: list[str] = []
+
+    def switch(reason: str) -> bool:
+        switched.append(reason)
+        return len(switched) > 1
+
+    health = canal.ha.SourceHealth(canal.Heartbeat(retries=2), lambda timeout: (None, lambda: None), switch)  # type: ignore[arg-type,return-value]
+    for problem in ("a", "b", None, "c", "d"):
+        health.take(problem)
+    assert switched == []
+    health.take("e")
+    assert len(switched) == 1 and "3 heartbeats" in switched[0]
+    health.take("f")  # it did not work the first time
+    assert len(switched) == 2
+    health.take("g")
+    assert len(switched) == 2
+
+
+# -- a place that the source has lost ----------------------------------------------------------------------------------
+
+
+def purged(**options: Any) -> tuple[Pair, Callable[[], Following]]:
+    """A cursor in a journal that is purged, rows 3 to 5 behind it, of which 4 and 5 are still there."""
+    pair = Pair()
+    meta = canal.MemoryMeta()
+    with Following(source=pair.first, meta=meta) as following:
+        pair.write(1, 2)
+        assert following.ids(2) == [1, 2]
+        following.instance.get(1)
+    pair.write(3)
+    pair.now += 100
+    kept = pair.first.rotate()
+    pair.write(4, 5)
+    pair.first.purge(kept)
+    return pair, lambda: Following(source=pair.first, meta=meta, **options)
+
+
+def test_a_lost_place_stops_the_instance_with_the_remedy() -> None:
+    _, again = purged()
+    with pytest.raises(canal.PositionLostError) as caught, again() as following:
+        following.instance.get(timeout=10)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", [4, 5]), ("latest", []), ("time", [4, 5])])
+def test_a_lost_place_is_given_up_where_the_user_says_so(policy: str, expected: list[int]) -> None:
+    pair, again = purged(on_lost=policy, dump_error_threshold=1)
+    with again() as following:
+        assert following.ids(len(expected)) == expected
+        deadline = threading.Event()
+        for _ in range(500):
+            if following.alarm("IS LOST"):
+                break
+            deadline.wait(0.01)
+        pair.write(6)
+        assert following.ids(1) == [6]
+        lost = [text for text in following.alarms if "IS LOST" in text]
+        assert len(lost) == 1 and policy in lost[0] and "going on from" in lost[0]
+
+
+def test_a_policy_that_there_is_not_is_refused() -> None:
+    with pytest.raises(canal.ConfigError, match="on_lost"):
+        canal.InstanceConfig(destination="x", source=FakeBinlog(), on_lost="skip")
+
+
+# -- a start inside a transaction --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_a_start_anywhere_is_moved_to_the_begin_of_a_transaction(flavor: str) -> None:
+    log = FakeBinlog(flavor)  # type: ignore[arg-type]
+    orders = log.table("shop", "orders", "id INT PRIMARY KEY")
+    begins = {}
+    for first in (10, 20, 30):
+        begins[log.position.offset] = first
+        with log.transaction():
+            for one in range(first, first + 3):
+                orders.insert({"id": one})
+    end = log.position.offset
+    for offset in range(min(begins), end):
+        begin = max(one for one in begins if one <= offset)
+        start = canal.Position(log.journal, offset)
+        with Following(source=log, start=start) as following:
+            assert following.instance.position().offset == begin
+            if offset % 7 == 0:
+                wanted = [one for first in (10, 20, 30) if first >= begins[begin] for one in range(first, first + 3)]
+                assert following.ids(len(wanted)) == wanted
