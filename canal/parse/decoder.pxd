@@ -81,6 +81,7 @@ cdef class BinlogDecoder:
     cdef _xa_statement(self, bytes data, long long start, object statement)
     @cython.locals(txn=Transaction)
     cdef _finish_xa(self, bytes data, long long start, str what, str xid, tuple held)
+    cdef _forget_xa(self, str xid)
     cdef _let_go(self)
     @cython.locals(txn=Transaction, again=BinlogDecoder)
     cdef _commit_xa(self, object place, long long start)

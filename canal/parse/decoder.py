@@ -780,10 +780,7 @@ class BinlogDecoder:
     def _finish_xa(self, data: bytes, start: int, what: str, xid: str, held: tuple[list[Entry], int, int] | None) -> None:
         """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
         txn = self._txn
-        old = self._held.pop(xid, None)
-        if old is not None:
-            self._held_bytes -= old[2]
-        self.prepared = tuple([one for one in self.prepared if one.xid != xid])
+        self._forget_xa(xid)
         if what == "XA PREPARE":
             self.prepared += (PreparedXa(xid, txn.journal, txn.offset),)
             if held is not None and self._held_bytes + held[2] <= self._piece_bytes:
@@ -792,6 +789,13 @@ class BinlogDecoder:
         txn.xa_end = self.prepared
         self._xa_mark = (what, xid)
         self._finish(data, start)
+
+    def _forget_xa(self, xid: str) -> None:
+        """Drop what is known of an XA transaction: of that name there is another one, or none."""
+        old = self._held.pop(xid, None)
+        if old is not None:
+            self._held_bytes -= old[2]
+        self.prepared = tuple([one for one in self.prepared if one.xid != xid])
 
     def _prepare_xa(self, data: bytes, end: int, start: int) -> None:
         """The rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""
@@ -802,7 +806,11 @@ class BinlogDecoder:
             self._replayed_rows = 0 if txn is None else txn.row_count
             self._finish(data, start)
         elif one_phase or txn is None:
+            self._forget_xa(xid)
+            if txn is not None:
+                txn.xa_end = self.prepared
             if self._released:
+                self._let_go()  # the rows behind those that were let go: all are read again
                 self._commit_xa(PreparedXa(xid, txn.journal, txn.offset), start)
             self._finish(data, start)
         else:

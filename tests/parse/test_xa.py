@@ -91,6 +91,33 @@ def test_one_phase_commits_at_once():
     assert entries[-1].position.xa == ()
 
 
+def test_a_large_one_in_one_phase_comes_once_and_in_order():
+    binlog, table = _log("mysql")
+    with binlog.transaction(xa="one", end="ONE PHASE"):
+        for number in range(55):
+            table.insert({"id": number, "note": ""})
+    binlog.end()
+    with Instance(InstanceConfig(destination="xa", source=binlog, start="earliest", store_entries=40)) as instance:
+        assert _changes(_deliver(instance)) == list(range(55))
+
+
+def test_one_that_the_server_forgot_gives_nothing_to_a_later_one_of_its_name():
+    """MySQL 9.7 forgets some prepared transactions when it restarts, and says nothing of it in the log."""
+    binlog, table = _log("mysql")
+    with binlog.transaction(xa="name"):
+        table.insert({"id": 1, "note": "forgotten"})
+    binlog.restart()
+    with binlog.transaction(xa="name", end="ONE PHASE"):
+        for number in range(100, 155):
+            table.insert({"id": number, "note": ""})
+    table.insert({"id": 2, "note": ""})
+    binlog.end()
+    with Instance(InstanceConfig(destination="xa", source=binlog, start="earliest", store_entries=40)) as instance:
+        entries = _deliver(instance)
+    assert _changes(entries) == [*range(100, 155), 2]
+    assert entries[-1].position.xa == ()
+
+
 @pytest.mark.parametrize(("flavor", "gtid"), [("mysql", True), ("mysql", False), ("mariadb", True)])
 def test_resuming_at_any_entry_gives_exactly_the_rest(flavor, gtid):
     """Across XA PREPARE and XA COMMIT in different journals: the cursor says what is open, the rows are read again."""
