@@ -666,7 +666,7 @@ class BinlogDecoder:
         txn = self._txn
         if statement.verb == ddl.ROLLBACK:
             if txn is not None:
-                self._undo(txn, 0, 0, 0)
+                self._undo(txn, 0, 0, 1 if self._skipping else 0)
             self._finish(data, start)
             return
         if txn is None:
@@ -688,7 +688,7 @@ class BinlogDecoder:
                 f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=2,
                 remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
             )  # fmt: skip
-        if part != self._part or row < self._skip < txn.row_count:
+        if part != self._part or row < self._skip <= txn.row_count:
             raise SourceError(
                 f"{txn!r} takes back rows that are delivered already, because it is larger than a piece of the store",
                 remedy="Undo the rows of this transaction, then continue from its start with a larger store_bytes.",
@@ -699,6 +699,9 @@ class BinlogDecoder:
         self._pending[length:] = kept
         for entry in undone:
             self._pending_bytes -= entry.size
+        for entry in kept:  # a cursor behind it does not say that the rows before it were delivered
+            entry.first_row = max(row, self._skip)
+        txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
         txn.has_rows = any(entry.entry_type == _ROWDATA for entry in self._pending) or self._part > 0
 
     def _statement_entry(self, data: bytes, start: int, sql: str, statement: Any) -> None:

@@ -78,6 +78,43 @@ def test_a_statement_of_a_rolled_back_transaction_is_delivered() -> None:
     assert kinds == [("INSERT", "INSERT INTO log VALUES (1)")]
 
 
+@pytest.mark.parametrize("end", ["ROLLBACK", "XID"])
+def test_resuming_behind_a_statement_among_rows_that_are_taken_back(end: str) -> None:
+    fake = FakeBinlog(flavor="mariadb")
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(end=end) as transaction:
+        if end == "XID":
+            table.insert({"id": 1})
+        transaction.query("SAVEPOINT s")
+        table.insert({"id": 2}, {"id": 3})
+        transaction.query("INSERT INTO log VALUES (1)", "shop")
+        table.insert({"id": 4})
+        transaction.query("INSERT INTO log VALUES (2)", "shop")
+        if end == "XID":
+            transaction.query("ROLLBACK TO s")
+            table.insert({"id": 5})
+    table.insert({"id": 6})
+    fake.end()
+
+    def changes(entries: list[canal.Entry]) -> list[Any]:
+        return [entry.row_change.sql or entry.rows[0].after["id"] for entry in entries if entry.table or entry.sql]
+
+    with started(fake) as instance:
+        instance.subscribe()
+        entries = list(instance.get_without_ack(100, timeout=5, linger=0.05))
+    expected = changes(entries)
+    logged = ["INSERT INTO log VALUES (1)", "INSERT INTO log VALUES (2)"]
+    assert expected == ([1, *logged, 5, 6] if end == "XID" else [*logged, 6])
+    for stop, entry in enumerate(entries[:-1]):
+        with started(fake, start=entry.position) as instance:
+            instance.subscribe()
+            found = changes(list(instance.get_without_ack(100, timeout=5, linger=0.05)))
+        before = changes(entries[: stop + 1])
+        rest = expected[len(before) :]
+        assert found[len(found) - len(rest) :] == rest, (stop, entry)
+        assert set(found[: len(found) - len(rest)]) <= set(before) & set(logged), "no row comes twice"
+
+
 @pytest.mark.parametrize("sql", ["ROLLBACK", "ROLLBACK TO s"])
 def test_rows_that_are_delivered_cannot_be_taken_back(sql: str) -> None:
     fake = FakeBinlog()
@@ -90,6 +127,23 @@ def test_rows_that_are_delivered_cannot_be_taken_back(sql: str) -> None:
             transaction.query(sql)
     with pytest.raises(canal.SourceError, match="delivered already"):
         decoded(fake.events(), piece_entries=4)
+
+
+@pytest.mark.parametrize("sql", ["ROLLBACK", "ROLLBACK TO s"])
+def test_rows_that_were_delivered_before_a_resumption_cannot_be_taken_back(sql: str) -> None:
+    """The cursor stands right behind the last of them."""
+    fake = FakeBinlog(flavor="mariadb")
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(end="ROLLBACK" if sql == "ROLLBACK" else "XID") as transaction:
+        transaction.query("SAVEPOINT s")
+        table.insert({"id": 1}, {"id": 2})
+        if sql != "ROLLBACK":
+            transaction.query(sql)
+            table.insert({"id": 3})
+    place = fake.resolve("earliest")
+    events = fake.events()
+    with pytest.raises(canal.SourceError, match="delivered already"):
+        decoded(events, canal.Position(journal=place.journal, offset=4, row=2), flavor="mariadb")
 
 
 # -- LOAD DATA (T47) -----------------------------------------------------------------------------------------------------
