@@ -664,8 +664,13 @@ class BinlogDecoder:
         changed such tables and stay.
         """
         txn = self._txn
-        if statement.verb == ddl.ROLLBACK:
+        if statement.verb != ddl.ROLLBACK_TO:
             if txn is not None:
+                if self._released:
+                    raise SourceError(
+                        f"{txn!r} is rolled back, but a statement of it may have changed a table without transactions, and "
+                        "it is too large to be held", remedy="Continue with a larger store_bytes.",
+                    )  # fmt: skip
                 self._undo(txn, 0, 0, 1 if self._skipping else 0)
             self._finish(data, start)
             return
@@ -773,6 +778,9 @@ class BinlogDecoder:
                 remedy="Nothing was skipped. Please report this with the log.",
             )  # fmt: skip
         if self._txn is not None:
+            if verb == ddl.XA_ROLLBACK and self._in_xa:  # not prepared: MySQL's ROLLBACK of statements
+                self._rollback(data, start, statement)
+                return
             raise DecodeError(f"the end of XA transaction {statement.xid} inside {self._txn!r}", event_type=2)
         place = next((one for one in self.prepared if one.xid == statement.xid), None)
         self._open(data, start)

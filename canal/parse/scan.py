@@ -182,7 +182,7 @@ class TransactionScan:
             self._begin(event, start)
         if sql == b"BEGIN" or sql.startswith(b"XA START"):
             self._inside = True
-        elif not self._inside or sql in (b"COMMIT", b"ROLLBACK"):
+        elif not self._inside or sql in (b"COMMIT", b"ROLLBACK", b"XA ROLLBAC"):
             self._finish()
 
     def _statement(self, event: bytes) -> bytes:

@@ -146,6 +146,34 @@ def test_rows_that_were_delivered_before_a_resumption_cannot_be_taken_back(sql: 
         decoded(events, canal.Position(journal=place.journal, offset=4, row=2), flavor="mariadb")
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_an_xa_transaction_of_statements_that_is_rolled_back_before_it_is_prepared(large: bool) -> None:
+    """MySQL with statement format and a table without transactions: XA ROLLBACK stands where ROLLBACK would."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(end="COMMIT") as transaction:
+        transaction.query("XA START X'61',X'',1")
+        for number in range(10 if large else 1):
+            table.insert({"id": number})
+        transaction.query("INSERT INTO log VALUES (1)", "shop")
+        transaction.query("XA END X'61',X'',1")
+        transaction.query("XA ROLLBACK X'61',X'',1")
+    events = [event for event in fake.events() if b"COMMIT" not in event]
+    scan = TransactionScan()
+    for event in events:
+        scan.feed(event)
+    assert scan.boundary.gtid == fake.executed
+    if large:
+        with pytest.raises(canal.SourceError, match="too large to be held"):
+            decoded(events, piece_entries=4)
+    else:
+        entries = decoded(events)
+        assert [(entry.entry_type.name, entry.row_change.sql) for entry in entries] == [
+            ("TRANSACTIONBEGIN", ""), ("ROWDATA", "INSERT INTO log VALUES (1)"), ("TRANSACTIONEND", "")
+        ]  # fmt: skip
+        assert entries[-1].position.xa == ()
+
+
 # -- LOAD DATA (T47) -----------------------------------------------------------------------------------------------------
 
 
