@@ -843,7 +843,8 @@ class BinlogDecoder:
     def _commit_xa(self, place: PreparedXa, start: int) -> None:
         """Give out the rows of a prepared transaction as part of the open one."""
         txn = self._txn
-        self._adopting = start
+        in_one_phase = place.offset == txn.offset and place.journal == txn.journal
+        self._adopting = -1 if in_one_phase else start
         self._in_xa = False
         self._released = False
         held = self._held.get(place.xid)
@@ -880,8 +881,10 @@ class BinlogDecoder:
         for entry in entries:
             if entry.entry_type == _ROWDATA:
                 entry.transaction = txn
-                entry.offset = self._adopting
+                if self._adopting >= 0:
+                    entry.offset = self._adopting
                 entry.is_end = False
+                entry.last = True  # until a piece is made of it
                 txn.has_rows = True
                 self._ordinal = entry.ordinal
                 self._add(entry)
