@@ -148,7 +148,7 @@ _VERIFYING: Final = SSL_MODES[3:]
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCK, _SEND_ANNOTATE_ROWS = 1, 2
 _MAX_FILE_OFFSET = 0xFFFFFFFF
-_ROTATE, _ARTIFICIAL = 4, 0x20
+_ROTATE = 4
 #: Events that open a dump before the server has found the place to start from.
 _OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
 _VARIABLES = (
@@ -935,10 +935,12 @@ class MySQLConnection:
                 f"{self._source.address} has no log {journal}; {self._has()}",
                 position=Position(journal=journal, offset=offset),
             )
+        begun = False
         for event in self._non_blocking(journal, offset):
             if event[4] != _ROTATE:
+                begun = True
                 yield event
-            elif not event[17] & _ARTIFICIAL and event[:4] != bytes(4):
+            elif begun:  # its own, or where it ends without one the server's, which goes on with the next log
                 return
 
     def _non_blocking(self, journal: str, offset: int = 4) -> Iterator[bytes]:

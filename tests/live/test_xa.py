@@ -145,14 +145,19 @@ def test_xa_across_sessions_binlogs_and_restarts(own_server: ThrowawayServer, co
     assert found == expected
 
 
-def test_latest_between_prepare_and_commit(own_server: ThrowawayServer) -> None:
+@pytest.mark.parametrize("restarted", [False, True], ids=["flush", "restart"])
+def test_latest_between_prepare_and_commit(own_server: ThrowawayServer, restarted: bool) -> None:
     """The rows lie before the start, the commit behind it: they are searched for and delivered."""
     server = own_server
     make_tables(server)
     one = session(server)
     do(one, "XA START 'early'", "INSERT INTO x.t VALUES (1, 'early')", "XA END 'early'", "XA PREPARE 'early'")
     one.close()
-    server.query("FLUSH BINARY LOGS")
+    server.query("INSERT INTO x.t VALUES (100, 'makes durable what was prepared before it')")
+    if restarted:
+        server.restart()  # the log ends with STOP, or with nothing
+    else:
+        server.query("FLUSH BINARY LOGS")
     alarms: list[str] = []
     config = canal.InstanceConfig(
         destination="xa", source=source(server), filter=r"x\..*", alarm=lambda destination, text: alarms.append(text)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from canal import Instance, InstanceConfig, Position, PositionLostError
+from canal import Instance, InstanceConfig, MySQLSource, Position, PositionLostError
 from canal.meta import MemoryMeta
 from canal.model import EntryType
 from canal.position import PreparedXa
@@ -203,6 +203,23 @@ def test_a_start_between_prepare_and_commit_searches_the_log(flavor):
     binlog.xa_commit("same name")
     binlog.end()
     assert _changes(_read(binlog, start)) == [2, 1]
+
+
+@FLAVORS
+def test_a_search_ends_where_its_journal_ends(flavor):
+    """A journal that ends with STOP, or with nothing, names no next one: the server goes on with it all the same."""
+    binlog, table = _log(flavor)
+    with binlog.transaction(xa="x"):
+        table.insert({"id": 1, "note": ""})
+    binlog.restart()
+    start = binlog.position
+    binlog.xa_commit("x")
+    table.insert({"id": 2, "note": ""})
+    with binlog.serve(user="u", password="p") as server:
+        source = MySQLSource(host=server.host, port=server.port, user="u", password="p")
+        with Instance(InstanceConfig(destination="xa", source=source, start=start)) as instance:
+            instance.subscribe()
+            assert _changes(instance.get_without_ack(100, timeout=5, linger=0.2)) == [1, 2]
 
 
 @FLAVORS
