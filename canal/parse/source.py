@@ -686,6 +686,7 @@ class MySQLConnection:
         self._replica_uuid = replica_uuid or source._replica_uuid
         self._queries = Session(source)
         self._stream: DumpStream | None = None
+        self._beside: MySQLConnection | None = None
         self._closed = False
         #: What an operator should know about the place from which it streams.
         self.warnings: list[str] = []
@@ -946,12 +947,12 @@ class MySQLConnection:
     def _non_blocking(self, journal: str, offset: int = 4) -> Iterator[bytes]:
         """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
         # Of a replica of its own: a server ends the dump that a replica has when the same one begins another.
-        other = MySQLConnection(self._source, self.server_id ^ 0x40000000, str(uuid.uuid4()))
+        other = self._beside = MySQLConnection(self._source, self.server_id ^ 0x40000000, str(uuid.uuid4()))
         try:
             other._start_dump(Position(journal=journal, offset=offset), non_block=True)
             stream = other._stream
             assert stream is not None
-            while not self._closed:
+            while not self._closed:  # also when it was closed before there was another one to close with it
                 events = stream.read(self._source.seek_timeout)
                 if not events:
                     return
@@ -1093,6 +1094,9 @@ class MySQLConnection:
         stream = self._stream
         if stream is not None:
             stream.close()
+        beside = self._beside
+        if beside is not None:
+            beside.close()
 
 
 def known_place(position: Position, identity: str, state: str) -> tuple[str, list[tuple[int, int, int]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -220,6 +221,26 @@ def test_a_search_ends_where_its_journal_ends(flavor):
         with Instance(InstanceConfig(destination="xa", source=source, start=start)) as instance:
             instance.subscribe()
             assert _changes(instance.get_without_ack(100, timeout=5, linger=0.2)) == [1, 2]
+
+
+def test_stop_does_not_wait_for_a_server_that_sends_no_rows_again():
+    binlog, table = _log("mysql")
+    with binlog.transaction(xa="x"):
+        table.insert({"id": 1, "note": ""})
+    start = binlog.position
+    with binlog.serve(user="u", password="p") as server:
+        source = MySQLSource(host=server.host, port=server.port, user="u", password="p")
+        instance = Instance(InstanceConfig(destination="xa", source=source, start=start)).start()
+        instance.subscribe()
+        binlog.stall_after(3, 60.0)  # behind the GTID and XA COMMIT, which make it ask for the rows, and one event of those
+        binlog.xa_commit("x")
+        deadline = time.monotonic() + 10
+        while binlog._faults and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        begun = time.monotonic()
+        instance.stop()
+        assert time.monotonic() - begun < 5
 
 
 @FLAVORS
