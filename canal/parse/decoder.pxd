@@ -13,7 +13,7 @@ cdef class BinlogDecoder:
     cdef public bint follow_only
     cdef public tuple prepared
     cdef object _read_again, _replayed, _xa_mark
-    cdef bint _replaying, _in_xa, _released, _undecided
+    cdef bint _replaying, _in_xa, _released, _undecided, _told_prepared
     cdef long long _replayed_rows, _adopting, _held_bytes
     cdef dict _savepoints, _held
     cdef public str destination, journal
@@ -82,6 +82,7 @@ cdef class BinlogDecoder:
     @cython.locals(txn=Transaction)
     cdef _finish_xa(self, bytes data, long long start, str what, str xid, tuple held)
     cdef _forget_xa(self, str xid)
+    cdef _shorten_prepared(self)
     cdef _let_go(self)
     @cython.locals(txn=Transaction, again=BinlogDecoder)
     cdef _commit_xa(self, object place, long long start)

@@ -43,6 +43,9 @@ _MAX_GTID = MAX_NUMBER  # a C integer when compiled
 #: Digests kept before the part that nobody refers to is let go.
 _TAPE_BYTES = 32768
 
+#: So many prepared XA transactions a position names; the rows of one that it does not name are searched for.
+_MOST_PREPARED = 500
+
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
 _ROWDATA = EntryType.ROWDATA
@@ -104,6 +107,7 @@ class BinlogDecoder:
         self._replayed = None
         self._replayed_rows = 0
         self._adopting = 0
+        self._told_prepared = False
         self.follow_only = False
         self._gtid_sources = {}
         self._maps = {}
@@ -794,6 +798,8 @@ class BinlogDecoder:
         self._forget_xa(xid)
         if what == "XA PREPARE":
             self.prepared += (PreparedXa(xid, txn.journal, txn.offset),)
+            if len(self.prepared) > _MOST_PREPARED and not self.follow_only:
+                self._shorten_prepared()
             if held is not None and self._held_bytes + held[2] <= self._piece_bytes:
                 self._held[xid] = held
                 self._held_bytes += held[2]
@@ -807,6 +813,17 @@ class BinlogDecoder:
         if old is not None:
             self._held_bytes -= old[2]
         self.prepared = tuple([one for one in self.prepared if one.xid != xid])
+
+    def _shorten_prepared(self) -> None:
+        """Some servers forget what is prepared when they restart, and the log says nothing of it."""
+        level = logging.INFO if self._told_prepared else logging.WARNING
+        log.log(
+            level, "[%s] more than %d XA transactions are prepared: the place of %s is not kept any more, its rows are searched "
+            "for if it is committed. XA RECOVER on the source tells which are prepared",
+            self.destination, _MOST_PREPARED, self.prepared[0].xid,
+        )  # fmt: skip
+        self._told_prepared = True
+        self.prepared = self.prepared[1:]
 
     def _prepare_xa(self, data: bytes, end: int, start: int) -> None:
         """The rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""

@@ -244,6 +244,27 @@ def test_stop_does_not_wait_for_a_server_that_sends_no_rows_again():
 
 
 @FLAVORS
+def test_positions_do_not_grow_for_ever_with_what_is_never_decided(flavor, caplog):
+    binlog, table = _log(flavor)
+    for number in range(550):
+        with binlog.transaction(xa=f"x{number}"):
+            table.insert({"id": number, "note": ""})
+    binlog.rotate()
+    table.insert({"id": 5000, "note": ""})
+    with_all = Position(journal=binlog.journal, offset=4)
+    binlog.xa_commit("x0")
+    binlog.xa_commit("x549")
+    binlog.end()
+    entries = _read(binlog)
+    assert _changes(entries) == [5000, 0, 549]
+    before = next(entry for entry in entries if entry.row_count).position
+    assert len(before.xa) == 500
+    assert len([one for one in caplog.records if one.levelname == "WARNING" and "XA RECOVER" in one.getMessage()]) == 1
+    assert _changes(_read(binlog, Position.from_text(before.to_text()))) == [0, 549]
+    assert _changes(_read(binlog, with_all)) == [5000, 0, 549]
+
+
+@FLAVORS
 def test_purged_rows_are_an_error_that_names_the_transaction(flavor):
     binlog, table = _log(flavor)
     with binlog.transaction(xa="x"):
