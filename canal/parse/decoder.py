@@ -12,7 +12,15 @@ import sys
 import zlib
 from typing import Any, Callable, Iterator
 
-from canal.errors import ChecksumError, DecodeError, MissingTableMapError, SourceError, TruncatedError, UnsupportedError
+from canal.errors import (
+    ChecksumError,
+    DecodeError,
+    HistoryError,
+    MissingTableMapError,
+    SourceError,
+    TruncatedError,
+    UnsupportedError,
+)
 from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import ddl, wire
@@ -184,7 +192,7 @@ class BinlogDecoder:
         try:
             for data in events:
                 self._event(data)
-        except SourceError as error:
+        except (SourceError, HistoryError) as error:
             if error.position is None:
                 error.position = f"{self.journal}:{self._at}"
             self.flush()

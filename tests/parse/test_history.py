@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -298,3 +300,38 @@ def test_a_lost_connection_goes_back_to_the_schemas_of_its_place() -> None:
     found = names(fake, start="earliest", reconnect_backoff=(0.01, 0.01), alarm=lambda destination, text: None)
 
     assert found == [("id", "a"), *(("id", f"c{number}") for number in range(1, 8))]
+
+
+def test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_is_room(tmp_path: Path) -> None:
+    fake = FakeBinlog(metadata="MINIMAL")
+    make = random.Random(1)
+    for number in range(60):
+        columns = ", ".join(f"c{make.getrandbits(64):x} INT" for _ in range(40))
+        fake.ddl(f"CREATE TABLE shop.t{number} ({columns})")
+        fake.table("shop", f"t{number}", columns).insert({})
+    fake.end()
+
+    def read() -> list[str]:
+        config = canal.InstanceConfig(
+            destination="x", source=fake, start="earliest", meta=canal.FileMeta(tmp_path), alarm=lambda *_: None
+        )
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            while message := instance.get_without_ack(100, timeout=1):
+                found.extend(entry.header.table for entry in message.entries for _ in entry.rows)
+                instance.ack(message.id)
+        return found
+
+    found: list[str] = []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(canal.HistoryError, match="cannot write .*schema.db: .* [(]at binlog.*Make room"):
+                read()
+            number = len(found)
+            assert 10 < number < 60
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert found == [f"t{n}" for n in range(number)]
+    assert read() == [f"t{n}" for n in range(60)]
