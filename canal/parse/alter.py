@@ -484,7 +484,7 @@ def altered(
         raise NotUnderstoodError("CONVERT TO a charset that is not known")
     charset = change.charset.over(database) if change.charset else convert or state.charset
     known = {column.name.lower() for column in state.shown}
-    change = attrs.evolve(change, placed=[p for p in change.placed if not _is_idle(p, known)], body=copy(change.body))
+    change = attrs.evolve(change, placed=_effective(change.placed, known), body=copy(change.body))
     change.body.keys = change.body.keys + [
         attrs.evolve(key, conditional=not p.old) for p in change.placed for key in p.keys
     ]
@@ -530,14 +530,13 @@ class _Made:
 def _columns(
     state: TableState, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None
 ) -> list[_Made]:
-    """The columns in their new order: those that stay, each with what replaces it, then what is added or moved."""
+    """The columns in their new order: those that stay, each with what replaces it; then each clause adds or moves one."""
     known = {column.name.lower() for column in state.shown}
     placed = change.placed
     if change.visible.keys() - known or {c for c, conditional in change.dropped.items() if not conditional} - known:
         raise NotUnderstoodError("a column that the table does not have")
-    replaced = {p.old.lower(): p for p in placed if p.old.lower() in known}
+    replaced = {p.old.lower(): p for p in placed if p.old.lower() in known - change.dropped.keys()}
     made: list[_Made] = []
-    moved: dict[str, _Made] = {}
     for column in state.shown:
         old = column.name.lower()
         new = replaced.get(old)
@@ -545,18 +544,19 @@ def _columns(
             continue
         column = attrs.evolve(column, visible=change.visible.get(old, column.visible))
         if new is not None and new.definition is not None:
+            if convert and not dialect.is_mariadb and new.definition.type.base.endswith(("text", "blob")):
+                raise NotUnderstoodError("what was in the column decides how long it gets")
             column = resolve(new.definition, dialect, charset, forced=convert is not None)
         else:
             column = _converted(attrs.evolve(column, name=new.name if new else column.name), convert)
-        if new is not None and (new.first or new.after):
-            moved[old] = _Made(column, old)
-        else:
-            made.append(_Made(column, old if new else ""))
+        made.append(_Made(column, old if new else ""))
     for p in placed:
         old = p.old.lower()
-        if old in moved:
-            made.insert(_place_of(p, made), moved[old])
-        elif old not in replaced:
+        if old in replaced:
+            if p.first or p.after:
+                moved = made.pop(next(i for i, one in enumerate(made) if one.old == old))
+                made.insert(_place_of(p, made), moved)
+        else:
             if old:  # MariaDB lets a statement change what it adds itself
                 _remove_new(p.name, made)
             if p.definition is None:
@@ -574,11 +574,16 @@ def _remove_new(name: str, made: list[_Made]) -> None:
     raise NotUnderstoodError("a column that the table does not have")
 
 
-def _is_idle(placed: _Placed, known: set[str]) -> bool:
-    """IF EXISTS of a column that does not exist, IF NOT EXISTS of one that does."""
-    if not placed.conditional:
-        return False
-    return placed.old.lower() not in known if placed.old else placed.name.lower() in known
+def _effective(placed: list[_Placed], known: set[str]) -> list[_Placed]:
+    """Without IF EXISTS of a column that does not exist, and IF NOT EXISTS of one that does or was just added."""
+    kept = []
+    added: set[str] = set()
+    for one in placed:
+        is_idle = one.old.lower() not in known if one.old else one.name.lower() in known | added
+        if not (one.conditional and is_idle):
+            kept.append(one)
+            added |= set() if one.old else {one.name.lower()}
+    return kept
 
 
 def _place_of(placed: _Placed, columns: list[_Made]) -> int:
@@ -629,6 +634,8 @@ def _keys(
     for key in state.keys:
         if key.name.lower() in dropped:
             continue
+        if key.unique and any(length is None and _is_other(part, state, change, columns) for part, length in key.columns):
+            raise NotUnderstoodError("a key of a text that stands in for a column takes as many bytes as that one had")
         found = (((_successor(part, made) if part else None), length) for part, length in key.columns)
         parts = tuple((part or "", length) for part, length in found if part != "")
         if parts:
@@ -640,6 +647,14 @@ def _keys(
         for key in change.body.keys
     ]
     return with_keys(columns, named_keys(kept, added), row_end)
+
+
+def _is_other(name: str, state: TableState, change: Alteration, columns: list[ColumnSchema]) -> bool:
+    """Whether a column of the name is dropped, and a text that is not the same takes its place."""
+    if name.lower() not in change.dropped:
+        return False
+    before, after = ([c for c in some if c.name.lower() == name.lower()] for some in (state.shown, columns))
+    return any(c.charset is not None or c.base_type.endswith("blob") for c in after) and before[0].column_type != after[0].column_type
 
 
 def _successor(name: str, made: list[_Made]) -> str:

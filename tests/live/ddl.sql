@@ -248,3 +248,22 @@ drop temporary table if exists h3, hid
 create table selx as select 1 as a
 set session binlog_format = 'ROW'
 alter table selx add b int
+create table mv (a int, b int, c int, d int, unique (b))
+alter table mv drop a, add a int, modify if exists a int first
+alter table mv drop b, add b int, change b e int first
+alter table mv add x int after b, modify b bigint first
+alter table mv modify a int after c, modify c int after d
+alter table mv modify a int after b, modify b int after a
+alter table mv change a b int after c, change b a int after b
+alter table mv add y int, add column if not exists y bigint first
+alter table mv drop d, add column if not exists d int first
+alter table mv add z int, modify if exists z bigint
+alter table mv rename column a to w, add a int first
+create table kt (b varchar(20), c int, unique (b), unique (c, b))
+alter table kt drop b, add b blob
+create table kt2 (b int, c int, unique (b), unique (b))
+alter table kt2 drop b, add b varchar(5000)
+alter table kt2 drop b, add b varchar(5000)
+create table ct (a varchar(20), b text, c int) charset latin1
+alter table ct convert to charset utf8mb4, modify a text
+alter table ct convert to charset utf8mb4, change b b2 text, modify c blob
