@@ -634,10 +634,9 @@ def _keys(
     for key in state.keys:
         if key.name.lower() in dropped:
             continue
-        if key.unique and any(length is None and _is_other(part, state, change, columns) for part, length in key.columns):
-            raise NotUnderstoodError("a key of a text that stands in for a column takes as many bytes as that one had")
         found = (((_successor(part, made) if part else None), length) for part, length in key.columns)
         parts = tuple((part or "", length) for part, length in found if part != "")
+        parts = tuple((part, _length(part, length, state, change, columns)) for part, length in parts)
         if parts:
             named = change.renamed_keys.get(key.name.lower(), key.name)
             # USING HASH does not outlive an ALTER that does more than rename the table.
@@ -649,12 +648,30 @@ def _keys(
     return with_keys(columns, named_keys(kept, added), row_end)
 
 
-def _is_other(name: str, state: TableState, change: Alteration, columns: list[ColumnSchema]) -> bool:
-    """Whether a column of the name is dropped, and a text that is not the same takes its place."""
+_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 3, "year": 1}
+
+
+def _length(
+    name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
+) -> int | None:
+    """What a key takes of a column; of a text in the place of a dropped column as much as it took of that one."""
     if name.lower() not in change.dropped:
-        return False
-    before, after = ([c for c in some if c.name.lower() == name.lower()] for some in (state.shown, columns))
-    return any(c.charset is not None or c.base_type.endswith("blob") for c in after) and before[0].column_type != after[0].column_type
+        return length
+    old, new = (next(c for c in some if c.name.lower() == name.lower()) for some in (state.shown, columns))
+    is_whole_text = length is None and old.base_type.endswith(("text", "blob"))
+    is_text = new.charset is not None or new.base_type.endswith(("char", "binary", "blob"))
+    if is_whole_text or not is_text or (old.column_type, old.charset) == (new.column_type, new.charset):
+        return length
+    found = length or _BYTES.get(old.base_type) or _declared(old)
+    if not found:
+        raise NotUnderstoodError("how much a key took")
+    return None if found == _declared(new) else found
+
+
+def _declared(column: ColumnSchema) -> int:
+    """The n of CHAR(n) and the like, 0 for other types."""
+    digits = column.column_type.partition("(")[2].rstrip(")")
+    return int(digits) if column.base_type.endswith(("char", "binary")) and digits.isdigit() else 0
 
 
 def _successor(name: str, made: list[_Made]) -> str:

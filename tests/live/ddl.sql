@@ -267,3 +267,8 @@ alter table kt2 drop b, add b varchar(5000)
 create table ct (a varchar(20), b text, c int) charset latin1
 alter table ct convert to charset utf8mb4, modify a text
 alter table ct convert to charset utf8mb4, change b b2 text, modify c blob
+create table kt3 (b varchar(20) charset latin1, c text, d enum('a'), unique (b), unique (c(10)), unique (d))
+alter table kt3 drop b, add b varchar(20) charset utf8mb4, drop c, add c blob
+alter table kt3 drop b, add b int
+alter table kt3 drop b, add b bigint unsigned
+alter table kt3 drop b, add b text charset utf8mb4
