@@ -67,6 +67,8 @@ class Catalog:
         self._tables: dict[Table, TableState] = {}
         self._doubtful: dict[Table, Table] = {}
         self._databases: dict[str, str] = {}
+        #: Databases that were made or dropped by a statement: no table of theirs is older than that.
+        self._whole: set[str] = set()
         #: Temporary tables by session.
         self._temporary: dict[int | None, set[Table]] = {}
 
@@ -103,7 +105,8 @@ class Catalog:
     def is_doubtful(self, schema: str, table: str) -> bool:
         """Whether the table may exist with columns that are not known."""
         key = self._fold((schema, table))
-        return key in self._doubtful or (not self.complete and key not in self._tables)
+        unknown = not self.complete and key[0] not in self._whole and key not in self._tables
+        return key in self._doubtful or unknown
 
     def forget_sessions(self) -> None:
         """The server was started anew: no temporary table is left."""
@@ -184,6 +187,7 @@ class Catalog:
         if statement.schema_wide:
             doubtful += self._tables_of(statement.database)
             self._databases.pop(self._fold_name(statement.database), None)
+            self._whole.discard(self._fold_name(statement.database))
         elif statement.doubtful or not doubtful:
             doubtful += self._tables_of(None)
         for table in doubtful:
@@ -206,6 +210,7 @@ class Catalog:
             "lower_case_table_names": self.lower_case_table_names,
             "complete": self.complete,
             "databases": dict(sorted(self._databases.items())),
+            "whole": sorted(self._whole),
             "tables": [table_to_document(self._tables[key]) for key in sorted(self._tables)],
             "doubtful": [list(self._doubtful[key]) for key in sorted(self._doubtful)],
             "temporary": [
@@ -229,6 +234,7 @@ class Catalog:
                 lower_case_table_names=document["lower_case_table_names"], complete=document["complete"]
             )
             catalog._databases.update(document["databases"])
+            catalog._whole.update(document.get("whole", ()))
             for table in document["tables"]:
                 catalog.put(table_from_document(table))
             for schema, table in document["doubtful"]:
@@ -407,10 +413,15 @@ class _Run:
         known = self.catalog._databases.get(self.catalog._fold_name(schema))
         if conditional and not replaces and (known or not self.catalog.complete):
             return
-        if replaces:
-            for table in self.catalog._tables_of(schema):
-                self._set(table, None)
+        if replaces or not conditional:
+            self._empty(schema)
         self.catalog.set_database(schema, choice.over(self.server_charset) if choice else self.server_charset)  # type: ignore[arg-type]
+
+    def _empty(self, schema: str) -> None:
+        """The database has no tables now."""
+        for table in self.catalog._tables_of(schema):
+            self._set(table, None)
+        self.catalog._whole.add(self.catalog._fold_name(schema))
 
     # -- ALTER ---------------------------------------------------------------------------------------------------------
 
@@ -489,8 +500,7 @@ class _Run:
         if what in ("DATABASE", "SCHEMA"):
             self._if()
             schema = self.catalog._stored(name(self.scan))
-            for table in self.catalog._tables_of(schema):
-                self._set(table, None)
+            self._empty(schema)
             self.catalog._databases.pop(self.catalog._fold_name(schema), None)
         elif what == "INDEX":
             conditional = self._if()

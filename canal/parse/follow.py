@@ -362,7 +362,7 @@ class SchemaFollower:
         asked_at = _end_of_log(connection) if describe is not None else place
         now = describe() if describe is not None else None
         if now is None:
-            self._catalog = Catalog(complete=_is_first(place))
+            self._catalog = Catalog(complete=False)
             self._add(place, {}, _settings(self._catalog))
             return
         read_at = _end_of_log(connection)
@@ -378,7 +378,7 @@ class SchemaFollower:
             self._live[name] = (state, asked_at, read_at)
             if changes.first(name) is None:
                 catalog.put(state)
-        doubtful = [] if _is_first(place) else changes.uncertain()
+        doubtful = changes.uncertain()
         self._catalog = _with_doubtful(catalog, doubtful)
         versions: dict[Table, Version] = {
             (one.schema.schema, one.schema.table): table_to_document(one) for one in catalog.tables()
@@ -515,11 +515,6 @@ def _behind(one: Position, other: Position) -> bool:
     if one.journal and other.journal:
         return _order(one) > _order(other)
     return other.precedes(one) is not False
-
-
-def _is_first(place: Position) -> bool:
-    """Whether nothing was in the log before: a log that begins there began with its server."""
-    return journal_key(place.journal)[1] == 1 and place.offset <= 4
 
 
 def _end_of_log(connection: Any) -> Position:
