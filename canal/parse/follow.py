@@ -203,7 +203,10 @@ class SchemaFollower:
         self._connection: Any = None
         self._stopped: Callable[[], bool] = lambda: False
         self._catalog: Catalog | None = None
-        self._suspects: set[Table] | None = None  # tables verified since an opaque statement; None: there was none
+        self._opaque = 0  # statements so far that may have changed any table
+        self._checked: dict[Table, int] = {}  # how many of those there were when a table was compared with the source
+        self._log: list[Any] = []  # what tells this log from a later one of the same name, see _log_of
+        self._forgotten: tuple[Table, ...] = ()  # tables of a history that is not believed
         self._ahead: list[LoggedStatement] = []
         self._seen_to: Position | None = None  # end of the part of the log that ``_ahead`` is about
         #: What the source said of tables, and ends of the log: from before and from after it was asked.
@@ -224,16 +227,20 @@ class SchemaFollower:
     def begin(self, connection: Any, position: Position, stopped: Callable[[], bool]) -> None:
         """A stream begins at ``position``: go back to what held there, or read what can be known of it."""
         self._connection, self._stopped = connection, stopped
-        self._ahead, self._seen_to, self._suspects = [], None, None
+        self._ahead, self._seen_to, self._opaque = [], None, 0
         self._live.clear()
+        self._checked.clear()
         self._catalog = None
         found = self._history.restore(attrs.evolve(position, row=0))
         place = Position(position.journal, position.offset, position.gtid, source=connection.identity)
         if position.source and position.source != connection.identity and position.gtid:
             place = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
+        self._forgotten = ()
+        if found is not None and not _is_same_log(found.settings.get("log"), connection, place):
+            self._tell("the schema history is one of a log that the source does not have any more: it is not used")
+            self._forgotten, found = tuple(found.tables), None
         if found is not None:
-            self._catalog = _catalog_of(found)
-            self._prune(self._oldest())
+            self._go_on(found, place)
         elif getattr(connection, "given_tables", None):
             self._learn_given(connection, place)
         elif connection.full_metadata is None:
@@ -244,6 +251,17 @@ class SchemaFollower:
                 "from the statements of the log", self.destination,
             )  # fmt: skip
             self._learn(place)
+
+    def _go_on(self, found: Snapshot, place: Position) -> None:
+        self._catalog = _catalog_of(found)
+        self._opaque = found.settings.get("opaque", 0)
+        for name, version in found.tables.items():
+            self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
+        self._log = found.settings.get("log") or []
+        if not self._log or self._log[1] != place.journal:  # the newest journal is purged last
+            self._log = _log_of(self._connection, place)
+            self._add(place, {}, self._settings())
+        self._prune(self._oldest())
 
     def _prune(self, position: Position | None) -> None:
         if position is not None:
@@ -258,19 +276,30 @@ class SchemaFollower:
             return
         logged = logged_statement(self.decoder, statement, sql, data)
         if logged.is_opaque:
-            self._suspects = set()
+            self._opaque += 1
+            self._add(logged.end, {}, self._settings())
             self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
             return
         applied = logged.apply(catalog)
         versions = {name: self._version(name) for name in (*applied.changed, *applied.doubtful)}
-        settings = _settings(catalog) if statement.schema_wide or statement.temporary else None
+        settings = self._settings() if statement.schema_wide or statement.temporary else None
         if versions or settings is not None:
             self._add(logged.end, versions, settings)
 
     def _version(self, name: Table) -> Version:
         assert self._catalog is not None
         state = self._catalog.get(*name)
-        return table_to_document(state) if state is not None else self._catalog.is_doubtful(*name) or None
+        return self._document(state) if state is not None else self._catalog.is_doubtful(*name) or None
+
+    def _document(self, state: TableState) -> dict[str, Any]:
+        checked = self._checked.get(_folded((state.schema.schema, state.schema.table)), 0)
+        return {**table_to_document(state), **({"checked": checked} if checked else {})}
+
+    def _settings(self) -> dict[str, Any]:
+        assert self._catalog is not None
+        document = self._catalog.to_document()
+        kept = {key: value for key, value in document.items() if key not in ("tables", "doubtful")}
+        return {**kept, "opaque": self._opaque, "log": self._log}
 
     def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
         self._history.add(place, versions, settings)
@@ -292,12 +321,12 @@ class SchemaFollower:
         assert self._catalog is not None
         state = self._catalog.get(*name)
         problem = misfit(raw, state.schema) if state is not None else ""
-        suspect = self._suspects is not None and _folded(name) not in self._suspects
+        suspect = self._checked.get(_folded(name), 0) < self._opaque
         if state is not None and not problem and not suspect:
             return state.schema
         found = self._read(raw, name, state, problem)
-        if found is not None and self._suspects is not None:
-            self._suspects.add(_folded(name))
+        if found is not None:
+            self._checked[_folded(name)] = self._opaque
         return found
 
     def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableSchema | None:
@@ -342,9 +371,10 @@ class SchemaFollower:
                 f"the columns of {'.'.join(name)} were read from the source, and a statement that is not understood "
                 "comes later in the log: if it changed them, names may be wrong", name,
             )  # fmt: skip
-        if live != state:
+        if live != state or self._checked.get(_folded(name), 0) < self._opaque:
+            self._checked[_folded(name)] = self._opaque
             self._catalog.put(live)
-            self._add(self.decoder.place, {name: table_to_document(live)}, None)
+            self._add(self.decoder.place, {name: self._document(live)}, None)
 
     def _tell(self, text: str, name: Table | None = None) -> None:
         """Raise the alarm, once per table."""
@@ -358,12 +388,14 @@ class SchemaFollower:
     def _learn(self, place: Position) -> None:
         """Read all tables, and keep those that are now as they were at the place."""
         connection = self._asked()
+        self._log = _log_of(connection, place)
+        versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
         describe = getattr(connection, "describe", None)
         asked_at = _end_of_log(connection) if describe is not None else place
         now = describe() if describe is not None else None
         if now is None:
             self._catalog = Catalog(complete=False)
-            self._add(place, {}, _settings(self._catalog))
+            self._add(place, versions, self._settings())
             return
         read_at = _end_of_log(connection)
         ahead = self._look_ahead(place, read_at)
@@ -380,11 +412,9 @@ class SchemaFollower:
                 catalog.put(state)
         doubtful = changes.uncertain()
         self._catalog = _with_doubtful(catalog, doubtful)
-        versions: dict[Table, Version] = {
-            (one.schema.schema, one.schema.table): table_to_document(one) for one in catalog.tables()
-        }
+        versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
         versions.update(dict.fromkeys(doubtful, True))
-        self._add(place, versions, _settings(catalog))
+        self._add(place, versions, self._settings())
 
     def _learn_given(self, connection: Any, place: Position) -> None:
         """The user's own schemas hold at the start of the log."""
@@ -395,7 +425,10 @@ class SchemaFollower:
         for one in self._scan(origin, place):
             one.apply(catalog)
         self._catalog = catalog
-        self._add(place, {(s.schema.schema, s.schema.table): table_to_document(s) for s in catalog.tables()}, _settings(catalog))
+        self._log = _log_of(connection, place)
+        versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
+        versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
+        self._add(place, versions, self._settings())
 
     def _asked(self) -> Any:
         if self._connection is None:
@@ -523,8 +556,26 @@ def _end_of_log(connection: Any) -> Position:
     return found
 
 
-def _settings(catalog: Catalog) -> dict[str, Any]:
-    return {key: value for key, value in catalog.to_document().items() if key not in ("tables", "doubtful")}
+def _log_of(connection: Any, place: Position) -> list[Any]:
+    """The source, and of the journal of the place its name, when it was begun, and the GTIDs; [] where nobody can tell."""
+    if not place.journal or not hasattr(connection, "replay"):
+        return []
+    for event in connection.replay(place.journal, 4):
+        return [connection.identity, place.journal, int.from_bytes(event[:4], "little"), place.gtid]
+    return []
+
+
+def _is_same_log(kept: list[Any] | None, connection: Any, place: Position) -> bool:
+    """Whether the log of now may be the one that steps were made from: not begun anew, not that of a stranger."""
+    if not kept or not hasattr(connection, "replay"):
+        return True
+    identity, journal, _, gtid = kept
+    if identity != connection.identity:  # sets of MySQL's GTIDs have shown already that it is a replica; MariaDB's do not
+        has_logged = getattr(connection, "has_logged", None)
+        return has_logged is None or bool(has_logged(gtid))
+    if journal not in connection.journal_names():
+        return not place.journal or journal_key(journal) < journal_key(place.journal)  # purged; else begun anew
+    return _log_of(connection, Position(journal, 4, gtid)) == kept
 
 
 def _catalog_of(found: Snapshot) -> Catalog:

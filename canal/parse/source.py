@@ -925,6 +925,18 @@ class MySQLConnection:
             gtid = str(MysqlGtidSet.parse(gtid) | MysqlGtidSet.parse(self.purged))
         return attrs.evolve(found, source=self.identity, gtid=gtid)
 
+    def has_logged(self, gtid: str) -> bool:
+        """Whether the transactions that end a GTID set are the server's own or came to it; MySQL's sets tell it anyhow."""
+        if self.flavor != "mariadb":
+            return True
+        (state,) = self._rows("SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos")
+        numbers: dict[str, int] = {}
+        for one in filter(None, ",".join(map(str, state)).split(",")):
+            origin, _, number = one.strip().rpartition("-")
+            numbers[origin] = max(int(number), numbers.get(origin, 0))
+        wanted = [one.rpartition("-") for one in gtid.split(",") if one]
+        return all(numbers.get(origin, 0) >= int(number) for origin, _, number in wanted)
+
     def journal_names(self) -> list[str]:
         """The logs that the server still has, the oldest first."""
         return [name for name, _ in self._logs()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import resource
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 import canal
 from canal.parse.history import SchemaHistory, Version
-from canal.testing.fake import FakeBinlog
+from canal.testing.fake import FakeBinlog, FakeConnection
 
 HOUR = 3600.0
 
@@ -290,6 +291,61 @@ def test_a_table_is_read_again_only_while_no_change_of_it_waits_in_the_log() -> 
 
     with pytest.raises(canal.SchemaError, match=r"shop\.t are not known.*after its change at"):
         names_until_error(fake, start)
+
+
+def test_a_statement_that_is_not_understood_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    """T83: whatever it changed, tables are compared with the source as they come, once each."""
+    fake = FakeBinlog(metadata="MINIMAL")
+    table, other = (fake.table("shop", name, "id INT PRIMARY KEY, a INT, b INT") for name in ("t", "u"))
+    table.insert({"id": 1})
+    other.insert({"id": 1})
+    options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": "earliest", "alarm": lambda *_: None}
+    assert names(fake, **options) == [("id", "a", "b")] * 2
+    table.alter("SWAP EVERYTHING EVERYWHERE", "id INT PRIMARY KEY, b INT, a INT")
+    assert names(fake, **options) == []
+    table.insert({"id": 2})
+    assert names(fake, **options) == [("id", "b", "a")]
+    fake.table_columns = None  # type: ignore[assignment,method-assign]  # it is not asked again
+    table.insert({"id": 3})
+    assert names(fake, **options) == [("id", "b", "a")]
+
+
+def test_the_history_of_a_log_that_was_begun_anew_is_not_believed(tmp_path: Path) -> None:
+    """RESET MASTER: the same source, the same names of journals and the same GTIDs, but other tables."""
+    told: list[str] = []
+    for year, columns in ((1, "id INT, a INT, b INT"), (2, "id INT, b INT, a INT"), (3, "id INT, a INT, b INT")):
+        fake = FakeBinlog(metadata="MINIMAL", clock=functools.partial(float, 1e9 + year * HOUR))
+        if year == 3:
+            fake.rotate()  # so that the journal of before is there, but it is another one
+        table = fake.table("shop", "t", columns)
+        table.insert({"id": 1})
+        start = fake.position
+        table.insert({"id": 2})
+        history = canal.FileHistory(tmp_path)
+        options: dict[str, Any] = {"start": "earliest" if year == 1 else start, "schema_history": history}
+        found = names(fake, **options, alarm=lambda _, text: told.append(text))
+        assert found == [tuple(columns.replace(" INT", "").split(", "))] * (2 if year == 1 else 1)
+    assert [text.partition(":")[0] for text in told] == [
+        "the schema history is one of a log that the source does not have any more"
+    ] * 2
+
+
+def test_the_history_of_a_stranger_with_numbers_like_ours_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB's GTIDs of two servers in one domain compare, whether they have ever met or not."""
+    for server_id, columns in ((1, "id INT, a INT, b INT"), (2, "id INT, b INT, a INT")):
+        fake = FakeBinlog("mariadb", metadata="NO_LOG", server_id=server_id)
+        table = fake.table("shop", "t", columns)
+        for _ in range(server_id):
+            fake.ddl("CREATE TABLE x.x (x INT)")
+            table.insert({"id": 1})
+        start = fake.position
+        table.insert({"id": 2})
+        monkeypatch.setattr(FakeConnection, "has_logged", lambda self, gtid: False, raising=False)
+        history = canal.FileHistory(tmp_path)
+        found = names(fake, start=start, schema_history=history, alarm=lambda *_: None)
+        assert found == [tuple(columns.replace(" INT", "").split(", "))]
 
 
 def names_until_error(fake: FakeBinlog, start: canal.Position) -> list[tuple[str, ...]]:
