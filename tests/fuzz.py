@@ -41,13 +41,15 @@ from canal.errors import CanalError, ConfigError, CursorError, SourceError, Trun
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.parse import ddl
+from canal.parse.catalog import Catalog
 from canal.parse.decoder import BinlogDecoder
-from canal.parse.events import parse_format, query_context
+from canal.parse.events import ddl_context, parse_format, query_context
+from canal.parse.follow import logged_statement
 from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
-from canal.parse.json import decode_json
+from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects
 from canal.parse.rows import RowDecoder
 from canal.parse.tables import RawTableMap, TableResolver, misfit
-from canal.position import Position
+from canal.position import Position, PreparedXa
 from canal.schema import ColumnSchema, TableSchema
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog
@@ -165,9 +167,16 @@ STATEMENTS = [
 ]  # fmt: skip
 
 
+#: The statements that the catalog is tested with against the servers; ``{a}`` and ``{b}`` are databases.
+SCHEMA_CHANGES = [
+    line.replace("\\n ", "\n ").replace("{a}", "shop").replace("{b}", "other")
+    for line in (ROOT / "tests/live/ddl.sql").read_text().splitlines() if line
+]  # fmt: skip
+
+
 def fake_logs() -> list[Log]:
-    """Logs of every kind of event and column type that FakeBinlog makes."""
-    logs = []
+    """Logs of every kind of event and column type that FakeBinlog makes, and of those that can be made of them."""
+    logs = [*_xa_logs(), _savepoints(), _two_phase_alter(), _load_data(), *_partial_updates(), *_compressed_columns()]
     for number, (flavor, metadata, image, version, checksum) in enumerate((
         ("mysql", "FULL", "FULL", 2, True), ("mysql", "MINIMAL", "MINIMAL", 2, True), ("mysql", "FULL", "NOBLOB", 1, False),
         ("mariadb", "FULL", "FULL", 1, True), ("mariadb", "NO_LOG", "MINIMAL", 1, False), ("mariadb", "MINIMAL", "FULL", 2, True),
@@ -182,7 +191,7 @@ def fake_logs() -> list[Log]:
 
 def _fake_log(name: str, number: int, flavor: Any, **options: Any) -> Log:
     rng = random.Random(f"{name} {number}")
-    fake = FakeBinlog(flavor, clock=lambda: 1_700_000_000.25, uuid=UUID, **options)
+    fake = _fake(flavor, **options)
     table = fake.table("shop", "t", COLUMNS[name])
     shapes = "id INT, g GEOMETRY, t TEXT CHARACTER SET latin1" + (", v VECTOR(3)" if flavor == "mysql" else "")
     other = fake.table("shop", "shapes", shapes)
@@ -201,8 +210,152 @@ def _fake_log(name: str, number: int, flavor: Any, **options: Any) -> Log:
         fake.rotate()
         other.insert({"id": 2})
     tables = {("shop", "t"): fake.table_columns("shop", "t"), ("shop", "shapes"): fake.table_columns("shop", "shapes")}
-    events = [data[:-4] if fake.checksum or data[4] == 15 else data for data in fake.events()]
-    return Log(flavor, tuple(events), {k: v for k, v in tables.items() if v}, fake.checksum)
+    return Log(flavor, _bare(fake), {k: v for k, v in tables.items() if v}, fake.checksum)
+
+
+def _fake(flavor: Any, **options: Any) -> FakeBinlog:
+    return FakeBinlog(flavor, clock=lambda: 1_700_000_000.25, uuid=UUID, **options)
+
+
+def _bare(fake: FakeBinlog) -> tuple[bytes, ...]:
+    return tuple(data[:-4] if fake.checksum or data[4] == 15 else data for data in fake.events())
+
+
+def _with(event: bytes, kind: int, body: bytes) -> bytes:
+    """The event with another type and body."""
+    return event[:4] + bytes((kind,)) + event[5:9] + struct.pack("<I", 19 + len(body)) + event[13:19] + body
+
+
+def _made(flavor: str, events: Sequence[bytes], checksum: bool = True) -> Log:
+    """A log of events that were changed: each gets the end that it has now."""
+    end, numbered = 4, []
+    for event in events:
+        end += len(event) + 4 * (checksum or event[4] == 15)
+        numbered.append(event[:13] + struct.pack("<I", end) + event[17:])
+    return Log(flavor, tuple(numbered), {}, checksum)
+
+
+def _xa_logs() -> Iterator[Log]:
+    """XA transactions that wait for others, with tagged GTIDs where there are such."""
+    for flavor, tag in (("mysql", ""), ("mysql", "tag_1"), ("mariadb", "")):
+        fake = _fake(flavor)
+        table = fake.table("shop", "t", "id INT PRIMARY KEY, v VARCHAR(9)")
+        numbers = iter(range(7, 99))
+
+        def gtid(fake: FakeBinlog = fake, tag: str = tag, numbers: Iterator[int] = numbers) -> str | None:
+            return f"{fake.uuid}:{tag}:{next(numbers)}" if tag else None
+
+        for name in ("one", "two", "é'3"):
+            with fake.transaction(end="PREPARE", xa=name, gtid=gtid()):
+                table.insert(*({"id": number, "v": name} for number in range(3)))
+                table.update({"id": 1, "v": "a"}, {"id": 1, "v": name})
+        fake.xa_commit("one", gtid=gtid())
+        with fake.transaction(gtid=gtid()):
+            table.delete({"id": 1, "v": "x"})
+        fake.xa_rollback("two", gtid=gtid())
+        if flavor == "mysql":
+            with fake.transaction(end="ONE PHASE", xa="four", gtid=gtid()):
+                table.insert({"id": 4, "v": "y"})
+        fake.xa_commit("é'3", gtid=gtid())
+        yield Log(flavor, _bare(fake), {}, True)
+
+
+def _savepoints() -> Log:
+    fake = _fake("mariadb")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY")
+    with fake.transaction() as transaction:
+        for sql in ("SAVEPOINT s", "SAVEPOINT `odd ``name`", "ROLLBACK TO `odd ``name`", "RELEASE SAVEPOINT s", "ROLLBACK TO S"):
+            table.insert({"id": 1}, {"id": 2})
+            transaction.query(sql, "shop")
+    with fake.transaction(end="ROLLBACK") as transaction:
+        table.insert({"id": 3})
+        transaction.query("INSERT INTO log VALUES (1)", "shop")
+    return Log("mariadb", _bare(fake), {}, True)
+
+
+def _two_phase_alter() -> Log:
+    """Each ALTER is announced, then said to be done or to have failed, with the number of the announcement."""
+    fake = _fake("mariadb")
+    for _ in range(2):
+        fake.ddl("ALTER TABLE t ADD x INT, DROP COLUMN y", "shop")
+    first, *rest = _bare(fake)
+    events = [first]
+    for event in rest:
+        if event[4] != 162:
+            events.append(event)
+            continue
+        for flag, number in ((2, b""), (4 if len(events) < 5 else 8, struct.pack("<Q", 1))):
+            events.append(_with(event, 162, event[19:32] + bytes((flag,)) + (number or bytes(5))))
+            if flag == 2:
+                events.append(rest[rest.index(event) + 1])
+    return _made("mariadb", events)
+
+
+def _load_data() -> Log:
+    """A LOAD DATA in statement format: its file in blocks, then the statement."""
+    fake = _fake("mysql")
+    with fake.transaction() as transaction:
+        transaction.query("LOAD DATA INFILE 'x' INTO TABLE t (a, b)", "shop")
+    events: list[bytes] = []
+    for event in _bare(fake):
+        if event[4] == 2 and b"LOAD" in event:
+            events += [_with(event, kind, struct.pack("<I", 1) + b"1,2\n3,4\n") for kind in (17, 9, 9)]
+            events.append(_with(event, 18, event[19:32] + struct.pack("<IIIB", 1, 9, 37, 1) + event[32:]))
+            events.append(_with(event, 11, struct.pack("<I", 1)))
+        else:
+            events.append(event)
+    return _made("mysql", events)
+
+
+def _partial_updates() -> Iterator[Log]:
+    """Updates that hold only what was changed in JSON columns, with and without the document before."""
+    for image in (b"\xff", b"\xf5"):
+        fake = _fake("mysql", checksum=False)
+        table = fake.table("shop", "t", "id INT PRIMARY KEY, j JSON, v VARCHAR(9), k JSON")
+        row = {"id": 1, "j": {"a": [1, {"b": None}], "c": "x"}, "v": "é", "k": [1, 2]}
+        table.update(row, row)
+        events = []
+        for event in _bare(fake):
+            if event[4] == 31:  # version 2: 10 bytes, one for the number of columns, two bitmaps
+                half = event[32 : 32 + (len(event) - 32) // 2]
+                before = half if image == b"\xff" else b"\xf0" + half[1:5] + b"\2\xc3\xa9"
+                after = b"\1\3\xf0" + half[1:5] + _counted(*DIFFS[:3]) + b"\2\xc3\xa9" + _counted(DIFFS[3])
+                event = _with(event, 39, event[19:30] + image + b"\xff" + (before + after) * 2)
+            events.append(event)
+        yield _made("mysql", events, checksum=False)
+
+
+def _counted(*parts: bytes) -> bytes:
+    data = b"".join(parts)
+    return struct.pack("<I", len(data)) + data
+
+
+def _diff(operation: int, path: str, *value: Any) -> bytes:
+    return bytes((operation,)) + b"".join(
+        _encode.packed_text(part) for part in (path.encode(), *map(_encode.encode_json, value))
+    )
+
+
+DIFFS = [
+    _diff(0, "$.c", {"d": 1.5}), _diff(1, '$.a[1]."é b"', "x" * 300), _diff(2, "$.a[0]"), _diff(1, "$[last]", None),
+    _diff(0, "$[1]", [True, -1]), _diff(1, "$.zz", "z"), _diff(2, '$."bb"[last-2]'),
+]  # fmt: skip
+
+
+def _compressed_columns() -> Iterator[Log]:
+    """MariaDB's COMPRESSED columns: those of two types, renamed in the table map."""
+    texts = [b"", b"\0plain", b"\x82" + struct.pack(">H", 300) + zlib.compress(b"abc" * 100)]
+    raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    texts.append(b"\x89\xff" + raw.compress(bytes(255)) + raw.flush())
+    for metadata in ("FULL", "NO_LOG"):
+        fake = _fake("mariadb", metadata=metadata)
+        table = fake.table("shop", "t", "id INT PRIMARY KEY, v VARBINARY(301), b BLOB")
+        table.insert(*({"id": n, "v": text, "b": text} for n, text in enumerate(texts)))
+        table.update({"id": 1, "v": texts[1], "b": None}, {"id": 1, "v": None, "b": texts[2]})
+        events = (
+            event.replace(b"\x03\x03\x0f\xfc", b"\x03\x03\x8d\x8c", 1) if event[4] == 19 else event for event in _bare(fake)
+        )
+        yield _made("mariadb", list(events))
 
 
 def corpus_logs(directory: Path) -> list[Log]:
@@ -315,14 +468,17 @@ def seal(rng: random.Random, event: bytes, checksum: bool) -> bytes:
     return event + struct.pack("<I", zlib.crc32(event)) if checksum else event
 
 
+_GTIDS = (b"\x21", b"\x22", b"\x2a")
+
+
 def wrap(rng: random.Random, log: Log, events: list[bytes]) -> list[bytes]:
     """Some of the events in the compressed form of their server."""
     if log.flavor == "mysql":
-        heads = [at for at, event in enumerate(events) if event[4:5] in (b"\x21", b"\x22")]
+        heads = [at for at, event in enumerate(events) if event[4:5] in _GTIDS]
         if not heads:
             return events
         head = rng.choice(heads)
-        outside = (b"\x21", b"\x22", b"\x04", b"\x0f", b"\x23")
+        outside = (*_GTIDS, b"\x04", b"\x0f", b"\x23")
         stop = next((at for at in range(head + 1, len(events)) if events[at][4:5] in outside), len(events))
         inner = [event[:9] + struct.pack("<I", len(event)) + event[13:] if len(event) > 13 else event
                  for event in events[head + 1 : stop]]  # fmt: skip
@@ -361,8 +517,8 @@ class Fuzzer:
         self.documents = [_encode.encode_json(document) for document in DOCUMENTS]
         self.maps = [event[25:] for log in logs for event in log.events if event[4] == 19]
         self.parts: list[Callable[[random.Random], Any]] = [
-            self._json, self._json, self._row_images, self._row_images, self._gtids, self._texts, self._map, self._statement,
-            self._context, self._error_packet,
+            self._json, self._diffs, self._row_images, self._row_images, self._gtids, self._texts, self._map, self._statement,
+            self._context, self._error_packet, self._catalog, self._catalog, self._stored_catalog,
         ]  # fmt: skip
 
     def check_seeds(self) -> None:
@@ -372,9 +528,10 @@ class Fuzzer:
             for wrapped in (False, True):
                 events = wrap(rng, log, list(log.events)) if wrapped else list(log.events)
                 whole = [sealed(event, log.checksum) for event in events]
-                found = outcome(lambda: decoded(random.Random(1), log, [whole]))  # noqa: B023
-                if not found.startswith("value"):
-                    raise AssertionError(f"a seed ({log.flavor}, {len(log.events)} events) gives {found}")
+                found = outcome(lambda: decoded(random.Random(1), log, [whole], 4096))  # noqa: B023
+                if not found.startswith("value") or "Error: " in found:
+                    end = found.partition("\n")[0]
+                    raise AssertionError(f"a seed ({log.flavor}, {len(log.events)} events) gives {end}\n{found[-1500:]}")
 
     def run(self, index: int) -> str:
         """The outcome of a case as text."""
@@ -419,7 +576,19 @@ class Fuzzer:
             data = damage(rng, data, rng.choice(self.documents))
         text = decode_json(b"?" + data + b"?", 1, 1 + len(data))
         json.loads(text)
-        return str(text)
+        return f"{text} {decode_objects(b'?' + data + b'?', 1, 1 + len(data))!r}"
+
+    def _diffs(self, rng: random.Random) -> str:
+        """Partial updates of documents."""
+        data = b"".join(rng.choices(DIFFS, k=rng.choice((1, 1, 2, 4))))
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            data = damage(rng, data, rng.choice(DIFFS))
+        as_text = rng.random() < 0.5
+        decode = decode_json if as_text else decode_objects
+        document = rng.choice(self.documents)
+        before = decode(document, 0, len(document))
+        diffs = decode_diffs(b"?" + data + b"?", 1, 1 + len(data), as_text)
+        return f"{diffs!r} {apply_diffs(before, diffs, as_text)!r}"
 
     def _row_images(self, rng: random.Random) -> str:
         """Any column types, metadata and schema, and bytes that may be rows of them."""
@@ -436,8 +605,8 @@ class Fuzzer:
             ))  # fmt: skip
         zone = rng.choice((None, datetime.timezone(datetime.timedelta(hours=-9, minutes=-30))))
         decoder = RowDecoder(bytes(types), tuple(metas), rng.choice((None, tuple(columns))), None, zone)
-        kind = rng.randrange(3)
-        bitmap = rng.choice((b"\xff" * 40, rng.randbytes(40)))[: (count + 7) // 8] * (2 if kind == 1 else 1)
+        kind = rng.choice((0, 0, 1, 1, 2, 2, 3))
+        bitmap = rng.choice((b"\xff" * 40, rng.randbytes(40)))[: (count + 7) // 8] * (2 if kind & 1 else 1)
         head = _encode.packed(count) + bitmap
         nulls = bytes((count + 7) // 8) if rng.random() < 0.7 else rng.randbytes((count + 7) // 8)
         size = rng.choice((0, 4, 20, 100, 9 * count))
@@ -461,6 +630,8 @@ class Fuzzer:
     def _texts(self, rng: random.Random) -> str:
         """Stored positions and GTID sets as text."""
         position = Position("binlog.000007", 4711, f"{UUID}:1-5,{UUID}:tag:7", 3, 1_700_000_000_000, 1, UUID)
+        if rng.random() < 0.5:
+            position = attrs.evolve(position, xa=(PreparedXa("X'61',X'',1", "binlog.000006", 157), PreparedXa("X'',X'62',7", "", 0)))
         text = rng.choice((position.to_text(), position.gtid, "0-1-5,7-2-9", json.dumps(position.to_canal())))
         raw = damage(rng, text.encode(), b'{"v":1,"row":-1,"gtid":[1e999]}')
         damaged = raw.decode("utf-8", "replace")
@@ -497,8 +668,51 @@ class Fuzzer:
         return repr(ddl.classify(sql, "shop", sql_mode=mode, flavor=rng.choice(("mysql", "mariadb"))))
 
     def _context(self, rng: random.Random) -> str:
-        status = _encode.query_status(rng.choice(("mysql", "mariadb")), "shop", ddl_xid=7, sql="create table x")
-        return repr(query_context(damage(rng, status, status)))
+        flavor: Any = rng.choice(("mysql", "mariadb"))
+        status = _encode.query_status(flavor, "shop", ddl_xid=7, sql="create table x")
+        status = damage(rng, status, status)
+        return repr((query_context(status), ddl_context(status, mariadb=flavor == "mariadb")))
+
+    def _catalog(self, rng: random.Random) -> str:
+        """Any texts through the catalog, one after the other: what is not understood makes tables doubtful."""
+        catalog = Catalog(lower_case_table_names=rng.choice((0, 0, 1, 2)), complete=rng.random() < 0.5)
+        flavor: Any = rng.choice(("mysql", "mariadb"))
+        catalog.apply("CREATE TABLE t (a INT PRIMARY KEY, b TEXT, c INT, KEY (c)) CHARSET utf8mb4", "shop", flavor=flavor)
+        found = []
+        for _ in range(rng.choice((1, 2, 4, 8))):
+            text = rng.choice(SCHEMA_CHANGES).encode()
+            for _ in range(rng.choice((0, 1, 1, 2, 4))):
+                text = damage(rng, text, rng.choice(SCHEMA_CHANGES).encode())
+            if rng.random() < 0.02:  # what takes more than linear time takes too long
+                start = rng.randrange(len(text) + 1)
+                piece = text[start : start + rng.choice((1, 2, 5, 20, 200))]
+                text = text[:start] + piece * (40_000 // max(len(piece), 1)) + text[start:]
+            applied = catalog.apply(
+                text.decode("utf-8", "surrogateescape"), rng.choice(("shop", "shop", "", "other")), flavor=flavor,
+                sql_mode=rng.choice((0, ddl.ANSI_QUOTES, ddl.NO_BACKSLASH_ESCAPES)), error=rng.random() < 0.05,
+                version=rng.choice(((5, 5, 0), (5, 7, 9), (9, 0, 0), (10, 11, 0))), session=rng.choice((None, 1, 2)),
+                explicit_defaults=rng.choice((None, True, False)), server_charset=rng.choice(("utf8mb4", "latin1", "")),
+            )  # fmt: skip
+            if any(catalog.get(*table) is not None for table in applied.doubtful):
+                raise Finding("a doubtful table has columns")
+            found.append(applied)
+        document = json.dumps(catalog.to_document())
+        if json.dumps(Catalog.from_document(json.loads(document)).to_document()) != document:
+            raise Finding("a catalog does not survive its own document")
+        return f"{found!r} {document}"
+
+    def _stored_catalog(self, rng: random.Random) -> str:
+        """A stored catalog that was damaged is refused, or is another catalog."""
+        catalog = Catalog()
+        for sql in rng.sample(SCHEMA_CHANGES, 8):
+            catalog.apply(sql, "shop")
+        text = json.dumps(catalog.to_document()).encode()
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            text = damage(rng, text, b'{"keys":null,"columns":[["a","int",null,true,0,true,["b"]]],"format":1e999}')
+        try:
+            return json.dumps(Catalog.from_document(json.loads(text)).to_document())
+        except ValueError as error:
+            return f"ValueError: {error}"
 
     def _error_packet(self, rng: random.Random) -> str:
         return repr(parse_error_packet(b"\xff" + damage(rng, b"\xd4\x04#HY000Could not find first log file name", b"#")))
@@ -516,10 +730,10 @@ def _packet(sequence: int, event: bytes) -> bytes:
 
 _METAS: dict[int, tuple[int, ...]] = {
     4: (4,), 5: (8,), 15: (10, 300, 65535), 16: (1, 0x0100, 0x0801, 0x0800, 0x0901), 17: (0, 3, 6), 18: (0, 3, 6), 19: (0, 3, 6),
-    242: (4,), 245: (2, 4), 246: (0x020A, 0x1E41, 0x0909, 0x0001), 247: (0xF701, 0xF702), 248: (0xF801, 0xF808, 0xF803),
+    140: (1, 2, 3, 4), 141: (11, 301), 242: (4,), 245: (2, 4), 246: (0x020A, 0x1E41, 0x0909, 0x0001), 247: (0xF701, 0xF702), 248: (0xF801, 0xF808, 0xF803),
     252: (1, 2, 3, 4), 254: (0xFE0A, 0xEE2C, 0xF701, 0xF804, 0xF808, 0xFEFF), 255: (4,),
 }  # fmt: skip
-_TYPES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 242, 245, 246, 247, 248, 252, 253, 254, 255)
+_TYPES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 140, 141, 242, 245, 246, 247, 248, 252, 253, 254, 255)
 
 
 def _any_type(rng: random.Random) -> tuple[int, int, str]:
@@ -551,10 +765,12 @@ def walked(decoder: Any, data: bytes, pos: int, kind: int) -> str:
         raise Finding(f"the walk counted {count} rows of an event that is too short") from error
     if len(rows) != count:
         raise Finding(f"the walk counted {count} rows, there are {len(rows)}")
+    if kind == 3:
+        return repr((rows, decoder.diffs(data, pos, len(data))))
     return repr(rows)
 
 
-def decoded(rng: random.Random, log: Log, batches: list[list[bytes]]) -> str:
+def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entries: int = 0) -> str:
     """Everything that the decoder gives for the events, as text; the error that ends it is the last line."""
     entries: list[canal.Entry] = []
 
@@ -565,9 +781,21 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]]) -> str:
         return found
 
     resolver = TableResolver(find, TableFilter(""), FieldFilter(), datetime.UTC)
+    catalog = Catalog(complete=False)
+
+    def changed(statement: ddl.Statement, sql: str, data: bytes) -> None:
+        logged_statement(decoder, statement, sql, data).apply(catalog)
+
+    def read_again(place: PreparedXa, offset: int) -> Iterator[bytes]:
+        at = 4
+        for event in (event for batch in batches for event in batch):
+            if at >= place.offset or event[4:5] == b"\x0f":
+                yield event
+            at += len(event)
+
     decoder = BinlogDecoder(
-        resolver.resolve, ddl.classify, resolver.wants, lambda *_: None, entries.extend,
-        piece_entries=rng.choice((2, 4096, 4096)),
+        resolver.resolve, ddl.classify, resolver.wants, changed, entries.extend,
+        piece_entries=piece_entries or rng.choice((2, 4096, 4096)), read_again=read_again,
     )  # fmt: skip
     start = rng.choice(("", f"{UUID}:1-5" if log.flavor == "mysql" else "0-1-5"))
     executed = parse_gtid_set(start, log.flavor) if start else None  # type: ignore[arg-type]
@@ -597,7 +825,7 @@ def _entry_text(entry: Any, datas: bool) -> str:
         if len(rows) != header.row_count:
             raise Finding(f"{entry!r} should have {header.row_count} rows and has {len(rows)}")
         if datas:
-            rows = (rows, entry.row_change.row_datas)
+            rows = (rows, entry.row_change.row_datas, entry.json_diffs())
     except SourceError as error:
         if isinstance(error, TruncatedError) and "JSON" not in str(error):
             raise Finding(f"the walk accepted an event that is too short: {error}") from error
@@ -605,15 +833,18 @@ def _entry_text(entry: Any, datas: bool) -> str:
     return repr((
         entry.entry_type.name, entry.event_type.name, header.tables, header.gtid, header.offset, header.ordinal,
         header.execute_time, header.server_id, entry.part, entry.last, entry.is_end, entry.sql, entry.query, entry.size,
-        position.to_text(), rows,
+        position.to_text(), rows, entry.props,
     ))  # fmt: skip
 
 
 def outcome(case: Callable[[], str]) -> str:
     """``value`` or the name of a typed error, then all that the case gave; anything else raised is ``FINDING``."""
     started = time.process_time()
+    _Formats.faults.clear()
     try:
         text = case()
+        if _Formats.faults:
+            raise Finding("a fault was logged and survived") from _Formats.faults[0]
         head, _, rest = text.partition("\n")
         text = text if head == "value" or head.partition(":")[0] in _TYPED else f"value\n{text}"
     except SourceError as error:
@@ -769,10 +1000,14 @@ def compare(arguments: list[str], first: int, stop: int) -> tuple[list[Run], lis
 
 
 class _Formats(logging.Handler):
-    """Log lines are formatted and thrown away."""
+    """Log lines are formatted and thrown away; faults that were logged instead of raised are kept."""
+
+    faults: list[BaseException] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            self.faults.append(record.exc_info[1])
 
 
 def main(arguments: list[str] | None = None) -> int:
