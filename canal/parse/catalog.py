@@ -91,8 +91,11 @@ class Catalog:
         self._doubtful.pop(key, None)
 
     def set_database(self, schema: str, charset: str) -> None:
-        """Set the default charset of a database."""
-        self._databases[self._fold_name(schema)] = charset
+        """Set the default charset of a database; "": it is not known."""
+        if charset:
+            self._databases[self._fold_name(schema)] = charset
+        else:
+            self._databases.pop(self._fold_name(schema), None)
 
     def tables(self) -> list[TableState]:
         """All tables that are known, in the order of their names."""
@@ -140,7 +143,7 @@ class Catalog:
         """Follow a statement of the log; never raises.
 
         Args:
-            sql_mode, server_charset, explicit_defaults: from the status variables of its event, see
+            sql_mode, server_charset ("": not known), explicit_defaults: from the status variables of its event, see
                 ``events.query_context`` and ``events.ddl_context``.
             flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
             error: error code of its event: the statement failed, but not before it had changed something.

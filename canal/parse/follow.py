@@ -22,9 +22,9 @@ from canal.model import TableMap
 from canal.parse import ddl
 from canal.parse.alter import TableState
 from canal.parse.catalog import Catalog, table_to_document
-from canal.parse.charsets import charset_of
 from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.decoder import BinlogDecoder
+from canal.parse.events import ddl_context, query_context
 from canal.parse.history import SchemaHistory, Snapshot, Version
 from canal.parse.tables import RawTableMap, misfit
 from canal.position import Position, journal_key
@@ -35,6 +35,8 @@ log = logging.getLogger("canal.parse")
 _FORMAT_DESCRIPTION = 15
 #: Steps between two looks for what the history may forget.
 PRUNE_INTERVAL = 1000
+#: MySQL before it has no explicit_defaults_for_timestamp, and does as if it were off.
+_FIRST_WITH_EXPLICIT_DEFAULTS = (5, 6)
 _INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
 _REMEDY = (
     "Set binlog_row_metadata=FULL on the source, keep a schema history from before (schema_history=), "
@@ -51,16 +53,17 @@ class LoggedStatement:
     end: Position
     sql_mode: int
     server_charset: str
-    explicit_defaults: bool
+    explicit_defaults: bool | None
     session: int
     flavor: str
     version: tuple[int, ...]
+    error: int = 0
 
     def apply(self, catalog: Catalog) -> Any:
         return catalog.apply(
             self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
             server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
-            session=self.session,
+            session=self.session, error=self.error,
         )  # fmt: skip
 
     @property
@@ -101,51 +104,23 @@ class LoggedStatement:
     def creates(self) -> Table | None:
         """The table that it makes and that cannot have been there before."""
         statement = self.statement
-        if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary:
+        if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary or self.error:
             return None
         return _folded(statement.tables[0])
 
 
 def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
     """What a QUERY event says: the statement and its status variables."""
-    size = int.from_bytes(data[30:32], "little")
-    sql_mode, collation, explicit = _session(data[32 : 32 + size])
+    status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
+    context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
     version = tuple(int(part) for part in re.findall(r"\d+", decoder.server_version)[:3])
+    explicit = context.explicit_defaults
+    if explicit is None and version < _FIRST_WITH_EXPLICIT_DEFAULTS:
+        explicit = False
     return LoggedStatement(
-        statement, sql, decoder.place, sql_mode, charset_of(collation) if collation else "utf8mb4", explicit,
-        int.from_bytes(data[19:23], "little"), decoder.flavor, version,
+        statement, sql, decoder.place, query_context(status)[1], context.server_charset or "", explicit,
+        int.from_bytes(data[19:23], "little"), decoder.flavor, version, int.from_bytes(data[28:30], "little"),
     )  # fmt: skip
-
-
-#: Lengths of the status variables; those in _COUNTED begin with theirs, once or twice.
-_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
-_COUNTED = {2: 1, 5: 1, 6: 1, 11: 2}
-
-
-def _session(status: bytes) -> tuple[int, int, bool]:
-    """sql_mode, collation_server (0: not told) and explicit_defaults_for_timestamp."""
-    sql_mode, collation, explicit, at = 0, 0, True, 0
-    while at < len(status):
-        code, at = status[at], at + 1
-        if code == 1:
-            sql_mode = int.from_bytes(status[at : at + 8], "little")
-        elif code == 4:
-            collation = int.from_bytes(status[at + 4 : at + 6], "little")
-        elif code == 16:
-            explicit = status[at : at + 1] != b"\0"
-        if code in _FIXED:
-            at += _FIXED[code]
-        elif code == 12:  # names of databases, each up to its NUL; 254: too many to be told
-            count, at = status[at] if at < len(status) else 254, at + 1
-            for _ in range(0 if count == 254 else count):
-                at = status.find(b"\0", at) + 1 or len(status)
-        elif code in _COUNTED:
-            for _ in range(_COUNTED[code]):
-                at += 1 + (status[at] if at < len(status) else 0)
-            at += code == 2
-        else:
-            break
-    return sql_mode, collation, explicit
 
 
 class _Changes:

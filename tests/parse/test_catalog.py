@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import canal
 from canal.parse.catalog import Applied, Catalog, Key, TableState
+from canal.parse.ddl import classify
 from canal.parse.events import DdlContext, ddl_context
+from canal.parse.follow import LoggedStatement, logged_statement
 from canal.schema import TableSchema, column_from_text
+from canal.testing import _encode
 
 D, E = "d", "e"
 
@@ -242,6 +248,52 @@ def test_status_variables_tell_charset_and_timestamp_default() -> None:
     assert ddl_context(mysql, mariadb=False) == DdlContext("utf8mb3", True)
     for end in range(len(mysql)):
         ddl_context(mysql[:end], mariadb=False)
+
+
+def logged(sql: str, status: bytes, *, version: str = "8.4.0", flavor: str = "mysql", error: int = 0) -> LoggedStatement:
+    decoder = SimpleNamespace(flavor=flavor, server_version=version, place=canal.Position())
+    body = bytearray(_encode.query_body(7, D, status, sql.encode()))
+    body[9:11] = struct.pack("<H", error)
+    return logged_statement(decoder, classify(sql, D, flavor=flavor), sql, bytes(19) + bytes(body))
+
+
+@pytest.mark.parametrize(
+    ("flavor", "version", "status", "nullable"),
+    [
+        ("mysql", "5.5.28-log", "", False), ("mysql", "5.7.9", "", None), ("mysql", "8.4.0", "1001", True),
+        ("mysql", "8.4.0", "1000", False), ("mariadb", "10.5.9-MariaDB", "0000000000", False),
+        ("mariadb", "10.11.19-MariaDB", "0000000001", True),
+    ],
+)  # fmt: skip
+def test_a_bare_timestamp_is_what_its_event_and_its_server_make_it(
+    flavor: str, version: str, status: str, nullable: bool | None
+) -> None:
+    made = Catalog()
+    found = logged("create table t (a timestamp)", bytes.fromhex(status), version=version, flavor=flavor).apply(made)
+
+    state = made.get(D, "t")
+    assert (state and state.schema.columns[0].nullable) is nullable
+    assert found.doubtful == (() if state else ((D, "t"),))
+
+
+def test_a_statement_that_failed_in_part_makes_its_table_doubtful() -> None:
+    made = catalog("create table t (a int)")
+    one = logged("create or replace table t (b int)", b"", error=1072)
+
+    assert one.apply(made).doubtful == ((D, "t"),)
+    assert logged("create table t (b int)", b"", error=1072).creates is None
+
+
+@pytest.mark.parametrize("status", ["", "042d002d00ffff"])
+def test_a_database_with_a_charset_that_is_not_told_makes_its_texts_doubtful(status: str) -> None:
+    """Neither an error nor a guess: tables that say their charset themselves are followed."""
+    made = Catalog()
+    logged(f"create database {D}", bytes.fromhex(status)).apply(made)
+    logged("create table t (a text charset latin1)", b"").apply(made)
+    logged("create table u (a text)", b"").apply(made)
+
+    assert made.get(D, "t") is not None
+    assert made.is_doubtful(D, "u")
 
 
 # -- any text ----------------------------------------------------------------------------------------------------------
