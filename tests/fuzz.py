@@ -631,7 +631,8 @@ class Fuzzer:
         """Stored positions and GTID sets as text."""
         position = Position("binlog.000007", 4711, f"{UUID}:1-5,{UUID}:tag:7", 3, 1_700_000_000_000, 1, UUID)
         if rng.random() < 0.5:
-            position = attrs.evolve(position, xa=(PreparedXa("X'61',X'',1", "binlog.000006", 157), PreparedXa("X'',X'62',7", "", 0)))
+            prepared = PreparedXa("X'61',X'',1", "binlog.000006", 157), PreparedXa("X'',X'62',7", "", 0)
+            position = attrs.evolve(position, xa=prepared)
         text = rng.choice((position.to_text(), position.gtid, "0-1-5,7-2-9", json.dumps(position.to_canal())))
         raw = damage(rng, text.encode(), b'{"v":1,"row":-1,"gtid":[1e999]}')
         damaged = raw.decode("utf-8", "replace")
@@ -730,10 +731,11 @@ def _packet(sequence: int, event: bytes) -> bytes:
 
 _METAS: dict[int, tuple[int, ...]] = {
     4: (4,), 5: (8,), 15: (10, 300, 65535), 16: (1, 0x0100, 0x0801, 0x0800, 0x0901), 17: (0, 3, 6), 18: (0, 3, 6), 19: (0, 3, 6),
-    140: (1, 2, 3, 4), 141: (11, 301), 242: (4,), 245: (2, 4), 246: (0x020A, 0x1E41, 0x0909, 0x0001), 247: (0xF701, 0xF702), 248: (0xF801, 0xF808, 0xF803),
+    140: (1, 2, 3, 4), 141: (11, 301), 242: (4,), 245: (2, 4), 246: (0x020A, 0x1E41, 0x0909, 0x0001),
+    247: (0xF701, 0xF702), 248: (0xF801, 0xF808, 0xF803),
     252: (1, 2, 3, 4), 254: (0xFE0A, 0xEE2C, 0xF701, 0xF804, 0xF808, 0xFEFF), 255: (4,),
 }  # fmt: skip
-_TYPES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 140, 141, 242, 245, 246, 247, 248, 252, 253, 254, 255)
+_TYPES = (*range(1, 20), 140, 141, 242, 245, 246, 247, 248, 252, 253, 254, 255)
 
 
 def _any_type(rng: random.Random) -> tuple[int, int, str]:
