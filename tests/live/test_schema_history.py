@@ -42,6 +42,13 @@ INSERT INTO {d}.`_t_gho` SELECT first_one, id, b, c, e, f FROM {d}.t
 RENAME TABLE {d}.t TO {d}.`_t_del`, {d}.`_t_gho` TO {d}.t
 INSERT INTO {d}.t (id, c, d, e) VALUES (5, 'c', 'd', 'x')
 DROP TABLE {d}.`_t_del`
+SET GLOBAL explicit_defaults_for_timestamp = 0
+CREATE TABLE {d}.stamps (id INT PRIMARY KEY, at TIMESTAMP, a INT)
+SET GLOBAL explicit_defaults_for_timestamp = 1
+INSERT INTO {d}.stamps VALUES (1, '2024-01-01 12:00:00', 1)
+ALTER TABLE {d}.stamps CHANGE a b INT, ADD also TIMESTAMP NULL FIRST
+INSERT INTO {d}.stamps (id, at, b) VALUES (2, '2024-01-01 12:00:00', 2)
+DROP TABLE {d}.stamps
 """.strip().splitlines()
 
 SECOND = """
