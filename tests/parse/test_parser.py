@@ -538,12 +538,14 @@ def test_a_stop_does_not_wait_for_a_login() -> None:
 
 
 def test_a_source_that_is_not_there_is_told_at_subscribe_and_tried_again() -> None:
-    alarms: list[str] = []
+    alarms = threading.Semaphore(0)
     config = canal.InstanceConfig(
         destination="test", source=canal.MySQLSource(port=1, connect_timeout=1.0), start_timeout=0.3,
-        reconnect_backoff=(0.01, 0.02), alarm=lambda destination, text: alarms.append(text),
+        reconnect_backoff=(0.01, 0.02), alarm=lambda destination, text: alarms.release(),
     )  # fmt: skip
-    with canal.Instance(config) as instance, pytest.raises(canal.ConnectionLostError, match="goes on trying"):
-        instance.subscribe()
+    with canal.Instance(config) as instance:
+        with pytest.raises(canal.ConnectionLostError, match="goes on trying"):
+            instance.subscribe()
 
-    assert len(alarms) > 1
+        assert alarms.acquire(timeout=30)
+        assert alarms.acquire(timeout=30)
