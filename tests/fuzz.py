@@ -786,7 +786,10 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
     catalog = Catalog(complete=False)
 
     def changed(statement: ddl.Statement, sql: str, data: bytes) -> None:
-        logged_statement(decoder, statement, sql, data).apply(catalog)
+        logged = logged_statement(decoder, statement, sql, data)
+        logged.apply(catalog)
+        assert logged.creates is None or statement.tables
+        logged.touches(("shop", "t"))
 
     def read_again(place: PreparedXa, offset: int) -> Iterator[bytes]:
         at = 4

@@ -556,8 +556,8 @@ class _Run:
         before = folded.get(self.catalog._fold(old))
         state = self.found.states[before] if before else self._get(old)
         for table in (old, new):
-            if before := folded.get(self.catalog._fold(table)):
-                del self.found.states[before]
+            if before := folded.get(self.catalog._fold(table)):  # the same one where only its case changes
+                self.found.states.pop(before, None)
         self._set(old, None)
         self.found.doubtful = [t for t in self.found.doubtful if self.catalog._fold(t) != self.catalog._fold(old)]
         if state is None:

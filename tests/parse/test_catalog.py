@@ -250,6 +250,16 @@ def test_status_variables_tell_charset_and_timestamp_default() -> None:
         ddl_context(mysql[:end], mariadb=False)
 
 
+def test_a_rename_may_change_only_the_case_of_a_name() -> None:
+    """Found by the fuzzer."""
+    made = catalog("create table t (a int)", lower_case_table_names=2)
+    applied = made.apply("rename table t to u, u to U", D)
+
+    assert made.tables()[0].schema.name == f"{D}.U"
+    assert applied.doubtful == ()
+    assert len(made.tables()) == 1
+
+
 def logged(sql: str, status: bytes, *, version: str = "8.4.0", flavor: str = "mysql", error: int = 0) -> LoggedStatement:
     decoder = SimpleNamespace(flavor=flavor, server_version=version, place=canal.Position())
     body = bytearray(_encode.query_body(7, D, status, sql.encode()))
