@@ -176,7 +176,8 @@ class Catalog:
                 self._tables[key] = state
         for table in change.doubtful:
             self._forget(table)
-        changed = tuple(table for table in change.states if table not in change.doubtful)
+        doubtful = frozenset(change.doubtful)
+        changed = tuple(table for table in change.states if table not in doubtful)
         return Applied(changed, tuple(change.doubtful))
 
     def _forget(self, table: Table) -> None:
@@ -540,31 +541,36 @@ class _Run:
         if not scan.accept("TABLE", "TABLES"):
             raise NotUnderstoodError("RENAME what?")
         self._if()
+        names: dict[Table, Table] = {}
+        doubtful: dict[Table, Table] = {}
         while True:
             old = self._table()
             ddl._wait(scan)
             expect(scan, "TO")
             new = self._table()
-            self._move(old, new)
+            self._move(old, new, names, doubtful)
             if not scan.accept(","):
-                return
+                return self._doubt(*doubtful.values())
 
-    def _move(self, old: Table, new: Table) -> None:
+    def _move(self, old: Table, new: Table, names: dict[Table, Table], doubtful: dict[Table, Table]) -> None:
+        """One pair; ``names`` and ``doubtful`` are those of the pairs before it, as they are compared."""
         if self._is_temporary(old):
             raise NotUnderstoodError("RENAME of a temporary table")
-        folded = {self.catalog._fold(table): table for table in self.found.states}
-        before = folded.get(self.catalog._fold(old))
+        key, new_key = self.catalog._fold(old), self.catalog._fold(new)
+        before = names.get(key)
         state = self.found.states[before] if before else self._get(old)
-        for table in (old, new):
-            if before := folded.get(self.catalog._fold(table)):  # the same one where only its case changes
-                self.found.states.pop(before, None)
+        for one in (key, new_key):
+            if before := names.pop(one, None):
+                del self.found.states[before]
         self._set(old, None)
-        self.found.doubtful = [t for t in self.found.doubtful if self.catalog._fold(t) != self.catalog._fold(old)]
+        doubtful.pop(key, None)
         if state is None:
             self._set(new, None)
-            self._doubt(new)
+            doubtful[new_key] = new
         else:
             self._set(new, _named(state, new))
+        names[key] = old
+        names[new_key] = new
 
 
 def _named(state: TableState, table: Table) -> TableState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,6 +259,17 @@ def test_a_rename_may_change_only_the_case_of_a_name() -> None:
     assert made.tables()[0].schema.name == f"{D}.U"
     assert applied.doubtful == ()
     assert len(made.tables()) == 1
+
+
+def test_a_long_rename_takes_linear_time() -> None:
+    made = catalog("create table t (a int)", complete=False)
+    started = time.process_time()
+    applied = made.apply("rename table " + "a to b, " * 20_000 + "t to c", D)
+    others = made.apply("rename table " + ", ".join(f"x{n} to y{n}" for n in range(20_000)), D)
+
+    assert time.process_time() - started < 10
+    assert applied.doubtful == ((D, "b"),)
+    assert len(others.doubtful) == 20_000
 
 
 def logged(sql: str, status: bytes, *, version: str = "8.4.0", flavor: str = "mysql", error: int = 0) -> LoggedStatement:
