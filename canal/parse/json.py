@@ -393,7 +393,10 @@ def decode_diffs(data, start, end, as_text):
 
 def _piece(data, pos, end):
     """Start and end of the bytes behind a packed length."""
-    length, pos = packed(data, pos, end)
+    try:
+        length, pos = packed(data, pos, end)
+    except TruncatedError:
+        length = end  # more than there is
     if length > end - pos:
         raise TruncatedError("a JSON diff ends too early")
     return pos, pos + length

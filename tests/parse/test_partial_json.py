@@ -142,7 +142,7 @@ def test_damaged_diffs_are_typed_errors() -> None:
             decode_diffs(data, 0, len(data), True)
     whole = diff(INSERT, "$.abc", {"k": [1, "text"]})
     for size in range(1, len(whole)):
-        with pytest.raises(TruncatedError):
+        with pytest.raises(TruncatedError, match="JSON"):
             decode_diffs(whole + b"....", 0, size, True)
 
 
