@@ -17,6 +17,7 @@ cdef class Transaction:
     cdef public long long thread_id
     cdef public unsigned long long xid
     cdef public long long row_count
+    cdef public long long before
     cdef public bint has_rows
     cdef public tuple xa
     cdef public tuple xa_end

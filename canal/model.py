@@ -59,7 +59,7 @@ class Transaction:
 
     __slots__ = (
         "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
-        "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end",
+        "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end", "before",
         "tape", "tape_start", "tape_end",
     )  # fmt: skip
 
@@ -78,6 +78,7 @@ class Transaction:
         self.thread_id = 0
         self.xid = 0
         self.row_count = 0
+        self.before = 0  # transactions that the parser had done when this one began
         self.has_rows = False
         self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
         self.xa_end: tuple[PreparedXa, ...] = ()

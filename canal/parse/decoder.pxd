@@ -9,7 +9,7 @@ cdef class BinlogDecoder:
     cdef long long _piece_bytes
     cdef Py_ssize_t _piece_entries
     cdef dict _gtid_sources, _maps, _tables
-    cdef public long long event_count, byte_count, statement_count, timestamp
+    cdef public long long event_count, byte_count, statement_count, transaction_count, timestamp
     cdef public bint follow_only
     cdef public tuple prepared
     cdef object _read_again, _replayed, _xa_mark

@@ -123,6 +123,7 @@ class BinlogDecoder:
         self.event_count = 0
         self.byte_count = 0
         self.statement_count = 0
+        self.transaction_count = 0
         self.timestamp = 0
         self.reset(Position(), "mysql", "", None)
 
@@ -206,6 +207,11 @@ class BinlogDecoder:
             self._out = []
             self._out_bytes = 0
             self._deliver(entries)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the open transaction, and of prepared ones that wait for their XA COMMIT."""
+        return self._pending_bytes + self._out_bytes + self._held_bytes
 
     @property
     def is_inside_transaction(self) -> bool:
@@ -500,6 +506,7 @@ class BinlogDecoder:
                 self._tape = self._tape[-TAIL_BYTES:]
             txn.tape = self._tape
             txn.tape_start = txn.tape_end = len(self._tape)
+        txn.before = self.transaction_count
         if self._skipping and self._skip_timestamp and (
             txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
         ):
@@ -575,6 +582,7 @@ class BinlogDecoder:
 
     def _release(self, size: int) -> None:
         """The open transaction has ended: its entries may go."""
+        self.transaction_count += 1
         self._out.extend(self._pending)
         self._out_bytes += self._pending_bytes + size
         self._pending.clear()

@@ -5,10 +5,12 @@ cdef class Ring:
     cdef list _slots
     cdef long long _mask
     cdef readonly long long max_entries, max_bytes, head, tail, byte_count, row_total
+    cdef readonly long long freed_bytes, freed_rows, taken_rows
 
     @cython.locals(slots=list, index=Py_ssize_t, entry=Entry, size="long long")
     cpdef Py_ssize_t put(self, list entries, Py_ssize_t start) except -1
-    @cython.locals(slots=list, taken=list, weight="long long", limit="long long", entry=Entry)
+    @cython.locals(slots=list, taken=list, weight="long long", limit="long long", rows="long long", entry=Entry)
     cpdef list take(self, long long sequence, long long batch_size, bint isolate_ddl)
+    cpdef at(self, long long sequence)
     @cython.locals(slots=list, entry=Entry)
     cpdef release(self, long long head)

@@ -26,6 +26,9 @@ class Ring:
         self.tail = 0
         self.byte_count = 0
         self.row_total = 0
+        self.freed_bytes = 0
+        self.freed_rows = 0
+        self.taken_rows = 0  # by the last ``take``
 
     def put(self, entries: list[Entry], start: int) -> int:
         """Append entries from index ``start`` on while there is room; gives the number that went in."""
@@ -53,6 +56,7 @@ class Ring:
         slots = self._slots
         taken = []
         weight = 0
+        rows = 0
         limit = 3 * batch_size + 1
         while sequence < self.tail and len(taken) < limit:
             entry = slots[sequence & self._mask]
@@ -71,8 +75,14 @@ class Ring:
                     taken.pop()  # it comes with its rows
                 break
             taken.append(entry)
+            rows += entry.row_count
             sequence += 1
+        self.taken_rows = rows
         return taken
+
+    def at(self, sequence: int) -> Entry | None:
+        """The entry at a sequence; None when it is not there yet, or no more."""
+        return self._slots[sequence & self._mask] if self.head <= sequence < self.tail else None
 
     def release(self, head: int) -> None:
         """Forget everything before ``head``."""
@@ -80,5 +90,7 @@ class Ring:
         while self.head < head:
             entry = slots[self.head & self._mask]
             self.byte_count -= entry.size
+            self.freed_bytes += entry.size
+            self.freed_rows += entry.row_count
             slots[self.head & self._mask] = None
             self.head += 1
