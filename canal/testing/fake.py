@@ -674,20 +674,20 @@ class FakeBinlog:
             if oldest.executed:
                 raise PositionLostError(
                     "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-            remedy="Start from \"earliest\".",
-                )
+                    remedy='Start from "earliest".',
+                )  # fmt: skip
             position = self._position(oldest.name, oldest.first, oldest.executed, 0)
         if position.gtid and self.gtid:
             return self._locate_gtid(parse_gtid_set(position.gtid, self.flavor), position)
+        return (*self._locate_offset(position), None)
+
+    def _check_offset(self, position: Position) -> int:
+        """The number of the journal that the position names, which reaches as far as its offset."""
         if position.source not in ("", self.identity):
             raise PositionLostError(
                 f"the position is one of server {position.source}, and the fake binlog is {self.identity}",
                 position=position,
             )
-        return (*self._locate_offset(position), None)
-
-    def _check_offset(self, position: Position) -> int:
-        """The number of the journal that the position names, which reaches as far as its offset."""
         names = [journal.name for journal in self._journals]
         if position.journal not in names:
             raise PositionLostError(
@@ -734,8 +734,8 @@ class FakeBinlog:
                 return place, (0 if journal.first == 4 else self._first_event(journal)), wanted
         raise PositionLostError(
             "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-            remedy="Start from \"earliest\".",
-        )
+            remedy='Start from "earliest".',
+        )  # fmt: skip
 
     def _first_event(self, journal: _Journal) -> int:
         return next(
