@@ -15,6 +15,7 @@ from canal import _build
 _build.select()
 
 from canal._build import compiled  # noqa: E402
+from canal.alarm import AlarmKind, AlarmMessage  # noqa: E402
 from canal.config import InstanceConfig  # noqa: E402
 from canal.errors import (  # noqa: E402
     AuthenticationError,
@@ -75,17 +76,30 @@ from canal.position import Position  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
 from canal.server import Server  # noqa: E402
 from canal.sink import EntrySink, Hook, Sink  # noqa: E402
+from canal.status import (  # noqa: E402
+    ClientStatus,
+    InstanceStatus,
+    Lag,
+    ParserStatus,
+    PlaceStatus,
+    SourceEnd,
+    State,
+    StoreStatus,
+)
 from canal.store import EntryStore, MemoryStore, Slice  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = [
     "ABSENT",
+    "AlarmKind",
+    "AlarmMessage",
     "AuthenticationError",
     "BatchError",
     "BinlogParser",
     "CanalError",
     "ChangedRow",
     "ChecksumError",
+    "ClientStatus",
     "ColumnSchema",
     "ConfigError",
     "Connection",
@@ -110,9 +124,11 @@ __all__ = [
     "HookError",
     "Instance",
     "InstanceConfig",
+    "InstanceStatus",
     "InvalidJson",
     "InvalidText",
     "JsonDiff",
+    "Lag",
     "LocalBinlogSource",
     "LogPositionManager",
     "MemoryHistory",
@@ -127,7 +143,9 @@ __all__ = [
     "NoLabel",
     "NotActiveError",
     "NotSubscribedError",
+    "ParserStatus",
     "PartialJson",
+    "PlaceStatus",
     "Position",
     "PositionLostError",
     "Row",
@@ -140,10 +158,13 @@ __all__ = [
     "Sink",
     "Slice",
     "Source",
+    "SourceEnd",
     "SourceError",
+    "State",
     "StateError",
     "StoreClosedError",
     "StoreError",
+    "StoreStatus",
     "TableFilter",
     "TableSchema",
     "Transaction",

@@ -90,7 +90,7 @@ def _tail(options: argparse.Namespace) -> int:
 
 def _alarm(destination: str, text: str) -> None:
     """Lost connections are told at once; what stops the parser is told by main()."""
-    if not text.startswith("the parser has stopped"):
+    if getattr(text, "kind", None) is not canal.AlarmKind.STOPPED:
         logging.warning(text)
 
 

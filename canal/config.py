@@ -12,13 +12,13 @@ from typing import Any
 
 import attrs
 
+from canal.alarm import Alarm, log_alarm
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
 from canal.meta import FileMeta, MemoryMeta, MetaManager
 from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.log_positions import LogPositionManager
-from canal.parse.parser import Alarm, log_alarm
 from canal.parse.source import Source
 from canal.parse.start import ON_LOST
 from canal.position import Position

@@ -30,6 +30,7 @@ from canal.parse.log_positions import (
 from canal.parse.parser import BinlogParser, EventParser
 from canal.position import Position, earliest
 from canal.sink import EntrySink, Sink
+from canal.status import ClientStatus, InstanceStatus, Lag, ParserStatus, State, StoreStatus
 from canal.store import EntryStore, MemoryStore, Slice
 
 log = logging.getLogger("canal")
@@ -49,6 +50,8 @@ class _Batch:
     start: int
     end: int
     position: Position
+    rows: int | None
+    done: int  # transactions of the parser that are done with it
     open: Transaction | None  # the client's open transaction before this batch
     begin: Entry | None  # the BEGIN held back before this batch
 
@@ -60,6 +63,7 @@ class _Client:
     id: int
     filter: str
     cursor: Position
+    got: Position  # behind the last entries that were handed out or dropped
     skip: Position | None = None  # entries up to here were acked in an earlier life
     accepted: dict[tuple[str, str], bool] = attrs.field(factory=dict)
     narrow: TableFilter | None = None
@@ -67,12 +71,15 @@ class _Client:
     next_id: int = 1
     last_acked: int = 0
     start: int = 0  # store sequence from which the next batch begins
-    unclaimed: tuple[Position, int] | None = None  # position and sequence behind entries that its filter dropped
+    unclaimed: tuple[Position, int, int] | None = None  # position, sequence and ``done`` behind entries that its filter dropped
     open: Transaction | None = None  # the transaction that was delivered in part
     begin: Entry | None = None  # BEGIN of the last transaction, when nothing of it has passed the filter yet
     held: Entry | None = None  # ``begin`` as it was at ``start``
     settled: float = 0.0  # when entries that its filter dropped were last acked
     rollbacks: int = 0
+    done: int = 0  # transactions of the parser that were done with the last ack
+    rows_got: int | None = 0
+    rows_acked: int | None = 0
     auto: int = 0  # the batch that get() will ack at its next call
     lock: threading.Lock = attrs.field(factory=threading.Lock)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
@@ -164,7 +171,9 @@ class Instance:
         self._clients: dict[int, _Client] = {}
         self._lock = threading.Lock()
         self._running = False
+        self._started_at = 0.0
         self._tail: Position | None = None  # where the store begins when no client is left to say
+        self._tail_done = 0
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -176,6 +185,7 @@ class Instance:
             self.meta.start(self.destination)
             self._clients = {}
             self._tail = None
+            self._tail_done = 0
             try:
                 self.store.start()
                 self.sink.start(self.destination, self.store)
@@ -188,6 +198,7 @@ class Instance:
                 self.store.stop()
                 self.meta.stop()
                 raise
+            self._started_at = time.monotonic()
             self._running = True
         log.info("[%s] started", self.destination)
         return self
@@ -286,9 +297,10 @@ class Instance:
             cursor = slowest.cursor if slowest else self._tail or started
             self.meta.update_cursor(client_id, cursor)
             client = self._add_client(client_id, filter, cursor, slowest.id if slowest else None)
+            client.done = self._tail_done
             if slowest is not None:
                 with slowest.lock:
-                    client.skip = slowest.skip
+                    client.skip, client.done = slowest.skip, slowest.done
         log.info("[%s] client %d subscribed at %s", self.destination, client_id, cursor)
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
@@ -299,7 +311,7 @@ class Instance:
             if client is None:
                 return
             if not self._clients:
-                self._tail = client.cursor
+                self._tail, self._tail_done = client.cursor, client.done
             self.meta.unsubscribe(client_id)
             self.store.close(client_id)
 
@@ -310,7 +322,7 @@ class Instance:
 
     def _add_client(self, client_id: int, filter: str, cursor: Position, like: int | None) -> _Client:
         self.store.open(client_id, like)
-        client = _Client(id=client_id, filter=filter, cursor=cursor, narrow=_narrowing(filter))
+        client = _Client(id=client_id, filter=filter, cursor=cursor, got=cursor, narrow=_narrowing(filter))
         self._clients[client_id] = client
         return client
 
@@ -406,7 +418,8 @@ class Instance:
             batch = self._oldest(client, batch_id)
             self.meta.update_cursor(client_id, batch.position)
             self.store.ack(client_id, batch.end)
-            client.cursor = batch.position
+            client.cursor, client.done = batch.position, batch.done
+            client.rows_acked = _plus(client.rows_acked, batch.rows)
             client.last_acked = batch_id
             del client.batches[batch_id]
             if client.auto == batch_id:
@@ -456,6 +469,8 @@ class Instance:
             client.unclaimed = None
             client.begin = client.held = first.begin
             client.auto = 0
+            last = next(reversed(client.batches.values()), None)
+            client.got = last.position if last is not None else client.cursor
             client.rollbacks += 1
 
     def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:
@@ -467,6 +482,38 @@ class Instance:
     def position(self, client_id: int = CLIENT_ID) -> Position:
         """The client's cursor: everything before it is acked."""
         return self._client(client_id).cursor
+
+    def status(self, source_timeout: float | None = None) -> InstanceStatus:
+        """How everything stands, in any state and from any thread; it waits for no other call.
+
+        With ``source_timeout`` the source is asked for the end of its log, over a connection of its own, and has so many
+        seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
+        """
+        # From the clients to the source, so that each is at least as far as the one before it.
+        clients = [(client, client.cursor, client.done, client.got) for client in list(self._clients.values())]
+        store: StoreStatus | None = self._told(self.store, StoreStatus)
+        parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
+        return InstanceStatus(
+            self.destination, self._state(parser), time.time(),
+            time.monotonic() - self._started_at if self._running else None,
+            tuple(_client_status(*client, store, parser) for client in clients), store, parser, self.parser.error,
+        )  # fmt: skip
+
+    @staticmethod
+    def _told(part: Any, kind: type[Any], *arguments: Any) -> Any:
+        """What a part says of itself; None where it is the user's own and does not."""
+        status = getattr(part, "status", None)
+        found = status(*arguments) if callable(status) else None
+        return found if isinstance(found, kind) else None
+
+    def _state(self, parser: ParserStatus | None) -> State:
+        if not self._running:
+            return State.STOPPED
+        if parser is not None:
+            return parser.state
+        if not self.parser.is_finished:
+            return State.RUNNING
+        return State.ENDED if self.parser.error is None else State.FAILED
 
     def _slice(self, client: _Client, batch_size: int, timeout: float | None, linger: float) -> Slice:
         try:
@@ -482,12 +529,17 @@ class Instance:
             if client.rollbacks != seen:
                 self.store.rollback(client.id, client.start)
                 return None
-            position = slice.entries[-1].position
+            last = slice.entries[-1]
+            position, done = last.position, last.transaction.before + last.is_end
             entries = self._wanted(client, slice.entries)
+            if client.skip is None:
+                client.got = position
             if not entries:
-                client.unclaimed = (position, slice.end)
+                client.unclaimed = (position, slice.end, done)
                 return None
-            batch = _Batch(client.next_id, client.start, slice.end, position, client.open, client.held)
+            rows = slice.row_count if entries is slice.entries else sum(entry.row_count for entry in entries)
+            client.rows_got = _plus(client.rows_got, rows)
+            batch = _Batch(client.next_id, client.start, slice.end, position, rows, done, client.open, client.held)
             client.open = None if entries[-1].is_end else entries[-1].transaction
             client.next_id += 1
             client.batches[batch.id] = batch
@@ -503,10 +555,10 @@ class Instance:
                 return
             if not idle and time.monotonic() < client.settled + _SETTLE:
                 return
-            position, end = client.unclaimed
+            position, end, done = client.unclaimed
             if client.skip is None:  # else the cursor is ahead of what was dropped
                 self.meta.update_cursor(client.id, position)
-                client.cursor = position
+                client.cursor, client.done = position, done
             self.store.ack(client.id, end)
             client.start, client.unclaimed, client.held = end, None, client.begin
             client.settled = time.monotonic()
@@ -664,6 +716,36 @@ class _Stream(Iterator[Message]):
 
     def __del__(self) -> None:
         self.close()
+
+
+def _client_status(
+    client: _Client, acked: Position, done: int, got: Position, store: StoreStatus | None, parser: ParserStatus | None
+) -> ClientStatus:
+    place = store.places.get(client.id) if store is not None else None
+    entries = transactions = unacked_age = ungot_age = None
+    if store is not None and place is not None:
+        entries = store.put_entries - place.acked
+        if parser is not None and client.skip is None:
+            transactions = max(store.transactions - done, 0) if entries else 0
+        if parser is not None:
+            unacked_age, ungot_age = (_age(since, parser) for since in (place.oldest_unacked, place.oldest_ungot))
+    end = parser.end if parser is not None else None
+    return ClientStatus(
+        client.id, client.filter, got, acked, len(client.batches),
+        Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
+        entries, transactions, ungot_age, client.rows_got, client.rows_acked, client.rollbacks,
+    )  # fmt: skip
+
+
+def _age(since: int | None, parser: ParserStatus) -> float | None:
+    """Age of an entry by the source's clock, which is not less than the lag of what is received."""
+    if since is None or parser.lag.seconds is None:
+        return parser.lag.seconds
+    return max(time.time() + parser.clock_offset - since, parser.lag.seconds)
+
+
+def _plus(count: int | None, more: int | None) -> int | None:
+    return None if count is None or more is None else count + more
 
 
 def _narrowing(filter: str) -> TableFilter | None:

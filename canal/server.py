@@ -15,6 +15,7 @@ from typing import Any, Self
 from canal.config import InstanceConfig
 from canal.errors import ConfigError, StateError, UnknownDestinationError
 from canal.instance import Instance
+from canal.status import InstanceStatus
 
 log = logging.getLogger("canal")
 
@@ -94,6 +95,10 @@ class Server:
         """The destinations that run."""
         with self._lock:
             return [name for name, instance in self._instances.items() if instance.is_running]
+
+    def status(self, source_timeout: float | None = None) -> dict[str, InstanceStatus]:
+        """The status of every destination that was started; see :meth:`Instance.status`. Sources are asked in turn."""
+        return {name: instance.status(source_timeout) for name, instance in list(self._instances.items())}
 
     def stop_on_signals(self, *signals: int) -> None:
         """Stop everything on SIGTERM and SIGINT (or the given ones); call it from the main thread.

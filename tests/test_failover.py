@@ -100,7 +100,7 @@ def ids_of(message: canal.Message) -> list[int]:
 
 @pytest.fixture(params=["mysql", "mariadb", "without GTIDs"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    yield Pair(gtid=request.param != "without GTIDs", flavor="mariadb" if request.param == "mariadb" else "mysql")
+    return Pair(gtid=request.param != "without GTIDs", flavor="mariadb" if request.param == "mariadb" else "mysql")
 
 
 def test_a_switch_and_a_switch_back_lose_and_repeat_nothing(pair: Pair) -> None:
@@ -216,7 +216,8 @@ def test_one_healthy_heartbeat_forgives_all_before() -> None:
         health.take(problem)
     assert switched == []
     health.take("e")
-    assert len(switched) == 1 and "3 heartbeats" in switched[0]
+    assert len(switched) == 1
+    assert "3 heartbeats" in switched[0]
     health.take("f")  # it did not work the first time
     assert len(switched) == 2
     health.take("g")
@@ -262,7 +263,9 @@ def test_a_lost_place_is_given_up_where_the_user_says_so(policy: str, expected: 
         pair.write(6)
         assert following.ids(1) == [6]
         lost = [text for text in following.alarms if "IS LOST" in text]
-        assert len(lost) == 1 and policy in lost[0] and "going on from" in lost[0]
+        assert len(lost) == 1
+        assert policy in lost[0]
+        assert "going on from" in lost[0]
 
 
 def test_a_policy_that_there_is_not_is_refused() -> None:

@@ -34,6 +34,7 @@ from canal.parse.scan import TransactionScan
 from canal.parse.source import Description, MySQLSource, Session, Start
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
+from canal.status import SourceEnd
 
 log = logging.getLogger("canal.parse")
 
@@ -67,6 +68,15 @@ class LocalBinlogSource:
 
     def connect(self, server_id_hint: int | None = None) -> LocalBinlogConnection:
         return LocalBinlogConnection(self)
+
+    @property
+    def address(self) -> str:
+        """Where the files are."""
+        return self.path
+
+    def read_end(self, timeout: float) -> SourceEnd:
+        """The files with their sizes."""
+        return SourceEnd(tuple((path.name, path.stat().st_size) for path in self.journals()))
 
     def journals(self) -> list[Path]:
         """The files there are now, in the order of the log. Raises ConfigError when ``path`` names none that can be."""

@@ -16,6 +16,7 @@ from typing import Any, Callable, Container, Iterator, Protocol, runtime_checkab
 
 import attrs
 
+from canal.alarm import Alarm, AlarmDesk, AlarmKind, log_alarm
 from canal.errors import (
     CanalError,
     ConnectionLostError,
@@ -35,6 +36,7 @@ from canal.parse.follow import SchemaFollower
 from canal.parse.history import MemoryHistory, SchemaHistory
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.online_ddl import ShadowTables
+from canal.parse.progress import Progress
 from canal.parse.scan import transaction_start
 from canal.parse.source import Connection, Source
 from canal.parse.start import Decision, Facts, How, decide
@@ -43,21 +45,17 @@ from canal.parse.tail import find_tail, transactions
 from canal.parse.xa import read_again
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
+from canal.status import ParserStatus, State
 
 log = logging.getLogger("canal.parse")
-
-#: ``(destination, message)``: told of everything an operator should know.
-Alarm = Callable[[str, str], None]
-
-
-def log_alarm(destination: str, message: str) -> None:
-    """The alarm used where none is given: an ERROR line in the log."""
-    log.error("[%s] %s", destination, message)
 
 
 @runtime_checkable
 class EventParser(Protocol):
-    """Where entries come from. A user's own parser meets this Protocol and is given to ``Instance.compose``."""
+    """Where entries come from. A user's own parser meets this Protocol and is given to ``Instance.compose``.
+
+    It may also have a method ``status(source_timeout) -> canal.ParserStatus`` for ``Instance.status()``.
+    """
 
     def start(
         self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]
@@ -97,7 +95,7 @@ class BinlogParser:
         json_text: give JSON as text, not as objects.
         backoff: seconds before the first and (at most) before any later attempt to reconnect.
         piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
-        alarm: told of lost connections and of what stopped the parser.
+        alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
         shadow_tables: deliver the tables of online schema changes too.
         history: keeps the schemas of tables whose names the log does not carry.
 
@@ -139,21 +137,24 @@ class BinlogParser:
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
         self._known: list[tuple[int, int, int]] = []
         self._backoff = backoff
-        self._alarm = alarm
+        self._alarms = AlarmDesk(alarm)
         self.oldest: Callable[[], Position | None] = lambda: None
-        self._follower = SchemaFollower(history or MemoryHistory(), self._tell, lambda: self.oldest())
+        self._follower = SchemaFollower(
+            history or MemoryHistory(), lambda text: self._alarms.tell(AlarmKind.SCHEMA, text), lambda: self.oldest()
+        )
         tables = tables or TableFilter()
         self._shadows = None if shadow_tables else ShadowTables(tables.accepts, self._tables_like)
         self._resolver = TableResolver(
             self._follower.find, tables, fields or FieldFilter(), time_zone,
             None if json_text else self._json_columns, self._shadows,
         )
-        self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self._tell(text))
+        self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self._alarms.tell(AlarmKind.MISSING, text))
         self._logs_cascades = False
         self._decoder = self._follower.decoder = BinlogDecoder(
             self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
             piece_bytes, piece_entries, self._read_again,
         )  # fmt: skip
+        self._progress = Progress(lambda: self.source, self._decoder, self._alarms, backoff[1])
         self._finished: Callable[[], None] = lambda: None
         self._destination = ""
         self._sink: Sink | None = None
@@ -187,6 +188,8 @@ class BinlogParser:
         self._finished = finished
         self._handed = self._started = self._error = self._last_problem = None
         self._ended = False
+        self._alarms.reset(destination)
+        self._progress.reset()
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name=f"canal-{destination}-parse", daemon=True)
         self._thread.start()
@@ -203,6 +206,7 @@ class BinlogParser:
             thread.join()
         self._thread = None
         self._positions.stop()
+        self._progress.state = State.STOPPED
 
     @property
     def source(self) -> Source:
@@ -226,12 +230,14 @@ class BinlogParser:
         """
         other, old = self.other_source, self.source
         if other is None:
-            self._tell(f"there is no standby to switch to ({reason})")
+            self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})")
             return False
         try:
             other.connect().close()
         except SourceError as error:
-            self._tell(f"no switch to {_name(other)} ({reason}): it does not answer either: {error}")
+            self._alarms.tell(
+                AlarmKind.FAILOVER, f"no switch to {_name(other)} ({reason}): it does not answer either: {error}", "no switch"
+            )
             return False
         with self._changed:
             if self._stopping.is_set() or self._ended or self.other_source is not other:
@@ -241,7 +247,7 @@ class BinlogParser:
         connection = self._connection
         if connection is not None:
             connection.close()
-        self._tell(f"switching from {_name(old)} to {_name(other)}: {reason}")
+        self._alarms.tell(AlarmKind.FAILOVER, f"switching from {_name(old)} to {_name(other)}: {reason}")
         return True
 
     def wait_started(self, timeout: float) -> Position:
@@ -276,6 +282,11 @@ class BinlogParser:
         """Changes of rows that came as statements since the start: their rows are not in the log."""
         return self._decoder.statement_count
 
+    def status(self, source_timeout: float | None = None) -> ParserStatus:
+        """How it stands. The source is asked for the end of its log for ``source_timeout`` seconds at most; None: not at all."""
+        position = self._handed.position if self._handed is not None else self._started
+        return self._progress.status(position, source_timeout)
+
     # -- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -292,6 +303,7 @@ class BinlogParser:
                        error)  # fmt: skip
         finally:
             self._follower.close()
+            self._progress.ended(self._error)
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -313,13 +325,7 @@ class BinlogParser:
         if error.position is None:
             error.position = f"{self._decoder.journal}:{self._decoder.offset}" if self._decoder.journal else None
         self._error = error
-        self._tell(f"the parser has stopped: {error}")
-
-    def _tell(self, message: str) -> None:
-        try:
-            self._alarm(self._destination, message)
-        except Exception:
-            log.exception("[%s] the alarm callback failed on: %s", self._destination, message)
+        self._alarms.tell(AlarmKind.STOPPED, f"the parser has stopped: {error}")
 
     def _reconnect_for_ever(self) -> None:
         wait = self._backoff[0]
@@ -340,8 +346,7 @@ class BinlogParser:
                     wait = self._backoff[0]
                 self._last_problem = error
                 if self._active == active:
-                    what = "position" if isinstance(error, PositionLostError) else "connection"
-                    self._tell(f"{what} lost, again in {wait:.1f} s: {error}")
+                    self._progress.lost(error, wait)
             finally:
                 self._disconnect()
             self._wait(wait * random.uniform(0.8, 1.2), active)
@@ -364,9 +369,11 @@ class BinlogParser:
             connection.close()
 
     def _stream_once(self) -> None:
+        self._progress.state = State.CONNECTING
         connection = self._connection = self._connect()
         if connection is None:
             return
+        self._progress.connected(connection)
         position = self._locate(connection)
         executed = self._executed(connection, position)
         if self._started is None:
@@ -380,19 +387,21 @@ class BinlogParser:
         connection.dump(position)
         self._known = list(getattr(connection, "known", ()))
         for warning in getattr(connection, "warnings", ()):
-            self._tell(warning)
+            self._alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
         self._follower.begin(connection, position, self._stopping.is_set)
         with self._changed:
             self._started = self._started or position
             self._changed.notify_all()
+        self._progress.began()
         while not self._stopping.is_set():
             events = connection.read(1.0)
             if events is None:
                 return
             if events:
                 self._decoder.feed(events)
+            self._progress.fed(bool(events))
 
     def _connect(self) -> Connection | None:
         """A connection, or None when the parser is stopped first: a login can take long and cannot be interrupted."""
@@ -434,7 +443,10 @@ class BinlogParser:
                 self._cascades.add(foreign_keys())
         except SourceError as error:  # no reason not to stream
             if not self._stopping.is_set():
-                self._tell(f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}")
+                self._alarms.tell(
+                    AlarmKind.MISSING,
+                    f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}",
+                )
 
     def _classify(self, sql: str, schema: str, *, sql_mode: int, flavor: str) -> ddl.Statement:
         statement = ddl.classify(sql, schema, sql_mode=sql_mode, flavor=flavor)
@@ -493,7 +505,7 @@ class BinlogParser:
         except PositionLostError as error:
             if not self._is_policy(decision):
                 raise
-            self._tell(f"{error}; from the oldest log that is there instead")
+            self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
             place = connection.resolve("earliest")
         if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
             begin = transaction_start(connection, place)
@@ -501,9 +513,10 @@ class BinlogParser:
                 log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, place, begin)
                 place = attrs.evolve(place, offset=begin)
         if self._is_policy(decision):
-            self._tell(
+            self._alarms.tell(
+                AlarmKind.POSITION,
                 f"THE PLACE {self._place()} IS LOST ({self._lost_because}): going on from {place}, as on_lost="
-                f"{self._on_lost!r} says; the changes in between are not delivered, or are delivered again"
+                f"{self._on_lost!r} says; the changes in between are not delivered, or are delivered again",
             )
         return place
 
@@ -530,8 +543,9 @@ class BinlogParser:
                     f"{where}, and its log does not go back to the time of that place", position=place,
                     remedy='Copy the tables anew and start from "latest" or "earliest", or set on_lost.',
                 )  # fmt: skip
-            self._tell(
-                f"{where}: going on from {start}, {self._fallback:g} s before the time of that place; changes come again"
+            self._alarms.tell(
+                AlarmKind.POSITION,
+                f"{where}: going on from {start}, {self._fallback:g} s before the time of that place; changes come again",
             )
             return Position(start.journal, start.offset, start.gtid, source=start.source, xa=prepared)
         exact: Position = attrs.evolve(
@@ -540,7 +554,7 @@ class BinlogParser:
             xa=prepared,
         )  # fmt: skip
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
-        self._tell(f"{where}: going on from {exact}, behind the same transactions{lacks}")
+        self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
         return exact
 
     def _deliver(self, entries: list[Entry]) -> None:
@@ -550,6 +564,7 @@ class BinlogParser:
             if not entries:
                 return
         last = entries[-1]
+        self._progress.delivering()
         self._sink.sink(entries)
         self._handed = last
         self._positions.persist(lambda: last.position)
@@ -578,11 +593,6 @@ class BinlogParser:
         """Columns of MariaDB that are JSON, where the source can tell."""
         ask = getattr(self._connection, "json_columns", None)
         return () if ask is None else ask(schema, table)
-
-    @property
-    def lag(self) -> float:
-        """Seconds between the last transaction's time at the source and now."""
-        return time.time() - self._decoder.timestamp if self._decoder.timestamp else 0.0
 
 
 class _Reconnect:

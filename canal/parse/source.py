@@ -16,6 +16,7 @@ import struct
 import threading
 import time
 import uuid
+from datetime import datetime, timezone
 from typing import Any, Final, Iterator, Protocol, runtime_checkable
 
 import attrs
@@ -39,6 +40,7 @@ from canal.parse.look_up import table_states
 from canal.parse.scan import TransactionScan
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.status import SourceEnd
 
 log = logging.getLogger("canal.parse")
 
@@ -48,7 +50,11 @@ Start = str | Position
 
 @runtime_checkable
 class Source(Protocol):
-    """Something that can be connected to again and again: a server, binlog files, a fake."""
+    """Something that can be connected to again and again: a server, binlog files, a fake.
+
+    For ``Instance.status()`` it may also have an ``address`` and a method ``read_end(timeout) -> canal.SourceEnd``, whose
+    waits are bounded by ``timeout`` each.
+    """
 
     def connect(self, server_id_hint: int | None = None) -> Connection:
         """Open one connection; ``server_id_hint`` is used where the configuration names no server id.
@@ -69,6 +75,8 @@ class Connection(Protocol):
     """One connection to a source. Used by one thread at a time; only ``close`` may be called by any other.
 
     After an error other than those of ``resolve`` and ``table_columns`` it is of no more use than to be closed.
+    For ``Instance.status()`` it may also have ``clock_offset``, the seconds that the source's clock is ahead of ours, and
+    ``is_alive``: whether silence means that the source has no more.
     """
 
     @property
@@ -221,6 +229,22 @@ class MySQLSource:
 
     def connect(self, server_id_hint: int | None = None) -> MySQLConnection:
         return MySQLConnection(self, self.server_id or server_id_hint or self._random_id)
+
+    def read_end(self, timeout: float) -> SourceEnd:
+        """The end of the log and the sizes of its journals, over a connection of its own; each wait within ``timeout``."""
+        session = Session(
+            attrs.evolve(
+                self, connect_timeout=min(timeout, self.connect_timeout), read_timeout=min(timeout, self.read_timeout)
+            )
+        )
+        try:
+            logs = session.rows("SHOW BINARY LOGS", doing="list the logs")
+            version = str(session.rows("SELECT @@version", doing="ask for the version")[0][0])
+            variable = "gtid_binlog_pos" if "mariadb" in version.lower() else "gtid_executed"
+            gtid = session.rows(f"SELECT @@global.{variable}", doing="ask for the GTIDs in the log")[0][0]
+        finally:
+            session.close()
+        return SourceEnd(tuple((str(row[0]), int(row[1])) for row in logs), str(gtid or ""))
 
     def open_session(self) -> Session:
         """An ordinary connection for queries, set up and lazily opened; the caller closes it."""
@@ -481,6 +505,13 @@ def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any
         return list(cursor.fetchall())
 
 
+def _clock_offset(connection: Any) -> float:
+    """Seconds that the server's clock is ahead of ours, to half the time that the question takes."""
+    asked = time.time()
+    told = datetime.fromisoformat(str(run(connection, "SELECT UTC_TIMESTAMP(6)")[0][0])).replace(tzinfo=timezone.utc)
+    return told.timestamp() - (asked + time.time()) / 2
+
+
 _COLUMNS_QUERY: Final = (
     "SELECT table_schema, table_name, column_name, column_type, is_nullable, character_set_name, column_key, extra"
     " FROM information_schema.columns"
@@ -660,6 +691,11 @@ class DumpStream:
             raise self._lost(f"broke: {error}") from error
         return True
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether heartbeats come as they should, or something else does."""
+        return self._settled and time.monotonic() - self._heard < 1.5 * self._source.heartbeat_interval
+
     def _lost(self, what: str) -> ConnectionLostError:
         return ConnectionLostError(f"the replication connection to {self._source.address} {what}")
 
@@ -692,6 +728,8 @@ class MySQLConnection:
         self.warnings: list[str] = []
         #: (domain, server id, number): transactions up to these are done, but the source may send them (MariaDB).
         self.known: list[tuple[int, int, int]] = []
+        #: Seconds that the server's clock is ahead of ours.
+        self.clock_offset = 0.0
         self._login: Any = source.log_in()
         try:
             self._server = self._prepare(self._login)
@@ -706,6 +744,7 @@ class MySQLConnection:
             self._set_up(login, server)
             # Registering tells a missing REPLICATION SLAVE, and shows us in SHOW REPLICAS.
             _pymysql.command_ok(login, _COM_REGISTER_SLAVE, register_packet(self.server_id))
+            self.clock_offset = _clock_offset(login)
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "set up replication") from error
         return server
@@ -755,6 +794,12 @@ class MySQLConnection:
     @property
     def server_version(self) -> tuple[int, ...]:
         return self._server.version
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether silence means that the server has no more: it has begun to send, and its heartbeats come."""
+        stream = self._stream
+        return stream is not None and stream.is_alive
 
     @property
     def is_encrypted(self) -> bool:

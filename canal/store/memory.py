@@ -13,6 +13,7 @@ import attrs
 
 from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
 from canal.model import Entry
+from canal.status import PlaceStatus, StoreStatus
 from canal.store.protocol import Slice
 from canal.store.ring import Ring
 
@@ -55,6 +56,9 @@ class MemoryStore:
         self._ring = Ring(*self._limits)
         self._open = False
         self._ended = False
+        self._last: Entry | None = None
+        self._waited = 0.0
+        self._waiting_since: float | None = None
 
     def start(self) -> None:
         with self._lock:
@@ -62,11 +66,13 @@ class MemoryStore:
             self._places = {}
             self._open = True
             self._ended = False
+            self._last = None
+            self._waited = 0.0
 
     def stop(self) -> None:
         with self._lock:
             self._open = False
-            self._ring = Ring(*self._limits)
+            self._ring.release(self._ring.tail)
             self._room.notify_all()
             self._filled.notify_all()
 
@@ -79,10 +85,11 @@ class MemoryStore:
                 count = self._ring.put(entries, done)
                 if count:
                     done += count
+                    self._last = entries[done - 1]
                     self._filled.notify_all()
                 if done == len(entries):
                     return
-                self._room.wait()
+                self._wait_for_room()
 
     def end(self) -> None:
         with self._lock:
@@ -110,7 +117,7 @@ class MemoryStore:
             place.got = start + len(entries)
             if place.got == self._ring.tail:
                 place.rows = self._ring.row_total
-            return Slice(entries, start, place.got)
+            return Slice(entries, start, place.got, self._ring.taken_rows)
 
     def ack(self, client_id: int, end: int) -> None:
         with self._lock:
@@ -135,6 +142,26 @@ class MemoryStore:
         """Bytes that the kept entries are accounted with."""
         return self._ring.byte_count
 
+    def status(self) -> StoreStatus:
+        with self._lock:
+            ring, last, waited = self._ring, self._last, self._waited
+            if self._waiting_since is not None:
+                waited += self._clock() - self._waiting_since
+            places = {client_id: self._status(place) for client_id, place in self._places.items()}
+            status = StoreStatus(
+                ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
+                ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=places,
+            )  # fmt: skip
+        if last is None:
+            return status
+        return attrs.evolve(status, last=last.position, transactions=last.transaction.before + last.is_end)
+
+    def _status(self, place: _Place) -> PlaceStatus:
+        unacked, ungot = self._ring.at(place.acked), self._ring.at(place.got)
+        return PlaceStatus(
+            place.acked, place.got, unacked.timestamp if unacked else None, ungot.timestamp if ungot else None
+        )
+
     def _place(self, client_id: int) -> _Place:
         if not self._open:
             raise StoreClosedError("the store is closed")
@@ -152,6 +179,12 @@ class MemoryStore:
             self._filled.wait(remaining)
             if not self._open:
                 raise StoreClosedError("the store was closed")
+
+    def _wait_for_room(self) -> None:
+        began = self._waiting_since = self._clock()
+        self._room.wait()
+        self._waiting_since = None
+        self._waited += self._clock() - began
 
     def _release(self) -> None:
         """Free what every client has acked. Without any client everything is kept for the next one."""

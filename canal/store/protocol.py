@@ -16,6 +16,8 @@ class Slice:
     entries: list[Entry]
     start: int
     end: int
+    row_count: int | None = None
+    """Row changes in ``entries``; None: the store does not count them."""
 
 
 @runtime_checkable
@@ -23,6 +25,7 @@ class EntryStore(Protocol):
     """Keeps entries, in order, between one writer (the sink) and several clients, each with its own place.
 
     Sequences number the entries from 0 in the order of ``put``. ``put`` runs on the parser's thread, the rest on any.
+    A store may also have a method ``status() -> canal.StoreStatus``, which never waits for long, for ``Instance.status()``.
     """
 
     def start(self) -> None:

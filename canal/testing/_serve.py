@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -542,6 +543,8 @@ FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_Session, re.Match[str]],
     (_pattern(r"CONNECTION_ID\(\)"), lambda session, found: session.number),
     (_pattern(r"(?:DATABASE|SCHEMA)\(\)"), lambda session, found: None),
     (_pattern(r"UNIX_TIMESTAMP\(\)"), lambda session, found: int(session._fake._clock())),
+    (_pattern(r"UTC_TIMESTAMP\(6\)"),
+     lambda session, found: f"{datetime.fromtimestamp(session._fake._clock(), UTC):%Y-%m-%d %H:%M:%S.%f}"),
     (_pattern(r"BINLOG_GTID_POS\('([^']*)',\s*(\d+)\)"), _gtid_at),
     (_pattern(r"GTID_SUBTRACT\((.*)\)"), _subtract),
 ]

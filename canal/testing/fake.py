@@ -32,6 +32,7 @@ from canal.errors import ConnectionLostError, PositionLostError, ServerError, St
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.status import SourceEnd
 from canal.testing import _encode
 from canal.testing._encode import Column, Flavor, Image, Row
 
@@ -617,6 +618,11 @@ class FakeBinlog:
     def connect(self, server_id_hint: int | None = None) -> FakeConnection:
         """A connection of :class:`canal.Source`, within this process."""
         return FakeConnection(self)
+
+    def read_end(self, timeout: float) -> SourceEnd:
+        """The journals with their sizes, and the GTIDs in them."""
+        with self._changed:
+            return SourceEnd(tuple(self.journals), self.executed)
 
     def serve(self, host: str = "127.0.0.1", port: int = 0, *, user: str = "", password: str = "") -> FakeServer:
         """A server on loopback that speaks the replication protocol; a context manager with ``.host`` and ``.port``.

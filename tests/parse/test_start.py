@@ -96,7 +96,8 @@ def test_whatever_is_known_there_is_a_decision_that_skips_nothing_by_itself(
     if place is not None and not lost:  # what is stored is never passed by for what is configured
         assert decision.start == place
     if decision.how is How.OFFSET:
-        assert place is not None and place.source in ("", HERE)  # never an offset in another server's journal
+        assert place is not None
+        assert place.source in ("", HERE)
     if place is None:
         assert decision.start == configured
 

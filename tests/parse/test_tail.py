@@ -83,7 +83,8 @@ def test_the_digests_of_a_stream_are_those_of_a_search() -> None:
     assert tails
     for tail in tails:
         place = find_tail(tail, found)
-        assert place is not None and place.missing == 0
+        assert place is not None
+        assert place.missing == 0
     assert tails[-1] == "".join(digest for digest, _, _ in found)[-256:]
 
 

@@ -1,0 +1,202 @@
+"""What the parser has come to: written by its thread at each step and each read, shown to any thread that asks.
+
+Never costs anything per event: one tuple is made for each read and each delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from canal.alarm import AlarmDesk, AlarmKind
+from canal.errors import CanalError, PositionLostError
+from canal.parse.decoder import BinlogDecoder
+from canal.position import Position
+from canal.status import Lag, ParserStatus, SourceEnd, State
+
+log = logging.getLogger("canal.parse")
+
+
+class _Seen(NamedTuple):
+    """The decoder's place and counts at one moment between two events."""
+
+    journal: str
+    offset: int
+    timestamp: int
+    events: int
+    bytes: int
+    transactions: int
+    statements: int
+
+
+class Progress:
+    """The state of one parser.
+
+    Args:
+        source: gives the source that is read now, which is asked for its ``address``, and for the end of its log by
+            ``read_end(timeout)``, where it has them.
+        alarms: told when a lost connection works again.
+        calm: seconds for which a connection must last until the trouble before it is over.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[], Any],
+        decoder: BinlogDecoder,
+        alarms: AlarmDesk,
+        calm: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._decoder = decoder
+        self._alarms = alarms
+        self._calm = calm
+        self._monotonic = monotonic
+        self._clock = clock
+        self._asking = threading.Lock()
+        self._question: _Question | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the last run, the decoder's counts too."""
+        d = self._decoder
+        d.event_count = d.byte_count = d.transaction_count = d.statement_count = d.timestamp = 0
+        self.state = State.STOPPED
+        self._seen = self._look()
+        self._connection: Any = None
+        self._fed = ("", 0)
+        self._idle = False
+        self._fresh = 0.0  # everything that the source made up to this time, by its clock, has been received
+        self._identity = self._flavor = ""
+        self._clock_offset = 0.0
+        self._connections = 0
+        self._connected_at = 0.0
+        self._troubled = False
+        self._errors = 0
+        self._last_error: tuple[CanalError, float] | None = None
+
+    # -- the parser's thread ---------------------------------------------------------------------------------------
+
+    def connected(self, connection: Any) -> None:
+        self._connection = connection
+        self._identity, self._flavor = connection.identity, connection.flavor
+        self._clock_offset = getattr(connection, "clock_offset", None) or 0.0
+        self.state = State.SEEKING
+
+    def began(self) -> None:
+        """A dump was asked for."""
+        self._connections += 1
+        self._connected_at = self._monotonic()
+        self._seen, self._fed, self._idle = self._look(), ("", 0), False
+
+    def delivering(self) -> None:
+        """Entries are about to be given to the sink, which may take long."""
+        self._seen, self._idle = self._look(), False
+
+    def fed(self, any_events: bool) -> None:
+        """A read is done, and what it gave is decoded."""
+        if any_events:
+            seen = self._seen = self._look()
+            place = (seen.journal, seen.offset)
+            if place != self._fed:  # else a heartbeat: it does not tell that there is no more, MySQL sends some on the way
+                self._fed, self._idle = place, False
+                self.state = State.STREAMING
+        elif self.state is State.STREAMING:
+            self._idle = getattr(self._connection, "is_alive", True)
+            if self._idle:
+                self._fresh = self._clock() + self._clock_offset
+        if self._troubled and self._monotonic() - self._connected_at >= self._calm:
+            self._troubled = False
+            self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
+
+    def lost(self, error: CanalError, wait: float) -> None:
+        self._note(error)
+        self._troubled = True
+        if isinstance(error, PositionLostError):
+            self._alarms.tell(AlarmKind.POSITION, f"position lost, again in {wait:.1f} s: {error}", error.message)
+        else:
+            self._alarms.tell(AlarmKind.CONNECTION, f"connection lost, again in {wait:.1f} s: {error}", error.message)
+        self.state = State.WAITING
+
+    def ended(self, error: CanalError | None) -> None:
+        self._seen = self._look()
+        if error is not None:
+            self._note(error)
+        self.state = State.ENDED if error is None else State.FAILED
+
+    def _note(self, error: CanalError) -> None:
+        self._errors += 1
+        self._last_error = (error, self._clock())
+
+    def _look(self) -> _Seen:
+        d = self._decoder
+        return _Seen(
+            d.journal, d.offset, d.timestamp, d.event_count, d.byte_count, d.transaction_count, d.statement_count
+        )
+
+    def _name(self) -> str:
+        return getattr(self._source(), "address", "") or self._identity or "the source"
+
+    # -- any thread ------------------------------------------------------------------------------------------------
+
+    def status(self, position: Position | None, source_timeout: float | None) -> ParserStatus:
+        """How it stands; ``position`` is behind the last entry that was delivered."""
+        end = None if source_timeout is None else self._ask_end(source_timeout)
+        state, idle, seen = self.state, self._idle, self._seen
+        error, error_at = self._last_error or (None, None)
+        received = None
+        if seen.journal:
+            received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=self._identity)
+        lag = Lag(
+            self._lag_seconds(state, idle, seen),
+            end.bytes_behind(received) if end and received else None,
+            end.transactions_behind(position) if end and position else None,
+        )
+        return ParserStatus(
+            state, getattr(self._source(), "address", ""), self._identity, self._flavor, received, lag,
+            seen.events, seen.bytes, seen.transactions, seen.statements,
+            max(self._connections - 1, 0), self._alarms.count, self._errors, self._decoder.held_bytes,
+            error, error_at, self._clock_offset, end,
+        )  # fmt: skip
+
+    def _lag_seconds(self, state: State, idle: bool, seen: _Seen) -> float | None:
+        """0 while the source has no more; else the age of what was received last, or of the last time it had no more."""
+        if state is State.STOPPED:
+            return None
+        if state is State.ENDED or (state is State.STREAMING and idle):
+            return 0.0
+        fresh = max(self._fresh, float(seen.timestamp))
+        return max(self._clock() + self._clock_offset - fresh, 0.0) if fresh else None
+
+    def _ask_end(self, timeout: float) -> SourceEnd | None:
+        """The end of the source's log, on a thread of its own; None when it does not tell in time."""
+        source = self._source()
+        if not hasattr(source, "read_end"):
+            return None
+        with self._asking:
+            question = self._question
+            if question is None or not question.is_alive():
+                question = self._question = _Question(source, timeout, self._alarms.destination)
+                question.start()
+        question.join(timeout)
+        return question.answer
+
+
+class _Question(threading.Thread):
+    """Asks a source for the end of its log. Its network calls have timeouts, so it ends by itself."""
+
+    def __init__(self, source: Any, timeout: float, destination: str) -> None:
+        super().__init__(name=f"canal-{destination}-status", daemon=True)
+        self._source = source
+        self._timeout = timeout
+        self.answer: SourceEnd | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self._source.read_end(self._timeout)
+        except Exception as error:
+            log.info("the end of the source's log cannot be told: %s", error)
