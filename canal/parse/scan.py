@@ -9,9 +9,16 @@ import logging
 import zlib
 from typing import Any
 
-from canal.errors import ConnectionLostError, PositionLostError, SourceError
-from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
-from canal.parse.events import parse_format, parse_gtid_list, parse_previous_gtids, parse_tagged_gtid, uuid_text
+from canal.errors import ConnectionLostError, DecodeError, PositionLostError, SourceError, TruncatedError
+from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
+from canal.parse.events import (
+    event_name,
+    parse_format,
+    parse_gtid_list,
+    parse_previous_gtids,
+    parse_tagged_gtid,
+    uuid_text,
+)
 from canal.position import Position
 
 log = logging.getLogger("canal.parse")
@@ -25,6 +32,8 @@ _PRELUDES = frozenset((_INTVAR, _RAND, _USER_VAR))
 #: Events that may come before the first one of a dump.
 _OPENING = frozenset((_ROTATE, _FORMAT, _PREVIOUS_GTIDS, 161, _GTID_LIST, 164))
 _ENDS = frozenset((_XID, _XA_PREPARE, _PAYLOAD))
+#: Bytes that an event has at least, where more than its header is looked at.
+_LEAST = {_QUERY: 32, _ROTATE: 27, _GTID: 44, _MARIADB_GTID: 32, _GTID_LIST: 23}
 _ARTIFICIAL = 0x20
 #: CRC32 of any event followed by its own CRC32.
 _CRC_RESIDUE = 0x2144DF1C
@@ -87,6 +96,8 @@ class TransactionScan:
         kind = event[4]
         if self.found is not None or kind in _HEARTBEATS:
             return
+        if len(event) < _LEAST.get(kind, 19):
+            raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
         if kind == _ROTATE:
             self._rotate(event)
             return
@@ -212,7 +223,10 @@ class TransactionScan:
     def _gtid_of(self, event: bytes, kind: int) -> tuple[str, int] | tuple[int, int, int] | None:
         number = int.from_bytes
         if kind == _GTID:
-            return uuid_text(event[20:36]), number(event[36:44], "little")
+            found = number(event[36:44], "little")
+            if not 0 < found <= MAX_NUMBER:
+                raise DecodeError(f"a GTID has the number {found}", event_type=kind, remedy="The log is damaged here.")
+            return uuid_text(event[20:36]), found
         if kind == _MARIADB_GTID:
             return number(event[27:31], "little"), number(event[5:9], "little"), number(event[19:27], "little")
         if kind == _TAGGED_GTID:

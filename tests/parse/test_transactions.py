@@ -252,6 +252,28 @@ def test_damaged_gtid_and_xa_events_are_errors(body: bytes) -> None:
             pass
 
 
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_damaged_events_are_errors_for_a_scan_too(flavor: Any, checksum: bool) -> None:
+    fake = FakeBinlog(flavor=flavor, checksum=checksum)
+    table = fake.table("shop", "orders", "id INT")
+    table.insert({"id": 1})
+    fake.ddl("CREATE TABLE shop.more (id INT)")
+    fake.rotate()
+    events = fake.events()
+    for place, event in enumerate(events):
+        for damaged in [event[:size] for size in range(19, min(len(event), 60))] + [
+            event[:at] + bytes([value]) + event[at + 1 :] for at in range(19, len(event)) for value in (0, 255)
+        ]:
+            scan = TransactionScan(2_000_000_000)
+            try:
+                for one in (*events[:place], damaged, *events[place + 1 :]):
+                    scan.feed(one)
+                assert scan.boundary
+            except (canal.DecodeError, canal.UnsupportedError):
+                pass
+
+
 def test_a_gtid_of_the_other_kind_of_server_is_an_error() -> None:
     mysql, mariadb = FakeBinlog(), FakeBinlog(flavor="mariadb")
     for fake in (mysql, mariadb):
