@@ -95,7 +95,7 @@ def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(kind: Kin
             config = canal.InstanceConfig(
                 destination="failover", source=source(first, connect_timeout=2.0), standby=source(second),
                 heartbeat=QUICK, start="latest", filter=r"(before|after)\..*",
-                alarm=lambda destination, text: alarms.append(text),
+                alarm=lambda destination, text, alarms=alarms: alarms.append(text),  # type: ignore[misc]
             )  # fmt: skip
             with canal.Instance(config) as instance:
                 instance.subscribe()

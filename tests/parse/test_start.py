@@ -25,14 +25,19 @@ def facts(place: canal.Position | None = None, configured: str | canal.Position 
     return Facts(**{"place": place, "configured": configured, "identity": HERE, "has_gtids": True, **others})
 
 
+ELSEWHERE = canal.Position("b.000001", 4, source=THERE)
+AT, FROM, BY_GTID = (
+    canal.Position("binlog.000003", 154), canal.Position("binlog.000003", timestamp=1), canal.Position(gtid=DONE),
+)  # fmt: skip
+
 TABLE = [
     # GTID mode: the stored set first, a configured one on a first start only.
     (facts(STORED), "GTID set", How.GTID, STORED),
     (facts(STORED, identity=THERE), "GTID set", How.GTID, STORED),
     (facts(STORED, configured=canal.Position(gtid=f"{HERE}:1-5")), "GTID set", How.GTID, STORED),
-    (facts(canal.Position(gtid=DONE)), "GTID set", How.GTID, canal.Position(gtid=DONE)),
+    (facts(BY_GTID), "GTID set", How.GTID, BY_GTID),
     (facts(MARIADB, flavor="mariadb"), "GTID set", How.GTID, MARIADB),
-    (facts(None, canal.Position(gtid=DONE)), "first start by GTID set", How.RESOLVE, canal.Position(gtid=DONE)),
+    (facts(None, BY_GTID), "first start by GTID set", How.RESOLVE, BY_GTID),
     # From a GTID set to journal and offset, and back.
     (facts(STORED, has_gtids=False), "same server", How.OFFSET, STORED),
     (facts(BY_FILE), "same server", How.OFFSET, BY_FILE),
@@ -45,7 +50,7 @@ TABLE = [
     (facts(BY_FILE, identity=THERE), "other server", How.MATCH, BY_FILE),
     (facts(STORED, identity=THERE, has_gtids=False), "other server", How.MATCH, STORED),
     (facts(STORED, identity=f"2@{THERE}", flavor="mariadb"), "other server", How.MATCH, STORED),
-    (facts(canal.Position("b.000001", 4, source=THERE)), "other server, no time", How.FAIL, canal.Position("b.000001", 4, source=THERE)),
+    (facts(ELSEWHERE), "other server, no time", How.FAIL, ELSEWHERE),
     # Only a time.
     (facts(MINUTE_AGO), "time only", How.RESOLVE, MINUTE_AGO),
     # The log is gone.
@@ -54,14 +59,14 @@ TABLE = [
     (facts(BY_FILE, lost=3, on_lost="earliest"), "lost, earliest", How.RESOLVE, "earliest"),
     (facts(STORED, lost=3, on_lost="latest"), "lost, latest", How.RESOLVE, "latest"),
     (facts(STORED, lost=1, threshold=0, on_lost="time"), "lost, time", How.RESOLVE, MINUTE_AGO),
-    (facts(canal.Position(gtid=DONE), lost=3, on_lost="time"), "lost, no time", How.RESOLVE, "earliest"),
+    (facts(BY_GTID, lost=3, on_lost="time"), "lost, no time", How.RESOLVE, "earliest"),
     # Nothing stored.
     (facts(None, "latest"), "first start", How.RESOLVE, "latest"),
     (facts(None, "earliest"), "first start", How.RESOLVE, "earliest"),
-    (facts(None, canal.Position("binlog.000003", 154)), "first start", How.RESOLVE, canal.Position("binlog.000003", 154)),
-    (facts(None, canal.Position("binlog.000003", timestamp=1)), "first start", How.RESOLVE, canal.Position("binlog.000003", timestamp=1)),
-    (facts(None, canal.Position(gtid=DONE), has_gtids=False), "first start", How.RESOLVE, canal.Position(gtid=DONE)),
-    (facts(None, canal.Position(gtid=DONE), lost=9, on_lost="latest"), "first start by GTID set", How.RESOLVE, canal.Position(gtid=DONE)),
+    (facts(None, AT), "first start", How.RESOLVE, AT),
+    (facts(None, FROM), "first start", How.RESOLVE, FROM),
+    (facts(None, BY_GTID, has_gtids=False), "first start", How.RESOLVE, BY_GTID),
+    (facts(None, BY_GTID, lost=9, on_lost="latest"), "first start by GTID set", How.RESOLVE, BY_GTID),
 ]  # fmt: skip
 
 
