@@ -25,7 +25,7 @@ from canal.parse.catalog import Catalog, table_to_document
 from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, query_context
-from canal.parse.history import SchemaHistory, Snapshot, Version
+from canal.parse.history import OtherSourceError, SchemaHistory, Snapshot, Version
 from canal.parse.tables import RawTableMap, misfit
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, column_from_text
@@ -199,17 +199,37 @@ class SchemaFollower:
         self._connection = None
         self._history.close()
 
-    def begin(self, connection: Any, position: Position, stopped: Callable[[], bool]) -> None:
-        """A stream begins at ``position``: go back to what held there, or read what can be known of it."""
+    def begin(
+        self,
+        connection: Any,
+        position: Position,
+        stopped: Callable[[], bool],
+        same_as: Position | None = None,
+        may_be_another: bool = False,
+    ) -> None:
+        """A stream begins at ``position``: go back to what held there, or read what can be known of it.
+
+        ``same_as`` is that very place in the log of the server that was read before, of which the history is;
+        ``may_be_another`` says that it may be one of another server of the replication, to be begun anew.
+        """
         self._connection, self._stopped = connection, stopped
         self._ahead, self._seen_to, self._opaque = [], None, 0
         self._live.clear()
         self._checked.clear()
         self._catalog = None
-        found = self._history.restore(attrs.evolve(position, row=0))
+        try:
+            found = self._history.restore(attrs.evolve(same_as or position, row=0))
+        except OtherSourceError as error:
+            if not may_be_another:
+                raise
+            self._tell(f"the schema history is begun anew: {error.message}")
+            self._history.forget()
+            found = None
         place = Position(position.journal, position.offset, position.gtid, source=connection.identity)
         if position.source and position.source != connection.identity and position.gtid:
             place = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
+        if same_as is not None:
+            found = self._carry_over(found, place)
         self._forgotten = ()
         if found is not None and not _is_same_log(found.settings.get("log"), connection, place):
             self._tell("the schema history is one of a log that the source does not have any more: it is not used")
@@ -226,6 +246,15 @@ class SchemaFollower:
                 "from the statements of the log", self.destination,
             )  # fmt: skip
             self._learn(place)
+
+    def _carry_over(self, found: Snapshot | None, place: Position) -> Snapshot | None:
+        """Make what held at a place of another server's log the beginning of the history of this one's."""
+        self._history.forget()
+        if found is None:
+            return None
+        found = Snapshot(found.tables, {name: value for name, value in found.settings.items() if name != "log"})
+        self._history.add(place, found.tables, found.settings)
+        return found
 
     def _go_on(self, found: Snapshot, place: Position) -> None:
         self._catalog = _catalog_of(found)

@@ -60,6 +60,9 @@ class SchemaHistory(Protocol):
     def prune(self, position: Position) -> None:
         """Forget what only positions before this one need."""
 
+    def forget(self) -> None:
+        """Forget everything: another server's log is read from here on, and its places do not compare."""
+
     def close(self) -> None:
         """End; ``open`` may follow."""
 
@@ -81,8 +84,12 @@ def _gtid_sources(position: Position) -> set[str]:
     return {part.partition(":" if ":" in part else "-")[0] for part in position.gtid.split(",") if part}
 
 
+class OtherSourceError(HistoryError):
+    """The history is one of another source."""
+
+
 def _incomparable(step: Position, position: Position, where: str) -> HistoryError:
-    return HistoryError(
+    return OtherSourceError(
         f"the schema history{where} knows {step} of {step.source or 'an unnamed source'}, which does not compare with "
         f"{position} of {position.source or 'an unnamed source'}",
         remedy="It is one of another source: give this one a history of its own, or delete it to start anew.",
@@ -128,6 +135,9 @@ class MemoryHistory:
             tables, settings = self._merged(count)
             kept: dict[Table, Version] = {table: state for table, state in tables.items() if state is not None}
             self._steps[:count] = [(self._steps[count - 1][0], kept, settings)]
+
+    def forget(self) -> None:
+        self._steps.clear()
 
     def close(self) -> None:
         pass
@@ -248,6 +258,13 @@ class FileHistory:
                     (last, last),
                 )
                 database.execute("DELETE FROM step WHERE id < ?", (last,))
+
+    def forget(self) -> None:
+        if self._database is None:
+            return
+        with self._errors("write"), self._transaction() as database:
+            database.execute("DELETE FROM version")
+            database.execute("DELETE FROM step")
 
     def close(self) -> None:
         database, self._database = self._database, None

@@ -134,6 +134,7 @@ class BinlogParser:
         self._fallback = fallback_interval
         self._lost = 0
         self._lost_because: PositionLostError | None = None
+        self._same_as: Position | None = None  # the start of the stream in the log of another server
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
         self._known: list[tuple[int, int, int]] = []
         self._backoff = backoff
@@ -374,6 +375,7 @@ class BinlogParser:
         if connection is None:
             return
         self._progress.connected(connection)
+        self._same_as = None
         position = self._locate(connection)
         executed = self._executed(connection, position)
         if self._started is None:
@@ -390,7 +392,7 @@ class BinlogParser:
             self._alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
-        self._follower.begin(connection, position, self._stopping.is_set)
+        self._follower.begin(connection, position, self._stopping.is_set, self._same_as, len(self._sources) > 1)
         with self._changed:
             self._started = self._started or position
             self._changed.notify_all()
@@ -554,6 +556,7 @@ class BinlogParser:
             xa=prepared,
         )  # fmt: skip
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
+        self._same_as = None if found.missing else place
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
         return exact
 

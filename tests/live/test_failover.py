@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -37,14 +38,18 @@ class Kind:
             yield first, second
 
 
+NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
 KINDS = [
     pytest.param(Kind(MariaDBServer), id="mariadb", marks=pytest.mark.mariadb),
     pytest.param(Kind(MySQLServer), id="mysql", marks=pytest.mark.mysql),
-    pytest.param(
-        Kind(MySQLServer, False, (FULL, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")),
-        id="mysql-without-gtids", marks=pytest.mark.mysql,
-    ),
-]  # fmt: skip
+    pytest.param(Kind(MySQLServer, False, (FULL, *NO_GTIDS)), id="mysql-without-gtids", marks=pytest.mark.mysql),
+]
+#: Where the schema history must follow too.
+UNNAMED = [
+    pytest.param(Kind(MariaDBServer, options=()), id="mariadb", marks=pytest.mark.mariadb),
+    pytest.param(Kind(MySQLServer, options=()), id="mysql", marks=pytest.mark.mysql),
+    pytest.param(Kind(MySQLServer, False, NO_GTIDS), id="mysql-without-gtids", marks=pytest.mark.mysql),
+]
 
 
 def promote(server: ThrowawayServer) -> None:
@@ -117,3 +122,64 @@ def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(kind: Kin
         assert check(before.journal, changes, repeats=not kind.gtid) == []
         assert check(after.journal, changes) == []
         assert kind.gtid is False or count == 0
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_a_switch_without_column_names_in_the_log(kind: Kind, tmp_path: Path) -> None:
+    """The schema history of one server does not fit the log of another; restarts on either side of the switch."""
+    with kind.pair() as (first, second):
+
+        def config() -> canal.InstanceConfig:
+            return canal.InstanceConfig(
+                destination="unnamed", source=source(first), standby=source(second), filter=r"d\..*",
+                meta=canal.FileMeta(tmp_path), heartbeat=canal.Heartbeat(interval=3600.0),
+            )  # fmt: skip
+
+        rows = []
+
+        def read(instance: canal.Instance, count: int) -> None:
+            while len(rows) < count:
+                message = instance.get(1, timeout=20)
+                assert message, rows
+                rows.extend(
+                    row.after.as_dict()
+                    for entry in message.entries
+                    if entry.entry_type is canal.EntryType.ROWDATA and not entry.row_change.is_ddl
+                    for row in entry.rows
+                    if row.after
+                )
+            instance.get(1, timeout=0)
+
+        first.query("CREATE DATABASE d")
+        first.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
+        with canal.Instance(config()) as instance:
+            instance.subscribe()
+            first.query("INSERT INTO d.t VALUES (1, 10, 100)")
+            first.query("ALTER TABLE d.t DROP COLUMN b, ADD COLUMN c INT FIRST")
+            first.query("INSERT INTO d.t VALUES (1000, 2, 20)")
+            read(instance, 2)
+        with canal.Instance(config()) as instance:
+            read(instance, 2)
+            wait_for_row(second, "SELECT COUNT(*) FROM d.t WHERE id = 2")
+            assert instance.switch()
+            second.stop_replication()
+            second.query("INSERT INTO d.t VALUES (1001, 3, 30)")
+            second.query("ALTER TABLE d.t ADD COLUMN d INT AFTER c")
+            second.query("INSERT INTO d.t VALUES (1002, 7, 4, 40)")
+            read(instance, 4)
+            second.query("INSERT INTO d.t VALUES (1003, 8, 5, 50)")
+        first.stop()
+        with canal.Instance(attrs.evolve(config(), source=source(second), standby=None)) as instance:
+            read(instance, 5)
+
+    assert rows == [
+        {"id": 1, "a": 10, "b": 100}, {"c": 1000, "id": 2, "a": 20}, {"c": 1001, "id": 3, "a": 30},
+        {"c": 1002, "d": 7, "id": 4, "a": 40}, {"c": 1003, "d": 8, "id": 5, "a": 50},
+    ]  # fmt: skip
+
+
+def wait_for_row(server: ThrowawayServer, sql: str) -> None:
+    deadline = time.monotonic() + 60
+    while not server.query(sql)[0][0]:
+        assert time.monotonic() < deadline, sql
+        time.sleep(0.05)
