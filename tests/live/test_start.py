@@ -1,0 +1,219 @@
+"""Every way to begin, on real servers: what comes is what was written behind that place."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.testing import FaultProxy, MySQLServer
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import end_of_log, source
+from tests.live.test_failover import KINDS, NO_GTIDS, Kind, wait_for_row
+
+FULL = "--binlog-row-metadata=FULL"
+
+
+class Written:
+    """A server's log with transactions of three rows each, and where and when each of them begins."""
+
+    def __init__(self, server: ThrowawayServer, transactions: int, pause: float = 0.0) -> None:
+        self.server = server
+        server.query("RESET MASTER" if server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+        server.query("CREATE DATABASE s")
+        server.query("CREATE TABLE s.t (id INT PRIMARY KEY)")
+        self.begins: list[canal.Position] = []
+        self.times: list[float] = []
+        self.count = 0
+        self.write(transactions, pause)
+
+    def write(self, transactions: int, pause: float = 0.0) -> None:
+        for _ in range(transactions):
+            self.begins.append(end_of_log(self.server))
+            self.times.append(time.time())
+            with self.server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+                for one in range(3):
+                    cursor.execute("INSERT INTO s.t VALUES (%s)", (self.count * 10 + one,))
+                connection.commit()
+            self.count += 1
+            time.sleep(pause)
+
+    def rows(self, first: int) -> list[int]:
+        return [number * 10 + one for number in range(first, self.count) for one in range(3)]
+
+    def drop(self) -> None:
+        self.server.query("DROP DATABASE s")
+
+    def read(
+        self, start: str | canal.Position = "latest", *, count: int | None = None, until: str = "", **options: Any
+    ) -> tuple[list[int], list[str]]:
+        """The rows that come within a moment, or so many, and until there is such an alarm; and the alarms."""
+        alarms: list[str] = []
+        config = canal.InstanceConfig(
+            destination="start", source=options.pop("source", None) or source(self.server), start=start, filter=r"s\.t",
+            alarm=lambda destination, text: alarms.append(text), reconnect_backoff=(0.02, 0.1), **options,
+        )  # fmt: skip
+        found: list[int] = []
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            while count is None or len(found) < count:
+                message = instance.get(1000, timeout=0.5 if count is None else 20.0)
+                if not message and not until:
+                    break
+                if until and any(until in text for text in alarms):
+                    until, count = "", count or 0
+                found += ids_of(message)
+            instance.get(1, timeout=0)
+        return found, alarms
+
+
+def ids_of(message: canal.Message) -> list[int]:
+    rows = (entry.rows for entry in message.entries if entry.entry_type is canal.EntryType.ROWDATA)
+    return [row.after["id"] for some in rows for row in some if row.after]
+
+
+@pytest.fixture
+def server(own_server: ThrowawayServer) -> ThrowawayServer:
+    own_server.query("SET GLOBAL binlog_row_metadata = FULL")
+    return own_server
+
+
+def test_earliest_latest_and_the_place_of_each_transaction(server: ThrowawayServer) -> None:
+    log = Written(server, 4)
+    assert log.read("earliest")[0] == log.rows(0)
+    assert log.read("latest")[0] == []
+    for number, place in enumerate(log.begins):
+        assert log.read(place, count=len(log.rows(number)))[0] == log.rows(number)
+        by_gtid = canal.Position(gtid=place.gtid)
+        if place.gtid:
+            assert log.read(by_gtid, count=len(log.rows(number)))[0] == log.rows(number)
+
+
+def test_any_offset_of_a_journal_is_moved_to_the_begin_of_its_transaction(server: ThrowawayServer) -> None:
+    log = Written(server, 3)
+    end = end_of_log(server)
+    begins = [place.offset for place in log.begins]
+    offsets = random.Random(3).sample(range(begins[0], end.offset), 12) + begins + [end.offset]
+    for offset in offsets:
+        first = max((n for n, begin in enumerate(begins) if begin <= offset), default=0) if offset < end.offset else 3
+        rows, _ = log.read(canal.Position(end.journal, offset), count=len(log.rows(first)) or None)
+        assert rows == log.rows(first), offset
+
+
+def test_a_time_alone_with_a_journal_and_a_journal_alone(server: ThrowawayServer) -> None:
+    log = Written(server, 2, pause=2.0)
+    first = end_of_log(server).journal
+    server.query("FLUSH LOGS")
+    log.write(2, pause=2.0)
+    second = end_of_log(server).journal
+    assert second != first
+    for number, moment in enumerate(log.times):
+        since = canal.Position(timestamp=int(moment) * 1000)
+        assert log.read(since, count=len(log.rows(number)))[0] == log.rows(number)
+    assert log.read(canal.Position(journal=second), count=6)[0] == log.rows(2)
+    assert log.read(canal.Position(journal=first, timestamp=int(log.times[1]) * 1000), count=9)[0] == log.rows(1)
+    assert log.read(canal.Position(timestamp=int(time.time() + 1000) * 1000))[0] == []
+
+
+def purge(server: ThrowawayServer) -> None:
+    """Leave only a new log. MariaDB keeps those that a crash would need, for a moment."""
+    server.query("FLUSH LOGS")
+    newest = end_of_log(server).journal
+    deadline = time.monotonic() + 60
+    while len(server.query("SHOW BINARY LOGS")) > 1:
+        assert time.monotonic() < deadline, server.query("SHOW BINARY LOGS")
+        server.query("PURGE BINARY LOGS TO %s", newest)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("by", ["gtid", "journal"])
+def test_a_purged_log(server: ThrowawayServer, tmp_path: Path, by: str) -> None:
+    log = Written(server, 2)
+    place = log.begins[1]
+    cursor = canal.Position(gtid=place.gtid, timestamp=1) if by == "gtid" else attrs_without_gtid(place)
+
+    def meta(name: str) -> canal.FileMeta:
+        made = canal.FileMeta(tmp_path / name)
+        made.start("start")
+        made.subscribe(1001, "")
+        made.update_cursor(1001, cursor)
+        made.stop()
+        return made
+
+    purge(server)
+    log.write(1)
+    with pytest.raises(canal.PositionLostError) as caught:
+        log.read(meta=meta("fail"), count=1)
+    assert caught.value.remedy
+    for policy, rows in (("earliest", log.rows(2)), ("latest", []), ("time", log.rows(2))):
+        found, alarms = log.read(meta=meta(policy), on_lost=policy, dump_error_threshold=1, count=len(rows) or None, until="IS LOST")
+        assert found == rows, policy
+        assert len([text for text in alarms if "IS LOST" in text]) == 1, alarms
+    with pytest.raises(canal.PositionLostError):
+        log.read(place, count=1)  # what is configured is never given up by a policy
+
+
+def attrs_without_gtid(place: canal.Position) -> canal.Position:
+    return canal.Position(place.journal, place.offset, timestamp=1_000, source=place.source)
+
+
+@pytest.mark.mysql
+def test_from_journals_to_gtids_and_back(tmp_path: Path) -> None:
+    with MySQLServer(FULL, *NO_GTIDS) as server:
+        log = Written(server, 1)
+        meta = canal.FileMeta(tmp_path)
+        assert log.read(log.begins[0], meta=meta, count=3)[0] == log.rows(0)
+
+        server.query("SET GLOBAL enforce_gtid_consistency = ON")
+        # The server sends no anonymous transaction with ON and no other with OFF: all is read before either is set.
+        for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON", "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
+            server.query(f"SET GLOBAL gtid_mode = {mode}")
+            for _ in range(2):
+                log.write(1)
+                assert log.read(meta=meta, count=3)[0] == log.rows(log.count - 1), mode
+                server.query("FLUSH LOGS")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_server_behind_the_same_address(kind: Kind, tmp_path: Path) -> None:
+    """A virtual address moves: while connected, and while nothing of ours runs."""
+    with kind.pair() as (first, second), FaultProxy(first.host, first.port) as proxy:
+        address = canal.MySQLSource(
+            host=proxy.host, port=proxy.port, user=first.user, password=first.password, ssl_mode="DISABLED"
+        )
+        log = Written(first, 0)
+        second.replicate(first, gtid=kind.gtid)
+        meta = canal.FileMeta(tmp_path)
+        config = canal.InstanceConfig(
+            destination="start", source=address, filter=r"s\.t", meta=meta, reconnect_backoff=(0.05, 0.2)
+        )
+        found: list[int] = []
+
+        def read(instance: canal.Instance) -> None:
+            while len(found) < 3 * log.count:
+                message = instance.get(1000, timeout=20)
+                assert message, found
+                found.extend(ids_of(message))
+            instance.get(1, timeout=0)
+
+        def moved_to(target: ThrowawayServer) -> None:
+            wait_for_row(second, f"SELECT COUNT(*) = {3 * log.count} FROM s.t")
+            proxy.retarget(target.host, target.port)
+            proxy.cut()
+
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            log.write(2)
+            read(instance)
+            moved_to(second)
+            log.write(2)
+            read(instance)
+        moved_to(first)
+        log.write(1)
+        with canal.Instance(config) as instance:
+            read(instance)
+        assert found == log.rows(0)
