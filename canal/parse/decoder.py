@@ -53,6 +53,8 @@ _TAPE_BYTES = 32768
 
 #: So many prepared XA transactions a position names; the rows of one that it does not name are searched for.
 _MOST_PREPARED = 500
+#: So many savepoints of a transaction are known: RELEASE SAVEPOINT is not in the log, so none ever ends.
+_MOST_SAVEPOINTS = 100_000
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
@@ -664,7 +666,10 @@ class BinlogDecoder:
             return
         if kind == "savepoint":
             if statement.verb == ddl.SAVEPOINT and self._txn is not None:
+                self._savepoints.pop(statement.savepoint, None)  # set again it is the newest
                 self._savepoints[statement.savepoint] = (len(self._pending), self._txn.row_count, self._part)
+                if len(self._savepoints) > _MOST_SAVEPOINTS:
+                    del self._savepoints[next(iter(self._savepoints))]
             return
         if self._tape is not None:
             self._digest_bytes(data, zlib.crc32(data[schema_start:schema_end]), schema_end + 1, end)
@@ -699,7 +704,8 @@ class BinlogDecoder:
         place = self._savepoints.get(statement.savepoint)
         if place is None:
             raise DecodeError(
-                f"ROLLBACK TO {statement.savepoint!r}, a savepoint that {txn!r} has not set", event_type=2,
+                f"ROLLBACK TO {statement.savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} "
+                "has set", event_type=2,
                 remedy="Nothing was skipped. Please report this with the log.",
             )  # fmt: skip
         self._undo(txn, place[0], place[1], place[2])

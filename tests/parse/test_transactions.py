@@ -67,6 +67,28 @@ def test_a_savepoint_that_was_never_set_is_an_error() -> None:
         decoded(fake.events())
 
 
+def test_savepoints_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RELEASE SAVEPOINT is not in the log; one that is set again is the newest."""
+    monkeypatch.setattr(canal.parse.decoder, "_MOST_SAVEPOINTS", 3)
+    for target, expected in (("s3", [0, 1, 2, 3, 7]), ("again", [0, 1, 2, 3, 4, 5, 7]), ("s2", None)):
+        fake = FakeBinlog(flavor="mariadb")
+        table = fake.table("shop", "orders", "id INT")
+        with fake.transaction() as transaction:
+            for number in range(6):
+                table.insert({"id": number})
+                if number != 4:
+                    transaction.query(f"SAVEPOINT s{number}")
+                transaction.query("SAVEPOINT again")
+            table.insert({"id": 6})
+            transaction.query(f"ROLLBACK TO {target}")
+            table.insert({"id": 7})
+        if expected is None:
+            with pytest.raises(canal.DecodeError, match="'s2', which is not among the last 3"):
+                decoded(fake.events(), flavor="mariadb")
+        else:
+            assert ids(fake.events(), flavor="mariadb") == expected
+
+
 def test_a_statement_of_a_rolled_back_transaction_is_delivered() -> None:
     """It may have changed a table without transactions, which ROLLBACK does not undo."""
     fake = FakeBinlog()
