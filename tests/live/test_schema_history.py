@@ -7,6 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +25,7 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
+from tests.live.ddl_load import Change, Load, changes_of
 from tests.live.helpers import end_of_log, source
 from tests.plugins.fix_servers import KINDS, _skipping
 
@@ -269,3 +279,109 @@ def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
 
     assert [row[3] for row in found][0] == {"id": 2, "n": "n", "a": "a"}
     assert found[1][1] == "old"
+
+
+# -- random statements -------------------------------------------------------------------------------------------------
+
+
+def of(load: Load) -> str:
+    return "|".join(re.escape(database) + r"\..*" for database in load.databases)
+
+
+@contextlib.contextmanager
+def made_load(server: ThrowawayServer, seed: int) -> Iterator[Load]:
+    name = f"r{next(_names)}"
+    load = Load(server, (name, f"{name}`.x"), seed)
+    try:
+        yield load
+    finally:
+        load.close()
+        for database in load.databases:
+            quoted = database.replace("`", "``")
+            server.query(f"DROP DATABASE IF EXISTS `{quoted}`")
+
+
+def test_random_statements_give_the_rows_that_the_server_had(pair: Servers, full_size: bool) -> None:
+    """T75 to T85: read when all is over, so that a look-up sees the last columns only. CANAL_DDL_SEED repeats a run."""
+    seed = int(os.environ.get("CANAL_DDL_SEED", time.time_ns() % 1_000_000))
+    for number in range(seed, seed + (300 if full_size else 3)):
+        print(f"CANAL_DDL_SEED={number}")
+        start = end_of_log(pair[0])
+        with made_load(pair[0], number) as load:
+            while len(load.statements) < 100:
+                load.step()
+            config = canal.InstanceConfig(destination="r", source=source(pair[0]), filter=of(load), start=start, alarm=fail)
+            found: list[Change] = []
+            with canal.Instance(config) as instance:
+                instance.subscribe()
+                while len(found) < len(load.expected):
+                    message = instance.get(500, timeout=30)
+                    assert message, load.expected[len(found)]
+                    found += (change for _, change in changes_of(message))
+            assert found == load.expected
+
+
+def test_a_reader_that_is_killed_again_and_again_gives_the_rows_that_the_server_had(
+    pair: Servers, tmp_path: Path, full_size: bool
+) -> None:
+    """SIGKILL of the whole process while tables change; what is delivered again is the same."""
+    seed, kills = time.time_ns() % 1_000_000, 200 if full_size else 10
+    print(f"seed {seed}")
+    start = end_of_log(pair[0])
+    server, chance = pair[0], random.Random(seed)
+    options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    with made_load(server, seed) as load:
+        forker = subprocess.Popen(
+            [sys.executable, "-m", "tests.live.ddl_child", str(tmp_path), of(load), start.to_text(), json.dumps(options)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+        done = threading.Event()
+
+        def change() -> None:
+            while not done.is_set():
+                load.step()
+
+        changer = threading.Thread(target=change)
+        changer.start()
+        try:
+            for number in range(kills + 1):
+                forker.stdin.write("\n")
+                forker.stdin.flush()
+                child = int(forker.stdout.readline())
+                if number == kills:
+                    break
+                time.sleep(chance.uniform(0.05, 1.0))
+                kill(child)
+        finally:
+            done.set()
+            changer.join()
+        rows: dict[tuple[Any, ...], Change] = {}
+        deadline = time.monotonic() + 60
+        while len(rows) < len(load.expected) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            rows = read_rows(tmp_path / "rows")
+        kill(child)
+        forker.stdin.close()
+        forker.wait()
+        forker.stdout.close()
+    assert [rows[place] for place in sorted(rows)] == load.expected
+    assert len(rows) > 5 * kills
+
+
+def kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        while True:  # until its locks are gone too
+            os.kill(process, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def read_rows(path: Path) -> dict[tuple[Any, ...], Change]:
+    """What the readers wrote, by place; a line that a kill cut off comes again."""
+    rows: dict[tuple[Any, ...], Change] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            place, change = json.loads(line)
+            assert rows.setdefault(tuple(place), tuple(change)) == tuple(change)
+    return rows
