@@ -5,6 +5,7 @@ Never touches another table: renames and exchanged partitions are left to the ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from copy import copy
 
@@ -648,9 +649,6 @@ def _keys(
     return with_keys(columns, named_keys(kept, added), row_end)
 
 
-_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 3, "year": 1}
-
-
 def _length(
     name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
@@ -662,10 +660,29 @@ def _length(
     is_text = new.charset is not None or new.base_type.endswith(("char", "binary", "blob"))
     if is_whole_text or not is_text or (old.column_type, old.charset) == (new.column_type, new.charset):
         return length
-    found = length or _BYTES.get(old.base_type) or _declared(old)
-    if not found:
+    found = length or _declared(old) or _bytes(old) // MAX_CHAR_BYTES.get(old.charset or "", 1)
+    return None if found in (0, _declared(new)) else found
+
+
+_BYTES = {
+    "tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 3, "year": 1,
+    "timestamp": 4, "datetime": 5, "time": 3, "uuid": 16, "inet4": 4, "inet6": 16,
+}  # fmt: skip
+
+
+def _bytes(column: ColumnSchema) -> int:
+    """What a value takes in a key, of a type that is no text."""
+    base, numbers = column.base_type, [int(n) for n in re.findall(r"\d+", column.column_type.partition(")")[0])]
+    if base == "bit":
+        return (numbers[0] + 7) // 8
+    if base == "decimal":
+        return sum(digits // 9 * 4 + (digits % 9 + 1) // 2 for digits in (numbers[0] - numbers[1], numbers[1]))
+    if column.labels is not None:
+        members = len(column.labels)
+        return (1 if members < 256 else 2) if base == "enum" else min(8, (members + 7) // 8)
+    if base not in _BYTES:
         raise NotUnderstoodError("how much a key took")
-    return None if found == _declared(new) else found
+    return _BYTES[base] + ((numbers[0] + 1) // 2 if numbers and base in ("timestamp", "datetime", "time") else 0)
 
 
 def _declared(column: ColumnSchema) -> int:

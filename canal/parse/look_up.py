@@ -5,7 +5,6 @@ Never connects: whoever calls brings the means to ask.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ _COLUMNS: Final = (
     " {} FROM information_schema.columns"
 )
 _INDEXES: Final = (
-    "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type"
+    "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type, seq_in_index"
     " FROM information_schema.statistics"
 )
 _VIEWS: Final = ("VIEW", "SYSTEM VIEW")
@@ -93,8 +92,11 @@ def column_of(row: tuple[Any, ...]) -> ColumnSchema:
 
 def _keys(rows: list[tuple[Any, ...]], row_end: str, hashes: bool) -> list[Key]:
     keys = []
-    for name, group in itertools.groupby(rows, key=lambda row: row[0]):
-        parts = list(group)
+    groups: dict[Any, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        groups.setdefault(row[0], []).append(row)
+    for name, parts in groups.items():
+        parts.sort(key=lambda part: int(part[5]))  # MySQL gives them as it finds them
         unique = not int(parts[0][1])
         # The end of a row's time belongs to every unique key of a versioned table.
         columns = tuple(

@@ -272,3 +272,5 @@ alter table kt3 drop b, add b varchar(20) charset utf8mb4, drop c, add c blob
 alter table kt3 drop b, add b int
 alter table kt3 drop b, add b bigint unsigned
 alter table kt3 drop b, add b text charset utf8mb4
+create table kt4 (b decimal(5,2), c timestamp(3) null, d bit(9), e set('a'), unique (b), unique (c), unique (d), unique (e))
+alter table kt4 drop b, add b text charset latin1, drop c, add c blob, drop d, add d varchar(20) charset latin1, drop e, add e blob
