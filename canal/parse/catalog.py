@@ -210,13 +210,19 @@ class Catalog:
     def to_document(self) -> dict[str, Any]:
         """All of it as JSON values; equal catalogs give equal documents."""
         return {
+            **self.settings(),
+            "tables": [table_to_document(self._tables[key]) for key in sorted(self._tables)],
+            "doubtful": [list(self._doubtful[key]) for key in sorted(self._doubtful)],
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """The part of the document that is not about tables."""
+        return {
             "format": FORMAT,
             "lower_case_table_names": self.lower_case_table_names,
             "complete": self.complete,
             "databases": dict(sorted(self._databases.items())),
             "whole": sorted(self._whole),
-            "tables": [table_to_document(self._tables[key]) for key in sorted(self._tables)],
-            "doubtful": [list(self._doubtful[key]) for key in sorted(self._doubtful)],
             "temporary": [
                 [session, *map(list, sorted(tables))]
                 for session, tables in sorted(self._temporary.items(), key=lambda item: (item[0] is not None, item[0] or 0))

@@ -301,9 +301,7 @@ class SchemaFollower:
 
     def _settings(self) -> dict[str, Any]:
         assert self._catalog is not None
-        document = self._catalog.to_document()
-        kept = {key: value for key, value in document.items() if key not in ("tables", "doubtful")}
-        return {**kept, "opaque": self._opaque, "log": self._log}
+        return {**self._catalog.settings(), "opaque": self._opaque, "log": self._log}
 
     def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
         self._history.add(place, versions, settings)

@@ -96,14 +96,14 @@ def _incomparable(step: Position, position: Position, where: str) -> HistoryErro
     )
 
 
-def _count_done(steps: list[Position], position: Position, where: str = "") -> int:
-    """How many of the steps, which are in the order of the log, are done at the position."""
-    low, high = 0, len(steps)
+def _count_done(count: int, place: Callable[[int], Position], position: Position, where: str = "") -> int:
+    """How many of so many steps, which are in the order of the log, are done at the position."""
+    low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        done = is_done(steps[middle], position)
+        done = is_done(place(middle), position)
         if done is None:
-            raise _incomparable(steps[middle], position, where)
+            raise _incomparable(place(middle), position, where)
         if done:
             low = middle + 1
         else:
@@ -143,7 +143,7 @@ class MemoryHistory:
         pass
 
     def _done(self, position: Position) -> int:
-        return _count_done([step[0] for step in self._steps], position)
+        return _count_done(len(self._steps), lambda number: self._steps[number][0], position)
 
     def _merged(self, count: int) -> tuple[dict[Table, Version], Mapping[str, Any]]:
         tables: dict[Table, Version] = {}
@@ -274,7 +274,9 @@ class FileHistory:
     def _last_done(self, position: Position, where: str = "", args: tuple[Any, ...] = ()) -> int | None:
         assert self._database is not None
         rows = self._database.execute(f"SELECT id, place FROM step {where} ORDER BY id", args).fetchall()
-        count = _count_done([Position.from_text(place) for _, place in rows], position, f" in {self._path}")
+        count = _count_done(
+            len(rows), lambda number: Position.from_text(rows[number][1]), position, f" in {self._path}"
+        )
         return int(rows[count - 1][0]) if count else None
 
     # -- the database ----------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canal
+from canal.parse import catalog
 from canal.parse.history import SchemaHistory, Version
 from canal.testing.fake import FakeBinlog, FakeConnection
 
@@ -308,6 +309,18 @@ def test_a_statement_that_is_not_understood_is_remembered_over_a_restart(tmp_pat
     fake.table_columns = None  # type: ignore[assignment,method-assign]  # it is not asked again
     table.insert({"id": 3})
     assert names(fake, **options) == [("id", "b", "a")]
+
+
+def test_a_statement_about_no_lasting_table_costs_nothing_for_each_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeBinlog(metadata="MINIMAL")
+    table = fake.table("shop", "t", "id INT")
+    table.insert({"id": 1})
+    fake.ddl("CREATE TEMPORARY TABLE shop.x (a INT)")
+    fake.ddl("ALTER DATABASE shop CHARSET latin1")
+    table.insert({"id": 2})
+    fake.end()
+    monkeypatch.setattr(catalog, "table_to_document", lambda state: pytest.fail("all tables were written"))
+    assert names(fake, start="earliest") == [("id",)] * 2
 
 
 def test_the_history_of_a_log_that_was_begun_anew_is_not_believed(tmp_path: Path) -> None:
