@@ -262,7 +262,7 @@ class SchemaFollower:
         for name, version in found.tables.items():
             self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
         self._log = found.settings.get("log") or []
-        if not self._log or self._log[1] != place.journal:  # the newest journal is purged last
+        if place.journal and (not self._log or self._log[1] != place.journal):  # the newest journal is purged last
             self._log = _log_of(self._connection, place)
             self._add(place, {}, self._settings())
         self._prune(self._oldest())
