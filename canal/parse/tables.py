@@ -12,7 +12,7 @@ from typing import Any, Callable, Container
 
 import attrs
 
-from canal.errors import DecodeError, TruncatedError, UnsupportedError
+from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of, lenient_text
@@ -45,6 +45,9 @@ _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 
 #: TIMESTAMP, TIME and DATETIME as of before MySQL 5.6; MariaDB writes them with fractions too.
 _OLD_TEMPORAL = frozenset((7, 11, 12))
+
+#: MariaDB's types that its log does not tell from a BINARY of so many bytes.
+_ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
 @attrs.frozen
@@ -221,8 +224,8 @@ class TableResolver:
     """Makes a :class:`~canal.model.TableMap` of each new table map body.
 
     Args:
-        find: gives the schema of a table at the place of the stream for a map that carries no names; None where nobody
-            knows it.
+        find: gives the schema of a table at the place of the stream for a map that does not tell all of it; None where
+            nobody knows it.
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.
         json_columns: names the columns of a table that are MariaDB's JSON, which the log does not tell from LONGTEXT; None:
@@ -247,6 +250,7 @@ class TableResolver:
         self._json_columns = json_columns
         self.destination = ""
         self._positional: set[tuple[str, str]] = set()
+        self._untold: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
 
     def resolve(self, body: bytes, flavor: str = "mysql") -> TableMap:
@@ -291,22 +295,29 @@ class TableResolver:
         return TableMap(schema, (), decoder, False)
 
     def _completed(self, raw: RawTableMap, schema: TableSchema, known: TableSchema | None) -> TableSchema:
-        """With what a log of MariaDB does not tell: the digits of old temporal types, and which text is JSON."""
+        """With what a log of MariaDB does not tell: digits of old temporal types, what is no BINARY, and no plain text."""
         columns = list(schema.columns)
-        old = [i for i, code in enumerate(raw.types) if code in _OLD_TEMPORAL]
-        if old and known is None:
-            known = self._find(raw) if raw.names is not None else None
-            found = {column.name: column for column in known.columns} if known is not None else {}
+        if known is None:
+            old = [i for i, code in enumerate(raw.types) if code in _OLD_TEMPORAL]
+            maybe = [i for i, one in enumerate(columns) if raw.names is not None and _may_be_address(one)]
+            fitting = self._fitting(raw, columns, [*old, *maybe], strict=bool(old)) if old or maybe else {}
             for i in old:
-                column = found.get(columns[i].name)
-                if column is None or _difference(raw, i, column):
+                if i not in fitting:
                     raise UnsupportedError(
                         f"column {i + 1} of {raw.schema}.{raw.table}, {columns[i].name!r}, is of MariaDB's old format "
                         f"(type {raw.types[i]}): the log does not tell how many digits it has after the second",
                         event_type=19, column=columns[i].name,
                         remedy="Give the table's columns to the source, or rebuild it with mysql56_temporal_format=ON.",
                     )  # fmt: skip
-                columns[i] = attrs.evolve(columns[i], column_type=column.column_type)
+            for i in fitting:
+                columns[i] = attrs.evolve(columns[i], column_type=fitting[i].column_type)
+            untold = [columns[i].name for i in maybe if i not in fitting]
+            if untold and self._is_first_of(raw, self._untold):
+                log.warning(
+                    "[%s] nobody can tell whether %s of %s.%s, BINARY in the log, are UUID, INET6 or INET4: they are "
+                    "given as bytes; give schema= to the source, or keep a schema history",
+                    self.destination, ", ".join(map(repr, untold)), raw.schema, raw.table,
+                )  # fmt: skip
         if self._json_columns is not None:
             texts = [i for i, one in enumerate(columns) if one.type_code == 252 and one.charset == "utf8mb4"]
             names = self._json_columns(raw.schema, raw.table) if texts else ()
@@ -315,20 +326,45 @@ class TableResolver:
                     columns[i] = attrs.evolve(columns[i], column_type="json")
         return attrs.evolve(schema, columns=tuple(columns))
 
+    def _fitting(
+        self, raw: RawTableMap, columns: list[ColumnSchema], wanted: list[int], strict: bool
+    ) -> dict[int, ColumnSchema]:
+        """The columns as they are known beside the log, as far as they fit it; an error of the look-up if ``strict``."""
+        try:
+            known = self._find(raw) if raw.names is not None else None
+        except SchemaError:
+            if strict:
+                raise
+            known = None
+        found = {column.name.lower(): column for column in known.columns} if known is not None else {}
+        named = ((i, found.get(columns[i].name.lower())) for i in wanted)
+        return {i: column for i, column in named if column is not None and not _difference(raw, i, column)}
+
+    @staticmethod
+    def _is_first_of(raw: RawTableMap, told: set[tuple[str, str]]) -> bool:
+        name = (raw.schema, raw.table)
+        is_first = name not in told
+        told.add(name)
+        return is_first
+
     def _schema(self, raw: RawTableMap, known: TableSchema | None) -> TableSchema:
         if raw.names is not None:
             return schema_from_map(raw)
         if known is not None:
             return merge_schema(raw, known)
-        name = (raw.schema, raw.table)
-        if name not in self._positional:
+        if self._is_first_of(raw, self._positional):
             log.warning(
                 "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on, and where the log does not "
                 "tell them integers count as signed, text is bytes, ENUM and SET are numbers; give schema= to the source",
-                self.destination, *name,
+                self.destination, raw.schema, raw.table,
             )  # fmt: skip
-            self._positional.add(name)
         return positional_schema(raw)
+
+
+def _may_be_address(column: ColumnSchema) -> bool:
+    """Whether a column of MariaDB's log is a BINARY that may be none."""
+    is_binary = column.type_code == STRING and column.charset in (None, "binary")
+    return is_binary and string_length(column.meta) in _ADDRESS_BYTES.values()
 
 
 def schema_from_map(raw: RawTableMap) -> TableSchema:
@@ -399,6 +435,8 @@ def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
         return "nullable in the log and not known" if raw.nullable[i] else "not nullable in the log, nullable known"
     if raw.unsigned is not None and code in (1, 2, 3, 8, 9) and raw.unsigned[i] != column.unsigned:
         return "signed in one and unsigned in the other"
+    if base in _ADDRESS_BYTES and string_length(meta) != _ADDRESS_BYTES[base]:
+        return f"{string_length(meta)} bytes in the log, {column.column_type} known"
     arguments = column.column_type[len(base) :].partition(")")[0].lstrip("(")
     if base == "decimal" and code == 246 and arguments:
         precision, _, scale = arguments.partition(",")

@@ -34,8 +34,11 @@ TAIL = """
 * TIMESTAMP is in the zone that `time_zone` names, UTC by default; 0 is a `ZeroDate`.
 * A FLOAT is the double whose text is the shortest that reads back as its 32 bits: 0.1, not 0.10000000149011612.
 * GEOMETRY is the SRID (4 bytes, little-endian), then WKB. VECTOR is 4-byte floats, little-endian.
-* MariaDB's JSON is LONGTEXT. Its UUID, INET4 and INET6 are BINARY in the log: they are text where the schema was looked up or
-  given, and bytes with `binlog_row_metadata=FULL`, which does not tell them. So is its VECTOR VARBINARY.
+* MariaDB's JSON is LONGTEXT, its VECTOR VARBINARY. Its UUID, INET4 and INET6 are BINARY in the log, with
+  `binlog_row_metadata=FULL` too: of a table with a BINARY(16) or BINARY(4) the schema is looked up once more, in `schema=`, in the
+  schema history or at the server, and the column is what it was at its place of the log. Where nobody can tell (a file
+  without `schema=`, no SELECT, a table that was changed or dropped later in the log), such a column of a FULL log is bytes in
+  all three forms, as BINARY is, and the log of the instance says so once per table.
 * MySQL's JSON with `binlog_row_value_options=PARTIAL_JSON` may be `PartialJson`, see the README.
 * Types as old servers logged them (TIME, DATETIME and TIMESTAMP of before MySQL 5.6.4, MariaDB's with
   `mysql56_temporal_format=OFF`, COMPRESSED columns) give the same as the others.

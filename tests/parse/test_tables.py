@@ -131,6 +131,45 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
     assert resolve.resolve(body).columns[1].column_type == "time"
 
 
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ("id INT, u UUID, s INET6, f INET4, b BINARY(16)", ["uuid", "inet6", "inet4", "binary(16)", "varbinary(16)"]),
+        ("v INT, b UUID, id INT, F INET4", ["binary(16)", "binary(16)", "inet4", "uuid", "varbinary(16)"]),  # by name
+        ("id INT, u INET4, s UUID, f INET6, b INT", ["binary(16)", "uuid", "binary(4)", "binary(16)", "varbinary(16)"]),
+        (None, ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
+        (canal.SchemaError("changed since"), ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
+    ],
+)  # fmt: skip
+def test_addresses_of_mariadb_come_from_the_schema_or_are_bytes(
+    known: str | canal.SchemaError | None, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """T71: the log has them as BINARY with FULL metadata too; what is not known is told once."""
+    fake = FakeBinlog(flavor="mariadb", metadata="FULL")
+    columns = "id INT, u BINARY(16), s BINARY(16), f BINARY(4), b BINARY(16), v VARBINARY(16)"
+    fake.table("shop", "orders", columns).insert({"id": 1})
+    (body,) = [event[25:-4] for event in fake.events() if event[4] == 19]
+
+    def find(raw: RawTableMap) -> canal.TableSchema | None:
+        if isinstance(known, canal.SchemaError):
+            raise known
+        return schema(known) if known is not None else None
+
+    resolve = TableResolver(find, TableFilter(), FieldFilter(), UTC)
+    for _ in range(2):
+        assert [column.column_type for column in resolve.resolve(body, "mariadb").columns[1:]] == expected
+
+    missing = known is None or isinstance(known, canal.SchemaError) or "b BINARY" not in known
+    assert sum("UUID, INET6 or INET4" in one.message for one in caplog.records) == missing
+
+
+def test_binary_columns_of_mysql_are_not_looked_up() -> None:
+    resolve, asked = resolver()
+    resolve.resolve(map_body(metadata="FULL"))
+
+    assert asked == []
+
+
 def test_old_temporal_types_of_a_table_that_is_not_wanted_are_not_measured() -> None:
     resolve = TableResolver(lambda raw: None, TableFilter("other\\..*"), FieldFilter(), UTC)
 
