@@ -157,13 +157,26 @@ CASES: list[Case] = [
          "JSON_ARRAY(ST_GeomFromText('POINT(1 2)'))", "JSON_ARRAY(REPEAT(_binary X'ff', 300))", mysql=(8, 0)),
 ]  # fmt: skip
 
-#: Whole tables: their columns' text after ``id INT PRIMARY KEY``, what is inserted (columns, values), and since when. T74
-TABLES: list[tuple[str, str, str, str, dict[str, tuple[int, int]]]] = [
-    ("computed", "a INT, v INT AS (a + 1) VIRTUAL, s INT AS (a * 2) STORED, b INT, w VARCHAR(20) AS (CONCAT('x', b)) VIRTUAL",
-     "a, b", "5, -7", {"mysql": (8, 0), "mariadb": (10, 5)}),
-    ("invisible", "a INT, hidden INT INVISIBLE DEFAULT 7, b VARCHAR(5)", "a, b", "1, 'x'", {"mysql": (8, 0), "mariadb": (10, 5)}),
-    ("hidden_parts", "a INT, b VARCHAR(20), INDEX ((a + 1)), INDEX ((UPPER(b)))", "a, b", "1, 'x'", {"mysql": (8, 0)}),
-    ("versioned", "a INT, b VARCHAR(5)) WITH SYSTEM VERSIONING -- ", "a, b", "1, 'x'", {"mariadb": (10, 5)}),
-    ("period", "a INT, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, "
-     "PERIOD FOR SYSTEM_TIME(s, e)) WITH SYSTEM VERSIONING -- ", "a", "1", {"mariadb": (10, 5)}),
+_EACH = {"mysql": (8, 0), "mariadb": (10, 5)}
+#: Whole tables, whose columns the server fills too: the columns' text, what is inserted (columns, values), what is selected,
+#: and since when. Without a KEY MySQL makes an invisible one. T74
+TABLES: list[tuple[str, str, str, str, str, dict[str, tuple[int, int]]]] = [
+    ("computed", "id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL, s INT AS (a * 2) STORED, w VARCHAR(20) AS (CONCAT('x', a)) VIRTUAL, "
+     "b TEXT", "id, a, b", "1, 5, 'y'", "id, a, v, s, w, b", _EACH),
+    ("invisible", "id INT PRIMARY KEY, a INT, hidden INT INVISIBLE DEFAULT 7, b VARCHAR(5)", "id, a, b", "1, 2, 'x'", "id, a, hidden, b",
+     _EACH),
+    ("gipk", "a INT, b TEXT", "a, b", "1, 'x'", "my_row_id, a, b", {"mysql": (8, 0)}),
+    ("hidden_parts", "id INT PRIMARY KEY, a INT, b VARCHAR(20), INDEX ((a + 1)), INDEX ((UPPER(b)))", "id, a, b", "1, 1, 'x'", "id, a, b",
+     {"mysql": (8, 0)}),
+    ("hashed", "id INT PRIMARY KEY, a INT, b TEXT, UNIQUE (b)", "id, a, b", "1, 1, 'x'", "id, a, b", {"mariadb": (10, 5)}),
+    # The longest rows: 65535 bytes. T64
+    ("longest", "a INT PRIMARY KEY, b VARCHAR(65529) CHARACTER SET latin1 NOT NULL", "a, b", "1, REPEAT('é', 65529)", "a, b", _EACH),
+    ("long_utf8", "a INT PRIMARY KEY, b VARCHAR(16382) CHARACTER SET utf8mb4 NOT NULL", "a, b", "1, REPEAT('😀', 16382)", "a, b", _EACH),
+    ("long_bytes", "a INT PRIMARY KEY, b VARBINARY(65529) NOT NULL", "a, b", "1, REPEAT(X'ff', 65529)", "a, b", _EACH),
+    ("versioned", "id INT PRIMARY KEY, a INT, b TEXT) WITH SYSTEM VERSIONING -- ", "id, a, b", "1, 1, 'x'", "id, a, b, row_start, row_end",
+     {"mariadb": (10, 5)}),
+    ("period", "id INT PRIMARY KEY, a INT, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, "
+     "PERIOD FOR SYSTEM_TIME(s, e)) WITH SYSTEM VERSIONING -- ", "id, a", "1, 1", "id, a, s, e", {"mariadb": (10, 5)}),
+    ("half_versioned", "id INT PRIMARY KEY, a INT, b TEXT WITHOUT SYSTEM VERSIONING) WITH SYSTEM VERSIONING -- ", "id, a, b", "1, 1, 'x'",
+     "id, a, b, row_start, row_end", {"mariadb": (10, 5)}),
 ]  # fmt: skip
