@@ -1,7 +1,7 @@
 cimport cython
 from canal.parse cimport wire
 
-cdef long _MAX_PACKET
+cdef long _MAX_PACKET, _LONGEST_ERROR
 
 cdef class Framer:
     cdef bytearray _buffer
@@ -15,11 +15,13 @@ cdef class Framer:
 cdef class PacketFramer(Framer):
     cdef int _sequence
     cdef list _parts
-    cdef Py_ssize_t _joined
+    cdef Py_ssize_t _joined, _due
     cdef readonly bint ended
     @cython.locals(p="const unsigned char*", at=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, length=Py_ssize_t, events=list)
     cpdef advance(self, Py_ssize_t count)
     cdef _continue(self, bytes payload, Py_ssize_t length, list events)
+    cdef _check_length(self, Py_ssize_t length, int status, long long event_length)
+    cdef _wrong_length(self, Py_ssize_t length)
     cdef _not_event(self, bytes payload)
     cdef _out_of_order(self, int found, bint is_error)
     cdef _too_large(self)

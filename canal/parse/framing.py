@@ -15,6 +15,9 @@ BUFFER_BYTES = 1 << 20
 #: A packet of this length continues in the next one.
 MAX_PACKET = 0xFFFFFF
 _MAX_PACKET = MAX_PACKET  # a C integer when compiled, which Python code cannot see
+#: More than any server's error message.
+_LONGEST_ERROR = 1 << 14
+_DAMAGED = "Something between the server and this process loses, repeats or changes bytes."
 #: The largest event that a server can write, with room for headers: max_allowed_packet ends at 1 GiB.
 MAX_EVENT_BYTES = (1 << 30) + (1 << 20)
 
@@ -106,6 +109,7 @@ class PacketFramer(Framer):
         self._sequence = sequence
         self._parts: list[bytes] = []
         self._joined = 0
+        self._due = 0
         self.ended = False
 
     @property
@@ -132,7 +136,12 @@ class PacketFramer(Framer):
             if self._joined + length > self._max_event:
                 self._too_large()
                 break
+            if self._joined and length != min(self._due - self._joined, _MAX_PACKET):
+                self._wrong_length(length)
+                break
             if stop > end:
+                if end - at >= 18 and not self._joined:
+                    self._check_length(length, p[at + 4], wire.u32(p, at + 14))
                 self._need = 4 + length
                 break
             self._sequence = (p[at + 3] + 1) & 0xFF
@@ -149,8 +158,12 @@ class PacketFramer(Framer):
     def _continue(self, payload: bytes, length: int, events: list[bytes]) -> None:
         """Join an event of several packets; the last one is shorter than 2^24 - 1, or empty."""
         if not self._joined and payload[0] != 0:
-            self.error = DecodeError(f"a packet of {length} bytes begins with {payload[0]:#04x}, not with an event")
+            self.error = DecodeError(
+                f"a packet of {length} bytes begins with {payload[0]:#04x}, not with an event", remedy=_DAMAGED
+            )
             return
+        if not self._joined:
+            self._due = wire.u32(payload, 10) + 1
         self._parts.append(payload if self._joined else payload[1:])
         self._joined += length
         if length < _MAX_PACKET:
@@ -158,22 +171,38 @@ class PacketFramer(Framer):
             self._parts = []
             self._joined = 0
 
+    def _check_length(self, length: int, status: int, event_length: int) -> None:
+        """Believe the length of a packet that is not whole yet only if its event says the same.
+
+        Else a damaged length would let us wait for megabytes, which an idle server takes hours to send.
+        """
+        if status != 0:
+            if length > _LONGEST_ERROR:
+                self._wrong_length(length)
+        elif event_length + 1 != length and (length != _MAX_PACKET or event_length + 1 < length):
+            self._wrong_length(length)
+
+    def _wrong_length(self, length: int) -> None:
+        self.error = DecodeError(f"a packet of {length} bytes does not fit what it carries", remedy=_DAMAGED)
+
     def _not_event(self, payload: bytes) -> None:
         if not payload:
-            self.error = DecodeError("the server sent an empty packet inside its dump")
-        elif payload[0] == 0xFF:
+            self.error = DecodeError("the server sent an empty packet inside its dump", remedy=_DAMAGED)
+        elif payload[0] == 0xFF and not any(byte < 32 and byte not in b"\t\n\r" for byte in payload[3:]):
             self.error = parse_error_packet(payload)
         elif payload[0] == 0xFE and len(payload) < 9:
             self.ended = True
         else:
-            self.error = DecodeError(f"the server sent a packet that begins with {payload[0]:#04x} inside its dump")
+            self.error = DecodeError(
+                f"the server sent a packet that begins with {payload[0]:#04x} inside its dump", remedy=_DAMAGED
+            )
 
     def _out_of_order(self, found: int, is_error: bool) -> None:
         # A MariaDB that shuts down numbers its error packet 0.
         if not is_error:
             self.error = DecodeError(
                 f"packet number {found} came where {self._sequence} was due",
-                remedy="Something between the server and this process loses or repeats bytes.",
+                remedy=_DAMAGED,
             )
 
     def _too_large(self) -> None:

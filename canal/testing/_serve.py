@@ -308,12 +308,11 @@ class _Session:
         ready, _, _ = select.select([self._socket], [], [], 0)
         return bool(ready) and not self._socket.recv(1, socket.MSG_PEEK)
 
-    def _reset(self, half: bytes) -> None:
-        """Break the connection as a reset does, maybe within an event."""
-        if half:
+    def _reset(self, event: bytes) -> None:
+        """Break the connection as a reset does, maybe in the middle of an event."""
+        if event:
             with contextlib.suppress(OSError):
-                packet = self._framed(b"\0" + half + half)
-                self._socket.sendall(packet[: 5 + len(half)])
+                self._socket.sendall(self._framed(b"\0" + event)[: 5 + len(event) // 2])
         else:
             # With no time to linger the kernel sends RST, which may also discard what is still on its way.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

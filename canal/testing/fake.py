@@ -1058,8 +1058,7 @@ class Feed:
         if isinstance(fault, ErrorPacket):
             raise _server_error(fault)
         if fault.inside:
-            upcoming = self._next_logged()
-            self.cut_inside = upcoming[: len(upcoming) // 2] if upcoming else b""
+            self.cut_inside = self._next_logged() or b""
         raise ConnectionLostError("the connection to the fake binlog was cut, as ordered")
 
     def _next_logged(self) -> bytes | None:

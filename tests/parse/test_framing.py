@@ -66,7 +66,8 @@ def test_sequence_numbers_wrap_after_255() -> None:
     st.lists(st.integers(0, 10_000)),
     st.sampled_from((64, 300, 1 << 20)),
 )
-def test_any_split_of_packets_gives_the_same_events(events: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
+def test_any_split_of_packets_gives_the_same_events(bodies: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
+    events = [file_event(body) for body in bodies]
     framer = PacketFramer(buffer_bytes)
 
     found = [event for piece in pieces(dump(events), cuts) for event in framer.feed(piece)]
@@ -92,8 +93,8 @@ def test_byte_by_byte_equals_all_at_once(tail: bytes) -> None:
 def test_events_of_several_packets_are_joined(length: int) -> None:
     """T10"""
     # One byte of the first packet is the status byte, so a payload of exactly 2^24-1 ends with an empty packet.
-    event = bytes(i * 7 & 0xFF for i in range(251)) * (length // 251 + 1)
-    event = event[: length - 1]
+    body = bytes(i * 7 & 0xFF for i in range(251)) * (length // 251 + 1)
+    event = file_event(body[: length - 20])
     data = dump([b"before", event, b"after"])
 
     framer = PacketFramer()
@@ -137,7 +138,7 @@ def test_packets_out_of_order_are_an_error(sequence: int) -> None:
 def test_an_event_beyond_the_limit_is_refused_from_its_header_alone() -> None:
     framer = PacketFramer(max_event_bytes=1000)
 
-    framer.feed(packet(1, b"\0" + bytes(999)) + (1001).to_bytes(3, "little") + b"\x02")
+    framer.feed(packet(1, b"\0" + file_event(bytes(980))) + (1001).to_bytes(3, "little") + b"\x02")
 
     assert isinstance(framer.error, DecodeError)
     assert "larger than 1000" in str(framer.error)
@@ -204,3 +205,50 @@ def test_more_than_the_buffer_behind_a_fault_is_left_unread(fault: bytes) -> Non
     framer = PacketFramer(64)
 
     assert framer.feed(dump([b"one"]) + packet(2, fault) + bytes(10_000)) == [b"one"]
+
+
+def damaged(data: bytes, at: int, mask: int) -> bytes:
+    return data[:at] + bytes((data[at] ^ mask,)) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("size", [40, 300, 70_000])
+@pytest.mark.parametrize("at", range(5))
+def test_a_damaged_packet_header_is_noticed_before_more_than_the_next_event_has_come(size: int, at: int) -> None:
+    """A length that is believed would let us wait for megabytes, and an idle server sends some bytes in a minute."""
+    first, second, beat = (file_event(bytes((n,)) * length) for n, length in ((1, size), (2, size), (3, 20)))
+    whole = dump([first, second, beat])
+    for bit in range(8):
+        framer = PacketFramer(64)
+
+        given = framer.feed(damaged(dump([first]), at, 1 << bit) + dump([second, beat], sequence=2))
+
+        wrong = framer.error is not None or any(event not in (first, second, beat) for event in given)
+        assert wrong, f"bit {bit} of byte {at}: {given == [first, second, beat]} {len(whole)}"
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_a_damaged_header_of_a_later_packet_of_an_event_is_noticed_at_once(at: int) -> None:
+    """T10"""
+    data = dump([file_event(bytes(MAX_PACKET + 5000))])
+    for bit in range(8):
+        framer = PacketFramer()
+
+        assert framer.feed(damaged(data, 4 + MAX_PACKET + at, 1 << bit)[: 4 + MAX_PACKET + 10]) == []
+        assert isinstance(framer.error, DecodeError)
+
+
+def test_an_event_that_begins_like_an_error_packet_is_none() -> None:
+    framer = PacketFramer()
+
+    framer.feed(packet(1, b"\xff" + file_event(b"x" * 30)))
+
+    assert isinstance(framer.error, DecodeError)
+    assert "begins with 0xff" in str(framer.error)
+
+
+def test_more_than_an_error_can_have_is_not_waited_for() -> None:
+    framer = PacketFramer()
+
+    framer.feed(packet(1, b"\xff" + bytes(70_000))[:1000])
+
+    assert isinstance(framer.error, DecodeError)
