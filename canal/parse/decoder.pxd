@@ -23,7 +23,7 @@ cdef class BinlogDecoder:
     cdef public str flavor
     cdef str _source
     cdef object _format
-    cdef bint _checksum
+    cdef bint _checksum, _unproved
     cdef Transaction _txn
     cdef list _pending, _out
     cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip, _skip_timestamp, _skip_server
@@ -41,9 +41,9 @@ cdef class BinlogDecoder:
     cpdef feed(self, list events)
     cpdef flush(self)
     @cython.locals(p="const unsigned char*", size=Py_ssize_t, end=Py_ssize_t, kind=int, log_pos="long long",
-                   start="long long", expected="long long")
+                   start="long long", expected="long long", hole="long long")
     cdef _event(self, bytes data)
-    cdef bint _is_open_format(self, bytes data, int kind) except -1
+    cdef _verify(self, bytes data, int kind)
     @cython.locals(p="const unsigned char*")
     cdef _dispatch(self, bytes data, int kind, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*")

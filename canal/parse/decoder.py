@@ -8,6 +8,7 @@ come through here. Event numbers and layouts: MySQL source ``libs/mysql/binlog/e
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import zlib
 from typing import Any, Callable, Iterator
@@ -55,6 +56,9 @@ _TAPE_BYTES = 32768
 _MOST_PREPARED = 500
 #: So many savepoints of a transaction are known: RELEASE SAVEPOINT is not in the log, so none ever ends.
 _MOST_SAVEPOINTS = 100_000
+_DAMAGED = "The log or the connection is damaged; compare with the server's own file."
+#: What the name of every server's log ends in.
+_JOURNAL = re.compile(r".+\.[0-9]{6,}", re.DOTALL)
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
@@ -144,6 +148,7 @@ class BinlogDecoder:
         self._source = source
         self._format = None
         self._checksum = False
+        self._unproved = False
         self._tables = {}
         self._txn = None
         self._pending = []
@@ -263,12 +268,8 @@ class BinlogDecoder:
             end = size - 4
             if end < 19:
                 raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
-            if zlib.crc32(data) != _CRC_RESIDUE and not self._is_open_format(data, kind):
-                raise ChecksumError(
-                    f"{event_name(kind)} has CRC32 {wire.u32(p, end):08x}, its bytes have {zlib.crc32(data[:end]):08x}",
-                    event_type=kind,
-                    remedy="The log or the connection is damaged; compare with the server's own file.",
-                )
+            if zlib.crc32(data) != _CRC_RESIDUE:
+                self._verify(data, kind)
         log_pos = wire.u32(p, 13)
         start = self.offset
         if log_pos == 0 or wire.u16(p, 17) & 0x20:
@@ -277,23 +278,30 @@ class BinlogDecoder:
         elif kind != 27 and kind != 41:
             expected = start + size
             if (expected & 0xFFFFFFFF) != log_pos:
-                expected = start - (start & 0xFFFFFFFF) + log_pos
-                if expected < start:
-                    expected += 0x100000000
-                start = self._at = expected - size
-                if start < 0:
+                # What was not sent leaves a hole, never a way back; a hole over a wrap of 4 GiB is a small one.
+                if kind == 15:  # the first event of its log
+                    expected = size + 4
+                hole = (log_pos - expected) & 0xFFFFFFFF
+                if (expected & 0xFFFFFFFF) > log_pos and hole >= 0x80000000:
                     raise DecodeError(
-                        f"{event_name(kind)} of {size} bytes says it ends at {log_pos}", event_type=kind,
-                        remedy="The log is damaged here.",
+                        f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
+                        event_type=kind, remedy="The log is damaged here.",
                     )  # fmt: skip
+                expected += hole
+                start = self._at = expected - size
             self.offset = expected
         self._dispatch(data, kind, end, start)
 
-    def _is_open_format(self, data: bytes, kind: int) -> bool:
-        """The FORMAT_DESCRIPTION of a log in use is flagged so after its checksum was made."""
-        if kind != 15 or not data[17] & 1:
-            return False
-        return zlib.crc32(data[:17] + bytes((data[17] & 0xFE,)) + data[18:]) == _CRC_RESIDUE
+    def _verify(self, data: bytes, kind: int) -> None:
+        if zlib.crc32(data) == _CRC_RESIDUE:
+            return
+        # The FORMAT_DESCRIPTION of a log in use is flagged so after its checksum was made.
+        if kind == 15 and zlib.crc32(data[:17] + bytes((data[17] & 0xFE,)) + data[18:]) == _CRC_RESIDUE:
+            return
+        raise ChecksumError(
+            f"{event_name(kind)} has CRC32 {wire.u32(data, len(data) - 4):08x}, its bytes have {zlib.crc32(data[:-4]):08x}",
+            event_type=kind, remedy=_DAMAGED,
+        )  # fmt: skip
 
     def _dispatch(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
@@ -385,6 +393,11 @@ class BinlogDecoder:
     def _format_description(self, data: bytes) -> None:
         """Each journal begins with one; a dump from the middle of a journal sends a copy of it."""
         form: Format = parse_format(data)
+        if form.knows_checksums and (form.checksum or data[-4:] != bytes(4)):
+            self._verify(data, 15)  # it has one itself, whatever it says of the events behind it
+        if form.checksum and self._unproved and not _JOURNAL.fullmatch(self.journal):
+            raise ChecksumError("the ROTATE before it has a wrong CRC32", event_type=4, remedy=_DAMAGED)
+        self._unproved = False
         self._format = form
         self._checksum = form.checksum
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
@@ -407,8 +420,10 @@ class BinlogDecoder:
             raise TruncatedError("ROTATE event is too short", event_type=4)
         offset = wire.u64(data, 19)
         stop = end
-        if self._format is None and not self._checksum and end - 27 > 4 and zlib.crc32(data) == _CRC_RESIDUE:
-            stop = end - 4  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
+        if self._format is None:  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
+            self._unproved = zlib.crc32(data) != _CRC_RESIDUE
+            if not self._unproved and end - 27 > 4:
+                stop = end - 4
         if data[26] & 0xC0:
             raise DecodeError("ROTATE to an offset that no file has", event_type=4, remedy="The log is damaged here.")
         name = data[27:stop].rstrip(b"\0").decode("utf-8", "surrogateescape")

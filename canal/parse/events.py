@@ -52,6 +52,7 @@ class Format:
     created: int
     checksum: bool
     post_header_lengths: bytes
+    knows_checksums: bool
 
     def __attrs_post_init__(self) -> None:
         for kind, length in _FIXED_PARTS.items():
@@ -97,7 +98,8 @@ def parse_format(data: bytes) -> Format:
         raise UnsupportedError(f"event headers of {data[75]} bytes", event_type=15, remedy="A patched server wrote this.")
     server_version = data[21:71].split(b"\0")[0].decode("ascii", "replace")
     lengths, checksum = data[76:], False
-    if _writes_checksums(server_version):
+    knows_checksums = _writes_checksums(server_version)
+    if knows_checksums:
         if len(lengths) < 6:
             raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
         algorithm, lengths = lengths[-5], lengths[:-5]
@@ -109,7 +111,7 @@ def parse_format(data: bytes) -> Format:
             f"a log that was written by version {server_version}, before rows had the form they have now", event_type=15,
             remedy="Rows are decoded from the first release of MySQL 5.1 on.",
         )  # fmt: skip
-    return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths)
+    return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths, knows_checksums)
 
 
 def _number(server_version: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import logging
 import zlib
 from typing import Any
 
-from canal.errors import ConnectionLostError, DecodeError, PositionLostError, SourceError, TruncatedError
+from canal.errors import ChecksumError, ConnectionLostError, DecodeError, PositionLostError, SourceError, TruncatedError
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.events import (
     event_name,
@@ -98,6 +98,9 @@ class TransactionScan:
             return
         if len(event) < _LEAST.get(kind, 19):
             raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
+        if self._checksum and zlib.crc32(event) != _CRC_RESIDUE:
+            raise ChecksumError(f"an event of type {kind} has a wrong CRC32", event_type=kind,
+                                position=f"{self._journal}:{self._offset}")  # fmt: skip
         if kind == _ROTATE:
             self._rotate(event)
             return
@@ -163,11 +166,7 @@ class TransactionScan:
         log_pos = int.from_bytes(event[13:17], "little")
         if log_pos and not event[17] & _ARTIFICIAL:
             expected = self._offset + len(event)
-            if expected & 0xFFFFFFFF != log_pos:
-                expected = (self._offset & ~0xFFFFFFFF) | log_pos
-                if expected < self._offset:
-                    expected += 1 << 32
-            self._offset = expected
+            self._offset = expected + (log_pos - expected & 0xFFFFFFFF)
         elif log_pos == 0 and kind not in (_FORMAT, _PREVIOUS_GTIDS, _GTID_LIST) and not event[17] & _ARTIFICIAL:
             self._offset += len(event)
 

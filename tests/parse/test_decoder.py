@@ -24,7 +24,7 @@ from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import query_context
 from canal.parse.tables import TableResolver
 from canal.testing.fake import FakeBinlog, FakeTable
-from tests.parse.test_parser import decoded, flavors, order, rows_of, shop
+from tests.parse.test_parser import chained, decoded, flavors, order, rows_of, shop
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, ROWS_QUERY, HEARTBEAT_V2 = 2, 3, 4, 15, 16, 19, 27, 29, 41
 GTIDS, ROWS = (33, 162), (23, 24, 25, 30, 31, 32)
@@ -179,7 +179,7 @@ def test_the_newest_map_of_a_table_id_wins_and_none_outlives_its_statement(flavo
 
     assert rows_of(decoded(events, flavor=flavor)) == [("INSERT", None, n) for n in (1, 2, 3)]
     with pytest.raises(canal.MissingTableMapError):
-        decoded([*events[: events.index(again) + 1], again], flavor=flavor)
+        decoded(chained([*events[: events.index(again) + 1], again]), flavor=flavor)
 
 
 def test_table_maps_do_not_pile_up() -> None:
@@ -335,7 +335,7 @@ def test_extra_data_of_rows_is_passed_over(extra: bytes) -> None:
     (rows,) = of_kind(events, *ROWS)
     with_extra = remade(rows, rows[19:27] + struct.pack("<H", 2 + len(extra)) + extra + rows[29:-4])
 
-    assert rows_of(decoded([with_extra if one is rows else one for one in events])) == [("INSERT", None, 1)]
+    assert rows_of(decoded(chained([with_extra if one is rows else one for one in events]))) == [("INSERT", None, 1)]
 
 
 @pytest.mark.parametrize("code", [QUERY, ROTATE, TABLE_MAP, 23, 25, 30, 32, 162])
@@ -357,8 +357,7 @@ def test_a_log_of_an_older_or_newer_server_that_knows_other_types_is_read() -> N
     known = form[19 + 57 : -5]
     for lengths in (known[:35], known + b"\0" * 60):
         changed = remade(form, form[19 : 19 + 57] + lengths + form[-5:-4])
-        changed = placed(changed, 4 + len(changed))
-        assert rows_of(decoded([changed, *rest])) == [("INSERT", None, 1)]
+        assert rows_of(decoded(chained([changed, *rest]))) == [("INSERT", None, 1)]
 
 
 @pytest.mark.parametrize("sql", ["TRUNCATE TABLE orders", "DROP DATABASE shop", "ALTER TABLE orders TRUNCATE PARTITION p1"])

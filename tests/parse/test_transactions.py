@@ -14,7 +14,7 @@ import canal
 from canal.parse.events import parse_tagged_gtid, parse_xa_prepare
 from canal.parse.scan import TransactionScan
 from canal.testing import FakeBinlog, _encode
-from tests.parse.test_parser import decoded, started
+from tests.parse.test_parser import chained, decoded, started
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -214,7 +214,7 @@ def test_load_data_is_delivered_as_a_statement_and_counted(caplog: pytest.LogCap
     query = events[at][19:-4]
     load = sealed(18, query[:13] + struct.pack("<IIIB", 1, 10, 13, 0) + query[13:])
     blocks = [sealed(17, struct.pack("<I", 1) + b"1\n2\n"), sealed(9, struct.pack("<I", 1) + b"3\n")]
-    _, entry, _ = decoded([*events[:at], *blocks, load, *events[at + 1 :]])
+    _, entry, _ = decoded(chained([*events[:at], *blocks, load, *events[at + 1 :]]))
 
     assert entry.row_change.sql == "LOAD DATA INFILE 'x' INTO TABLE orders"
     assert (entry.header.schema, entry.header.table, entry.event_type.name) == ("shop", "orders", "INSERT")
@@ -301,4 +301,4 @@ def test_a_gtid_of_the_other_kind_of_server_is_an_error() -> None:
     for fake in (mysql, mariadb):
         fake.table("shop", "orders", "id INT").insert({"id": 1})
     with pytest.raises(canal.DecodeError, match="in a log of mysql"):
-        decoded([*mysql.events(), *mariadb.events()[-5:]])
+        decoded(chained([*mysql.events(), *mariadb.events()[-5:]]))

@@ -10,7 +10,7 @@ import pytest
 
 import canal
 from canal.testing.fake import FakeBinlog
-from tests.parse.test_parser import decoded, rows_of
+from tests.parse.test_parser import chained, decoded, rows_of
 
 
 def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[bytes]:
@@ -21,7 +21,7 @@ def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[
     begin = next(number for number, event in enumerate(events) if event[4] in (33, 162))
     size = 19 + len(body) + 4
     event = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, size, 0, flags) + body
-    return [*events[:begin], event + struct.pack("<I", zlib.crc32(event)), *events[begin:]]
+    return chained([*events[:begin], event + struct.pack("<I", zlib.crc32(event)), *events[begin:]])
 
 
 @pytest.mark.parametrize(
