@@ -150,7 +150,8 @@ def test_a_purged_log(server: ThrowawayServer, tmp_path: Path, by: str) -> None:
         log.read(meta=meta("fail"), count=1)
     assert caught.value.remedy
     for policy, rows in (("earliest", log.rows(2)), ("latest", []), ("time", log.rows(2))):
-        found, alarms = log.read(meta=meta(policy), on_lost=policy, dump_error_threshold=1, count=len(rows) or None, until="IS LOST")
+        options = {"meta": meta(policy), "on_lost": policy, "dump_error_threshold": 1}
+        found, alarms = log.read(count=len(rows) or None, until="IS LOST", **options)
         assert found == rows, policy
         assert len([text for text in alarms if "IS LOST" in text]) == 1, alarms
     with pytest.raises(canal.PositionLostError):
