@@ -20,6 +20,7 @@ from canal.alarm import Alarm, AlarmDesk, AlarmKind, log_alarm
 from canal.errors import (
     CanalError,
     ConnectionLostError,
+    DecodeError,
     HookError,
     PositionLostError,
     SourceError,
@@ -135,6 +136,7 @@ class BinlogParser:
         self._lost = 0
         self._lost_because: PositionLostError | None = None
         self._same_as: Position | None = None  # the start of the stream in the log of another server
+        self._damage: tuple[type[DecodeError], str, str] | None = None
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
         self._known: list[tuple[int, int, int]] = []
         self._backoff = backoff
@@ -183,7 +185,7 @@ class BinlogParser:
         self._sink = sink
         self._resume = resume
         self._active = self._lost = 0
-        self._lost_because = None
+        self._lost_because = self._damage = None
         self._none_done = False
         self._positions.start(destination)
         self._finished = finished
@@ -335,19 +337,21 @@ class BinlogParser:
             try:
                 self._stream_once()
                 return
-            except (ConnectionLostError, PositionLostError) as error:
+            except (ConnectionLostError, PositionLostError, DecodeError) as error:
                 if self._stopping.is_set():
                     return
                 if self._handed is not handed or self._active != active:
                     self._lost = 0
                 if isinstance(error, PositionLostError) and self._active == active:
                     self._count_lost(error)
+                if isinstance(error, DecodeError):
+                    self._count_damage(error)
                 # The connection did work if it gave something or lasted; some servers end a dump behind its first events.
                 if self._handed is not handed or self._active != active or time.monotonic() - began > self._backoff[1]:
                     wait = self._backoff[0]
                 self._last_problem = error
                 if self._active == active:
-                    self._progress.lost(error, wait)
+                    self._progress.lost(_what(error), error, wait)
             finally:
                 self._disconnect()
             self._wait(wait * random.uniform(0.8, 1.2), active)
@@ -363,6 +367,19 @@ class BinlogParser:
             raise error
         self._lost += 1
         self._lost_because = error
+
+    def _count_damage(self, error: DecodeError) -> None:
+        """Give up where the log is damaged: then it is the same when it is read again, unlike damage on the way from a
+        server. Files have no way."""
+        if error.position is None:
+            error.position = f"{self._decoder.journal}:{self._decoder.offset}"
+        damage = (type(error), error.message, str(error.position))
+        if damage == self._damage:
+            error.message += ", the same when it was read again"
+            raise error
+        if self._connection is None or not self._connection.identity:
+            raise error
+        self._damage = damage
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -615,6 +632,12 @@ def _probe(source: Any, timeout: float) -> Any:
     if not hasattr(source, "open_session"):
         return _Reconnect(source)
     return attrs.evolve(source, connect_timeout=timeout, read_timeout=timeout).open_session()
+
+
+def _what(error: SourceError) -> str:
+    if isinstance(error, DecodeError):
+        return "damage on the way or in the log"
+    return "position lost" if isinstance(error, PositionLostError) else "connection lost"
 
 
 def _name(source: Source) -> str:

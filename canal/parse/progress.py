@@ -113,13 +113,11 @@ class Progress:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
 
-    def lost(self, error: CanalError, wait: float) -> None:
+    def lost(self, what: str, error: CanalError, wait: float) -> None:
         self._note(error)
         self._troubled = True
-        if isinstance(error, PositionLostError):
-            self._alarms.tell(AlarmKind.POSITION, f"position lost, again in {wait:.1f} s: {error}", error.message)
-        else:
-            self._alarms.tell(AlarmKind.CONNECTION, f"connection lost, again in {wait:.1f} s: {error}", error.message)
+        kind = AlarmKind.POSITION if isinstance(error, PositionLostError) else AlarmKind.CONNECTION
+        self._alarms.tell(kind, f"{what}, again in {wait:.1f} s: {error}", error.message)
         self.state = State.WAITING
 
     def ended(self, error: CanalError | None) -> None:

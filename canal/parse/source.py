@@ -949,7 +949,7 @@ class MySQLConnection:
 
     def _log_time(self, journal: str) -> int:
         """When a log was begun: the time of its FORMAT_DESCRIPTION."""
-        scan = TransactionScan()
+        scan = TransactionScan(verify=True)
         for event in self._non_blocking(journal):
             scan.feed(event)
             if scan.format_time is not None:
@@ -959,7 +959,7 @@ class MySQLConnection:
         )
 
     def _scan(self, journal: str, target: int, *, one_journal: bool) -> Position:
-        scan = TransactionScan(target)
+        scan = TransactionScan(target, verify=True)
         for event in self._non_blocking(journal):
             scan.feed(event)
             if scan.found is not None or (one_journal and scan.journals > 1):

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -472,14 +473,54 @@ def test_events_of_many_chunks_inside_a_payload_are_joined(compression: Any) -> 
     assert [(row["id"], row["v"] == chr(97 + row["id"]) * sizes[row["id"]]) for row in rows] == [(n, True) for n in range(6)]
 
 
-def test_a_bad_checksum_stops_the_instance_and_says_where() -> None:
-    """T16"""
+@flavors
+@pytest.mark.parametrize("served", [False, True], ids=["in process", "served"])
+def test_damage_on_the_way_is_read_again_and_told(flavor: str, served: bool) -> None:
+    """T16: gone at the second reading, it was not in the log."""
+    fake, orders = shop(flavor)
+    for number in range(8):
+        orders.insert(order(number))
+    fake.corrupt_after(8)
+    fake.end()
+    alarms: list[str] = []
+
+    def tell(destination: str, text: str) -> None:
+        alarms.append(text)
+        if len(alarms) < 3:
+            fake.corrupt_after(7)
+
+    with fake.serve(user="u", password="p") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with started(fake, source=source if served else fake, alarm=tell) as instance:
+            instance.subscribe()
+            got: list[tuple[str, Any, Any]] = []
+            while len(got) < 8:
+                message = instance.get_without_ack(100, timeout=5)
+                assert message
+                got += rows_of(message.entries)
+
+    assert got == [("INSERT", None, number) for number in range(8)]
+    assert sum("damage on the way or in the log, again in" in text for text in alarms) == 3
+    assert not any("has stopped" in text for text in alarms)
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "files"])
+def test_a_damaged_log_stops_the_instance_and_says_where(live: bool, tmp_path: Path) -> None:
+    """T16: a server sends the same damage again, and of a file there is no other reading."""
     fake, orders = shop()
     orders.insert(order(1))
-    fake.corrupt_after(8)
     orders.insert(order(2))
+    if live:
+        events = fake._journals[0].events
+        events[-1] = attrs.evolve(events[-1], data=patched(events[-1].data, 20, b"x")[:-4] + b"crc!")
+    else:
+        (path,) = fake.write(tmp_path)
+        data = bytearray(path.read_bytes())
+        data[-6] ^= 1
+        path.write_bytes(data)
     alarms: list[str] = []
-    with started(fake, alarm=lambda destination, text: alarms.append(text)) as instance:
+    source = fake if live else canal.LocalBinlogSource(tmp_path)
+    with started(source, alarm=lambda _, text: alarms.append(text)) as instance:  # type: ignore[arg-type]
         instance.subscribe()
         got = instance.get_without_ack(100, timeout=5)
         with pytest.raises(canal.ChecksumError, match=r"\[test\].*binlog.000001:\d+"):
@@ -487,7 +528,9 @@ def test_a_bad_checksum_stops_the_instance_and_says_where() -> None:
                 got = instance.get_without_ack(100, timeout=5)
 
     assert rows_of(got.entries) == [("INSERT", None, 1)]
-    assert any("has stopped" in text for text in alarms)
+    assert sum("again in" in text for text in alarms) == live
+    assert sum("has stopped" in text for text in alarms) == 1
+    assert ("the same when it was read again" in alarms[-1]) == live
 
 
 def test_rows_without_their_table_map_are_a_typed_error() -> None:
