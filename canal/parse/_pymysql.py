@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import Any
+import struct
+from typing import Any, Iterator
 
 import pymysql
 import pymysql.connections
@@ -31,6 +32,19 @@ class _ClearPassword:
             )
         self._connection.write_packet(self._connection.password + b"\0")
         return self._connection._read_packet()
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Turn what PyMySQL raises for an answer that was damaged on the way into its error for a lost connection."""
+    try:
+        yield
+    except pymysql.err.InternalError as error:
+        if isinstance(error.args[0] if error.args else None, int):
+            raise  # the server's own
+        raise pymysql.err.OperationalError(2013, f"the answer makes no sense: {error}") from error
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise pymysql.err.OperationalError(2013, f"the answer makes no sense: {error!r}") from error
 
 
 def log_in(
@@ -67,7 +81,8 @@ def log_in(
     )
     if tls is not None:
         connection._ssl_required = tls_required
-    connection.connect()
+    with understood():
+        connection.connect()
     if tls_required and not isinstance(connection._sock, ssl.SSLSocket):
         connection._force_close()  # PyMySQL before 1.2 goes on without TLS
         raise pymysql.err.OperationalError(2026, "SSL is required but the server doesn't support it")
@@ -80,13 +95,15 @@ def is_encrypted(connection: Any) -> bool:
 
 def command(connection: Any, code: int, payload: bytes) -> None:
     """Send a command whose answer is not read."""
-    connection._execute_command(code, payload)
+    with understood():
+        connection._execute_command(code, payload)
 
 
 def command_ok(connection: Any, code: int, payload: bytes) -> None:
     """Send a command and read its OK packet. Raises ``DriverError`` for an ERR packet."""
-    connection._execute_command(code, payload)
-    connection._read_ok_packet()
+    with understood():
+        connection._execute_command(code, payload)
+        connection._read_ok_packet()
 
 
 def take_over(connection: Any) -> tuple[socket.socket, bytes]:

@@ -500,7 +500,7 @@ class Session:
 
 def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """All rows of one query."""
-    with connection.cursor() as cursor:
+    with _pymysql.understood(), connection.cursor() as cursor:
         cursor.execute(sql, args or None)
         return list(cursor.fetchall())
 

@@ -28,6 +28,7 @@ from canal.errors import (
     DecodeError,
     PositionLostError,
     ServerError,
+    SourceError,
     StateError,
 )
 from canal.parse import _pymysql
@@ -45,6 +46,8 @@ from canal.parse.source import (
     stream_error,
 )
 from canal.position import Position
+from canal.testing.fake import FakeBinlog
+from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
 
 ROTATE, FORMAT, XID, ANNOTATE = 4, 15, 16, 160
@@ -786,3 +789,19 @@ def test_settings_that_hide_changes_are_refused(own_server: ThrowawayServer) -> 
         source_of(own_server).connect()
     with connected(own_server, require_row_format=False) as connection:
         assert connection.resolve("latest").journal
+
+
+def test_a_damaged_login_is_a_typed_error_within_its_timeout() -> None:
+    """Nothing but TLS protects a login: any byte of it may be another, and any length."""
+    fake = FakeBinlog()
+    with fake.serve(user="u", password="p") as server, FaultProxy(server.host, server.port) as proxy:
+        source = MySQLSource(
+            host=proxy.host, port=proxy.port, user="u", password="p", ssl_mode="DISABLED", read_timeout=0.2
+        )
+        source.connect().close()
+        for offset in range(0, proxy.bytes_down, 7):
+            proxy.corrupt_at(offset)
+            try:
+                source.connect().close()
+            except SourceError:
+                pass
