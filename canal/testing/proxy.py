@@ -21,6 +21,7 @@ from typing import Final, Self
 __all__ = ["FaultProxy"]
 
 _CHUNK: Final = 1 << 16
+_MASK: Final = 0x40
 #: With linger on and no time, closing a socket sends RST.
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -28,10 +29,17 @@ _RESET: Final = struct.pack("ii", 1, 0)
 class _Link:
     """One client's connection and its twin to the server."""
 
-    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter, flip: int | None) -> None:
         self.ends = (client, server)
+        self.port = client.get_extra_info("peername")[1]
+        self.down = 0  # bytes from the server so far
+        self.flip = flip  # which of them to damage
+        self.mask = _MASK
+        self.open = asyncio.Event()
+        self.open.set()
 
     def close(self, *, reset: bool) -> None:
+        self.open.set()
         for writer in self.ends:
             _close(writer, reset=reset)
 
@@ -56,6 +64,9 @@ class FaultProxy:
         rate: bytes per second from the server to the client; 0 is as fast as it goes.
         connections: how many clients have connected so far.
         bytes_down, bytes_up: bytes forwarded to clients, and to the server.
+        damaged: how many bytes were changed so far.
+
+    A connection can be named by its client's port (``sock.getsockname()[1]``).
     """
 
     def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
@@ -66,6 +77,7 @@ class FaultProxy:
         self.connections = 0
         self.bytes_down = 0
         self.bytes_up = 0
+        self.damaged = 0
         self._target = (host, port)
         self._refusing = False
         self._cut_after: int | None = None
@@ -84,6 +96,18 @@ class FaultProxy:
     def cut(self, *, fin: bool = False) -> None:
         """End every connection now: by RST, or in order by FIN."""
         self._call(lambda: self._cut(reset=not fin))
+
+    def hold(self, client: int) -> bool:
+        """Forward nothing more on one connection and never end it: half-open. False when there is no such connection."""
+        return self._on_link(client, lambda link: link.open.clear())
+
+    def corrupt_after(self, size: int, client: int, mask: int = _MASK) -> bool:
+        """Let ``size`` more bytes through to one client, then flip the bits of ``mask`` in the next; once."""
+
+        def arm(link: _Link) -> None:
+            link.flip, link.mask = link.down + size, mask
+
+        return self._on_link(client, arm)
 
     def refuse(self, on: bool = True) -> None:
         """Reset each new connection at once; those that are open stay."""
@@ -157,6 +181,17 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(run)
         done.wait(10)
 
+    def _on_link(self, client: int, action: Callable[[_Link], None]) -> bool:
+        found: list[_Link] = []
+
+        def run() -> None:
+            found.extend(link for link in self._links if link.port == client)
+            for link in found:
+                action(link)
+
+        self._call(run)
+        return bool(found)
+
     # -- in the loop's thread
 
     def _run(self) -> None:
@@ -205,12 +240,12 @@ class FaultProxy:
         except (OSError, asyncio.CancelledError):
             _close(writer, reset=True)
             return
-        link = _Link(writer, server_writer)
+        link = _Link(writer, server_writer, flip)
         self._links.add(link)
         try:
             await asyncio.gather(
-                self._pump_up(reader, server_writer),
-                self._pump_down(server_reader, writer, link, flip),
+                self._pump_up(reader, server_writer, link),
+                self._pump_down(server_reader, writer, link),
             )
         except (OSError, asyncio.CancelledError):
             link.close(reset=True)
@@ -218,31 +253,32 @@ class FaultProxy:
             self._links.discard(link)
             link.close(reset=False)
 
-    async def _hold(self) -> None:
+    async def _hold(self, link: _Link) -> None:
         assert self._open is not None
         if self.delay:
             await asyncio.sleep(self.delay)
         await self._open.wait()
+        await link.open.wait()
 
-    async def _pump_up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump_up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link) -> None:
         while data := await reader.read(_CHUNK):
-            await self._hold()
+            await self._hold(link)
             self.bytes_up += len(data)
             writer.write(data)
             await writer.drain()
+        link.open.set()  # nobody is left for whom it could be half-open
         _end_of_input(writer)
 
-    async def _pump_down(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link, flip: int | None
-    ) -> None:
-        offset = 0
+    async def _pump_down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link) -> None:
         while data := await reader.read(_CHUNK):
-            await self._hold()
-            if flip is not None and offset <= flip < offset + len(data):
+            await self._hold(link)
+            if link.flip is not None and link.down <= link.flip < link.down + len(data):
                 damaged = bytearray(data)
-                damaged[flip - offset] ^= 0x40
+                damaged[link.flip - link.down] ^= link.mask
                 data = bytes(damaged)
-            offset += len(data)
+                link.flip = None
+                self.damaged += 1
+            link.down += len(data)
             last = self._spend(len(data))
             if last is not None:
                 data = data[:last]

@@ -185,3 +185,30 @@ def test_a_target_that_is_not_there_resets(proxy: FaultProxy) -> None:
 def test_a_taken_port_is_told_to_the_caller(echo: Echo) -> None:
     with pytest.raises(OSError, match="in use"):
         FaultProxy("127.0.0.1", echo.port, listen=echo.port).start()
+
+
+def test_one_connection_is_held_and_the_others_are_not(proxy: FaultProxy, client: socket.socket) -> None:
+    client.sendall(b"here")
+    assert client.recv(100) == b"here"
+    with connect(proxy) as other:
+        assert proxy.hold(client.getsockname()[1])
+        client.sendall(b"lost")
+        other.sendall(b"hello")
+
+        assert other.recv(100) == b"hello"
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+    assert not proxy.hold(1)
+
+
+def test_a_byte_of_one_open_connection_is_damaged_once(proxy: FaultProxy, client: socket.socket) -> None:
+    client.sendall(b"abc")
+    assert client.recv(100) == b"abc"
+
+    assert proxy.corrupt_after(1, client.getsockname()[1], mask=0x03)
+    client.sendall(b"abc")
+    assert client.recv(100) == b"aac"
+    client.sendall(b"abc")
+    assert client.recv(100) == b"abc"
+    assert proxy.damaged == 1
