@@ -489,14 +489,18 @@ class Instance:
         With ``source_timeout`` the source is asked for the end of its log, over a connection of its own, and has so many
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
-        # From the clients to the source, so that each is at least as far as the one before it.
-        clients = [(client, client.cursor, client.done, client.got) for client in list(self._clients.values())]
+        # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
+        clients = [
+            (client, client.cursor, client.done, client.rows_acked, client.got, client.rows_got)
+            for client in list(self._clients.values())
+        ]
         store: StoreStatus | None = self._told(self.store, StoreStatus)
         parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
+        now = time.time()
         return InstanceStatus(
-            self.destination, self._state(parser), time.time(),
+            self.destination, self._state(parser), now,
             time.monotonic() - self._started_at if self._running else None,
-            tuple(_client_status(*client, store, parser) for client in clients), store, parser, self.parser.error,
+            tuple(_client_status(*client, store, parser, now) for client in clients), store, parser, self.parser.error,
         )  # fmt: skip
 
     @staticmethod
@@ -719,7 +723,15 @@ class _Stream(Iterator[Message]):
 
 
 def _client_status(
-    client: _Client, acked: Position, done: int, got: Position, store: StoreStatus | None, parser: ParserStatus | None
+    client: _Client,
+    acked: Position,
+    done: int,
+    rows_acked: int | None,
+    got: Position,
+    rows_got: int | None,
+    store: StoreStatus | None,
+    parser: ParserStatus | None,
+    now: float,
 ) -> ClientStatus:
     place = store.places.get(client.id) if store is not None else None
     entries = transactions = unacked_age = ungot_age = None
@@ -728,20 +740,22 @@ def _client_status(
         if parser is not None and client.skip is None:
             transactions = max(store.transactions - done, 0) if entries else 0
         if parser is not None:
-            unacked_age, ungot_age = (_age(since, parser) for since in (place.oldest_unacked, place.oldest_ungot))
+            unacked_age, ungot_age = (
+                _age(since, parser, now) for since in (place.oldest_unacked, place.oldest_ungot)
+            )
     end = parser.end if parser is not None else None
     return ClientStatus(
         client.id, client.filter, got, acked, len(client.batches),
         Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
-        entries, transactions, ungot_age, client.rows_got, client.rows_acked, client.rollbacks,
+        entries, transactions, ungot_age, rows_got, rows_acked, client.rollbacks,
     )  # fmt: skip
 
 
-def _age(since: int | None, parser: ParserStatus) -> float | None:
+def _age(since: int | None, parser: ParserStatus, now: float) -> float | None:
     """Age of an entry by the source's clock, which is not less than the lag of what is received."""
     if since is None or parser.lag.seconds is None:
         return parser.lag.seconds
-    return max(time.time() + parser.clock_offset - since, parser.lag.seconds)
+    return max(now + parser.clock_offset - since, parser.lag.seconds)
 
 
 def _plus(count: int | None, more: int | None) -> int | None:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import attrs
+
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, PositionLostError
 from canal.parse.decoder import BinlogDecoder
@@ -149,6 +151,8 @@ class Progress:
         received = None
         if seen.journal:
             received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=self._identity)
+            if position is not None and received.precedes(position):  # the head of a large transaction comes again
+                received = attrs.evolve(position, gtid="")
         lag = Lag(
             self._lag_seconds(state, idle, seen),
             end.bytes_behind(received) if end and received else None,

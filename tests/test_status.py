@@ -1,0 +1,505 @@
+"""What an Instance tells of itself: in every state, from any thread, and always in order from the clients to the source."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import canal
+from canal import State
+from canal.status import Lag, SourceEnd
+from canal.testing import FakeBinlog
+from tests.test_compose import AuditSink, DequeStore
+
+#: Rows of the run that is looked at.
+TOTAL = 1000
+flavors = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+
+
+def shop(**options: Any) -> tuple[FakeBinlog, Any]:
+    fake = FakeBinlog(**options)
+    return fake, fake.table("shop", "orders", "id INT PRIMARY KEY, note VARCHAR(200)")
+
+
+def instance_of(source: Any, **options: Any) -> canal.Instance:
+    return canal.Instance(
+        canal.InstanceConfig(
+            **{"destination": "orders", "source": source, "start": "earliest", "reconnect_backoff": (0.001, 0.01)}
+            | {"alarm": lambda destination, text: None}
+            | options
+        )
+    )
+
+
+def wait_until(instance: canal.Instance, done: Callable[[canal.InstanceStatus], Any], **options: Any) -> canal.InstanceStatus:
+    deadline = time.monotonic() + 30
+    while not done(status := instance.status(**options)):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.01)
+    return status
+
+
+def parser_of(status: canal.InstanceStatus) -> canal.ParserStatus:
+    assert status.parser is not None
+    return status.parser
+
+
+def store_of(status: canal.InstanceStatus) -> canal.StoreStatus:
+    assert status.store is not None
+    return status.store
+
+
+# -- states --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_instance_tells_of_itself_before_the_start_and_after_the_stop() -> None:
+    fake, orders = shop()
+    instance = instance_of(fake)
+    before = instance.status(1.0)
+    with instance:
+        instance.subscribe()
+        orders.insert({"id": 1})
+        instance.ack(instance.get_without_ack(timeout=5).id)
+        during = instance.status()
+    after = instance.status(1.0)
+
+    assert (before.state, before.uptime, before.received, before.stored, before.clients) == (State.STOPPED, None, None, None, ())
+    assert before.lag.seconds is None
+    assert (after.state, after.uptime) == (State.STOPPED, None)
+    assert store_of(after).put_rows == store_of(during).put_rows == 1
+    assert (store_of(after).entries, after.memory_bytes) == (0, 0)
+    assert after.clients[0].acked == during.clients[0].acked
+    for status in (before, during, after):
+        assert json.loads(json.dumps(status.as_dict()))["state"] == status.state.value
+        assert str(status).startswith("orders ")
+
+
+def test_a_second_start_counts_anew() -> None:
+    fake, orders = shop()
+    instance = instance_of(fake)
+    for number in range(2):
+        with instance:
+            instance.subscribe()
+            orders.insert({"id": number})
+            instance.ack(instance.get_without_ack(timeout=5).id)
+            status = wait_until(instance, lambda status: parser_of(status).transactions)
+
+            assert parser_of(status).transactions == 1
+            assert store_of(status).put_rows == 1
+            assert status.clients[0].unacked_transactions == 0
+
+
+class Held:
+    """A source whose login, start position or dump waits until it is let go."""
+
+    def __init__(self, fake: FakeBinlog, where: str) -> None:
+        self.fake = fake
+        self.where = where
+        self.go = threading.Event()
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        if self.where == "connect":
+            assert self.go.wait(30)
+        if self.where == "refuse":
+            raise canal.ConnectionLostError("refused")
+        connection: Any = self.fake.connect()
+        if self.where == "resolve":
+            resolve = connection.resolve
+            connection.resolve = lambda start: self.go.wait(30) and resolve(start)
+        return connection
+
+
+@pytest.mark.parametrize(
+    ("where", "state", "backoff"),
+    [("connect", State.CONNECTING, 0.01), ("resolve", State.SEEKING, 0.01), ("refuse", State.WAITING, 60.0)],
+)
+def test_the_state_tells_what_is_waited_for(where: str, state: State, backoff: float) -> None:
+    fake, _ = shop()
+    source = Held(fake, where)
+    with instance_of(source, reconnect_backoff=(backoff, backoff)) as instance:
+        status = wait_until(instance, lambda status: status.state is state)
+        source.go.set()
+
+    assert status.uptime is not None
+    assert (status.last_error is not None) == (where == "refuse")
+    assert "refused" in str(status) or where != "refuse"
+
+
+def test_a_failure_is_a_state_with_the_error_and_its_time() -> None:
+    fake, orders = shop()
+    for number in range(4):
+        orders.insert({"id": number})
+    fake.corrupt_after(8)
+    began = time.time()
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        status = wait_until(instance, lambda status: status.state is State.FAILED)
+
+        assert status.error is status.last_error is instance.error
+        assert isinstance(status.error, canal.ChecksumError)
+        assert began <= (parser_of(status).last_error_at or 0) <= time.time()
+        assert (parser_of(status).errors, parser_of(status).alarms) == (1, 1)
+        assert status.as_dict()["error"]["type"] == "ChecksumError"
+
+
+def test_the_end_of_files_is_a_state(tmp_path: Any) -> None:
+    fake, orders = shop()
+    orders.insert({"id": 1})
+    fake.write(tmp_path)
+    source = canal.LocalBinlogSource(tmp_path)
+    with instance_of(source) as instance:
+        instance.subscribe()
+        status = wait_until(instance, lambda status: status.state is State.ENDED, source_timeout=5.0)
+
+    assert status.lag == Lag(0.0, 0, None)
+    assert parser_of(status).address == str(tmp_path)
+
+
+def test_parts_that_do_not_tell_give_none() -> None:
+    class Silent:
+        """A user's own parser."""
+
+        error = None
+        is_finished = False
+
+        def start(self, destination: str, sink: Any, resume: Any, finished: Any) -> None: ...
+
+        def stop(self) -> None: ...
+
+        def wait_started(self, timeout: float) -> canal.Position:
+            return canal.Position("binlog.000001", 4)
+
+    store: Any = DequeStore()
+    with canal.Instance.compose("own", parser=Silent(), sink=AuditSink(), store=store) as instance:
+        instance.subscribe()
+        status = instance.status(0.1)
+
+    assert status.state is State.RUNNING
+    assert (status.parser, status.store, status.received, status.stored, status.memory_bytes) == (None,) * 5
+    (client,) = status.clients
+    assert (client.unacked_entries, client.unacked_transactions, client.lag.seconds) == (None, None, None)
+    assert client.acked == client.got == canal.Position("binlog.000001", 4)
+    assert json.dumps(status.as_dict())
+    assert "client 1001" in str(status)
+
+
+def test_a_store_of_the_users_own_beside_our_parser() -> None:
+    fake, orders = shop()
+    orders.insert({"id": 1})
+    parser = canal.BinlogParser(fake, start="earliest")
+    store: Any = DequeStore()
+    with canal.Instance.compose("own", parser=parser, store=store) as instance:
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(timeout=5).id)
+        status = instance.status()
+
+    assert status.stored is None
+    assert parser_of(status).transactions == 1
+    assert status.clients[0].rows_got is None
+    assert status.clients[0].acked.precedes(parser_of(status).received or canal.Position()) is False
+
+
+# -- lag -----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_source_has_no_lag() -> None:
+    fake, orders = shop(clock=lambda: 1_000_000_000.0)
+    orders.insert({"id": 1})
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        old = wait_until(instance, lambda status: parser_of(status).transactions == 1)
+        fake.heartbeat()
+        waiting = wait_until(instance, lambda status: status.lag.seconds == 0.0)
+        instance.ack(instance.get_without_ack(timeout=5).id)
+        done = instance.status()
+
+    assert old.lag.seconds is None or old.lag.seconds == 0 or old.lag.seconds > 1e8
+    assert (waiting.clients[0].lag.seconds or 0) > 1e8
+    assert waiting.clients[0].unacked_transactions == 1
+    assert done.clients[0].lag.seconds == 0.0
+    assert done.clients[0].get_seconds == 0.0
+
+
+def test_lag_is_told_by_the_clock_of_the_source() -> None:
+    """A server whose clock is an hour ahead, over the wire."""
+    fake, orders = shop(clock=lambda: time.time() + 3600)
+    with fake.serve(user="u", password="p") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with instance_of(source) as instance:
+            instance.subscribe()
+            orders.insert({"id": 1})
+            status = wait_until(instance, lambda status: status.clients[0].unacked_transactions == 1)
+
+    assert 3595 < parser_of(status).clock_offset < 3605
+    assert 0 <= (status.clients[0].lag.seconds or 0) < 60
+    assert parser_of(status).address == f"{server.host}:{server.port}"
+
+
+def test_lag_grows_while_the_source_is_away() -> None:
+    fake, orders = shop()
+    orders.insert({"id": 1})
+    source = Held(fake, "")
+    with instance_of(source) as instance:
+        instance.subscribe()
+        wait_until(instance, lambda status: status.lag.seconds == 0.0)
+        source.where = "refuse"
+        fake.cut_after(0)
+        orders.insert({"id": 2})
+        first = wait_until(instance, lambda status: parser_of(status).errors > 2)
+        second = wait_until(instance, lambda status: (status.lag.seconds or 0) > (first.lag.seconds or 0))
+
+    assert (first.lag.seconds or 0) > 0
+    assert second.state in (State.WAITING, State.CONNECTING)
+
+
+@flavors
+def test_what_the_source_has_more_is_told_in_bytes_and_transactions_when_asked(flavor: Any) -> None:
+    fake, orders = shop(flavor=flavor)
+    for number in range(10):
+        orders.insert({"id": number})
+        if number == 4:
+            fake.rotate()
+    sizes = dict(fake.journals)
+    with instance_of(fake, store_entries=3) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=5)
+        instance.ack(message.id)
+        status = wait_until(instance, lambda status: store_of(status).entries == 3, source_timeout=5.0)
+        unasked = instance.status()
+
+    acked = status.clients[0].acked
+    assert status.clients[0].lag.bytes == sizes["binlog.000001"] - acked.offset + sizes["binlog.000002"]
+    assert status.clients[0].lag.transactions == 9
+    received = status.received
+    assert received is not None
+    assert status.lag.bytes == sizes["binlog.000001"] - received.offset + sizes["binlog.000002"]
+    assert (unasked.lag.bytes, unasked.lag.transactions) == (None, None)
+
+
+def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_said() -> None:
+    fake, orders = shop()
+    orders.insert({"id": 1})
+    go = threading.Event()
+
+    class Mute(Held):
+        def read_end(self, timeout: float) -> SourceEnd:
+            assert go.wait(30)
+            return fake.read_end(timeout)
+
+    with instance_of(Mute(fake, "")) as instance:
+        instance.subscribe()
+        statuses = [instance.status(0.05) for _ in range(3)]
+        asking = [thread for thread in threading.enumerate() if thread.name == "canal-orders-status"]
+        go.set()
+        answered = wait_until(instance, lambda status: status.lag.bytes is not None, source_timeout=5.0)
+        for thread in asking:
+            thread.join(5)
+
+    assert [status.lag.bytes for status in statuses] == [None] * 3
+    assert len(asking) == 1  # they wait for one answer
+    assert answered.lag.bytes == 0
+
+
+def test_a_distance_across_journals_and_gtids() -> None:
+    uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    end = SourceEnd((("b.1", 100), ("b.2", 50), ("b.3", 70)), f"{uuid}:1-20")
+
+    assert [end.bytes_behind(canal.Position(f"b.{n}", 30)) for n in (1, 2, 3, 4)] == [190, 90, 40, None]
+    assert end.bytes_behind(canal.Position("b.3", 90)) == 0
+    assert end.transactions_behind(canal.Position(gtid=f"{uuid}:1-5:7-8")) == 13
+    assert end.transactions_behind(canal.Position("b.1", 4)) is None
+    maria = SourceEnd((), "0-1-20,1-5-7")
+    assert maria.transactions_behind(canal.Position(gtid="0-2-15")) == 12
+    assert maria.transactions_behind(canal.Position(gtid=f"{uuid}:1-5")) is None
+
+
+# -- always in order -----------------------------------------------------------------------------------------------------
+
+
+def check(status: canal.InstanceStatus, before: canal.InstanceStatus | None) -> None:
+    """One look by itself, and beside an earlier one of the same thread."""
+    parser, store = parser_of(status), store_of(status)
+    (client,) = status.clients
+    places = [place for place in (client.acked, client.got, status.stored, status.received) if place is not None]
+    for behind, ahead in zip(places, places[1:]):
+        assert not ahead.precedes(behind), status
+    place = store.places[client.client_id]
+    assert 0 <= place.acked <= place.got <= store.put_entries
+    assert client.unacked_transactions is not None
+    assert client.unacked_entries is not None
+    assert client.unacked_entries >= 0
+    assert parser.transactions >= store.transactions
+    assert store.entries <= store.max_entries
+    assert store.rows <= store.put_rows
+    assert client.rows_acked is not None
+    assert client.rows_got is not None
+    assert client.rows_acked <= client.rows_got
+    assert status.memory_bytes is not None
+    assert status.memory_bytes >= 0
+    assert json.dumps(status.as_dict())
+    if before is None:
+        return
+    old_parser, old_store, (old_client,) = parser_of(before), store_of(before), before.clients
+    for name in ("events", "bytes", "transactions", "statements", "reconnects", "alarms", "errors"):
+        assert getattr(old_parser, name) <= getattr(parser, name), name
+    for name in ("put_entries", "put_bytes", "put_rows", "waited", "transactions"):
+        assert getattr(old_store, name) <= getattr(store, name), name
+    for name in ("rows_got", "rows_acked", "rollbacks"):
+        assert getattr(old_client, name) <= getattr(client, name), name
+    assert not client.acked.precedes(old_client.acked)
+
+
+@flavors
+@pytest.mark.parametrize("seed", range(3))
+def test_a_look_at_any_moment_is_consistent(flavor: Any, seed: int) -> None:
+    """Two threads look while one writes, one consumes with rollbacks, and connections are cut, also inside transactions."""
+    rng = random.Random(seed)
+    fake, orders = shop(flavor=flavor, row_event_max_size=300)
+    total, looks, failures = TOTAL, [0, 0], []
+    written = [0]
+    instance = instance_of(fake, store_entries=16, store_bytes=20_000, reconnect_backoff=(0.001, 0.002))
+    done = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while number < total:
+            count = rng.choice((1, 1, 2, 40))
+            orders.insert(*[{"id": n, "note": "x" * rng.randint(0, 200)} for n in range(number, number + count)])
+            number += count
+            if rng.random() < 0.1:
+                fake.rotate()
+            if rng.random() < 0.2:
+                fake.cut_after(rng.randint(0, 12))
+        written[0] = number
+        fake.end()
+
+    def look(place: int) -> None:
+        before: canal.InstanceStatus | None = None
+        try:
+            while not done.is_set():
+                status = instance.status(5.0 if place else None)
+                check(status, before)
+                before = status
+                looks[place] += 1
+                time.sleep(0.001)
+        except BaseException as error:
+            failures.append(error)
+
+    with instance:
+        instance.subscribe()
+        threads = [threading.Thread(target=look, args=(place,)) for place in range(2)] + [threading.Thread(target=write)]
+        for thread in threads:
+            thread.start()
+        acked = 0
+        deadline = time.monotonic() + 60
+        waiting: list[tuple[int, int]] = []
+        finished, message = False, canal.Message(-1, [])
+        while not finished or message or waiting:
+            assert time.monotonic() < deadline
+            finished = instance.is_exhausted
+            message = instance.get_without_ack(rng.randint(1, 12), timeout=0.05)
+            if message:
+                waiting.append((message.id, sum(entry.row_count for entry in message.entries)))
+            if message and rng.random() < 0.1:
+                instance.rollback(None if rng.random() < 0.5 else (again := rng.choice(waiting))[0])
+                waiting = waiting[: waiting.index(again)] if instance.list_batches() else []
+            while waiting and (not message or rng.random() < 0.6):
+                id, rows = waiting.pop(0)
+                instance.ack(id)
+                acked += rows
+        last = instance.status(5.0)
+        done.set()
+        for thread in threads:
+            thread.join(30)
+
+    for failure in failures:
+        raise failure
+    assert min(looks) > 5
+    assert (acked, last.clients[0].rows_acked, store_of(last).put_rows) == (written[0],) * 3, last
+    assert (last.clients[0].unacked_transactions, last.clients[0].unacked_entries) == (0, 0)
+    assert last.lag.bytes == 0
+
+
+def test_a_client_with_a_filter_has_nothing_unacked_when_nothing_is_left_for_it() -> None:
+    fake, orders = shop()
+    other = fake.table("shop", "other", "id INT PRIMARY KEY")
+    with instance_of(fake) as instance:
+        instance.subscribe(1, r"shop\.orders")
+        orders.insert({"id": 1})
+        for number in range(20):
+            other.insert({"id": number})
+        instance.ack(instance.get_without_ack(timeout=5, client_id=1).id, client_id=1)
+        instance.get_without_ack(timeout=0.5, client_id=1)
+        status = wait_until(instance, lambda status: status.clients[0].unacked_entries == 0)
+
+    assert status.clients[0].unacked_transactions == 0
+    assert status.clients[0].filter == r"shop\.orders"
+    assert status.clients[0].rows_got == 1
+
+
+def test_transactions_that_the_filter_emptied_do_not_stay_unacked() -> None:
+    fake, orders = shop()
+    other = fake.table("shop", "other", "id INT PRIMARY KEY")
+    with instance_of(fake, filter=r"shop\.orders") as instance:
+        instance.subscribe()
+        orders.insert({"id": 1})
+        for number in range(20):
+            other.insert({"id": number})
+        wait_until(instance, lambda status: parser_of(status).transactions == 21)
+        while message := instance.get_without_ack(timeout=0):
+            instance.ack(message.id)
+        status = instance.status()
+
+    assert (status.clients[0].unacked_entries, status.clients[0].unacked_transactions) == (0, 0)
+
+
+def test_a_server_tells_of_all_its_instances() -> None:
+    fake, _ = shop()
+    with canal.Server([canal.InstanceConfig(destination=name, source=fake) for name in "ab"]) as server:
+        server.start("a")
+        assert list(server.status()) == ["a"]
+        server.start("b")
+
+        assert {name: status.destination for name, status in server.status().items()} == {"a": "a", "b": "b"}
+
+
+def test_a_rollback_puts_what_is_got_back() -> None:
+    fake, orders = shop()
+    for number in range(6):
+        orders.insert({"id": number})
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        first, second, third = (instance.get_without_ack(1, timeout=5) for _ in range(3))
+        instance.ack(first.id)
+        seen = []
+        for id in (None, third.id, second.id):
+            if id is not None:
+                instance.rollback(id)
+            (client,) = instance.status().clients
+            seen.append((client.got, client.batches, client.rollbacks))
+        acked = client.acked
+
+    assert seen == [(third.position, 2, 0), (second.position, 1, 1), (first.position, 0, 2)]
+    assert acked == first.position
+
+
+def test_what_waits_for_room_is_not_stored() -> None:
+    fake, orders = shop()
+    orders.insert(*[{"id": number} for number in range(9)])
+    orders.insert({"id": 9})
+    parser = canal.BinlogParser(fake, start="earliest")  # which gives both transactions at once
+    with canal.Instance.compose("orders", parser=parser, store=canal.MemoryStore(3)) as instance:
+        instance.subscribe()
+        status = wait_until(instance, lambda status: store_of(status).waited > 0 and store_of(status).entries == 3)
+
+    assert status.stored is not None
+    assert status.received is not None
+    assert (store_of(status).put_rows, store_of(status).transactions) == (9, 1)
+    assert status.stored.precedes(status.received)
+    assert parser_of(status).transactions == 2
