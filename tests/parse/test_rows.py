@@ -882,3 +882,21 @@ def test_constants_of_the_compiled_form() -> None:
     names = re.findall(r"\w+", listed[1])
     assert [getattr(native, name) for name in names] == list(range(len(names)))
     assert len(names) == 41
+
+
+def test_old_and_new_temporal_formats_in_one_table() -> None:
+    """T60: as MySQL logs a table of before 5.6.4 that got columns since: no server made today has one."""
+    cells: list[tuple[int, int, str, bytes, Any]] = [
+        (11, 0, "time", (-10203 & 0xFFFFFF).to_bytes(3, "little"), -datetime.timedelta(hours=1, minutes=2, seconds=3)),
+        (19, 3, "time(3)", bytes.fromhex("7fffffffce"), -datetime.timedelta(milliseconds=5)),
+        (12, 0, "datetime", struct.pack("<Q", 20260715010203), datetime.datetime(2026, 7, 15, 1, 2, 3)),
+        (18, 0, "datetime", bytes.fromhex("8000000000"), ZeroDate("0000-00-00 00:00:00")),
+        (7, 0, "timestamp", struct.pack("<I", 86400), datetime.datetime(1970, 1, 2, tzinfo=UTC)),
+        (17, 3, "timestamp(3)", struct.pack(">I", 86400) + b"\x04\xe2", datetime.datetime(1970, 1, 2, 0, 0, 0, 125000, UTC)),
+    ]
+    columns = tuple(column(f"c{n}", cell[2]) for n, cell in enumerate(cells))
+    decoder = RowDecoder(bytes(cell[0] for cell in cells), tuple(cell[1] for cell in cells), columns, None, UTC)
+
+    ((_, found),) = decode(decoder, event(len(cells), image([cell[3] for cell in cells])))
+
+    assert list(found) == [cell[4] for cell in cells]
