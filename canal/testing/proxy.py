@@ -97,6 +97,10 @@ class FaultProxy:
         """End every connection now: by RST, or in order by FIN."""
         self._call(lambda: self._cut(reset=not fin))
 
+    def is_open(self, client: int) -> bool:
+        """Whether there is a connection of that client."""
+        return self._on_link(client, lambda link: None)
+
     def hold(self, client: int) -> bool:
         """Forward nothing more on one connection and never end it: half-open. False when there is no such connection."""
         return self._on_link(client, lambda link: link.open.clear())
