@@ -39,7 +39,7 @@ def test_parts_know_each_other_by_protocol_only() -> None:
 
 
 def test_values_import_no_part() -> None:
-    for name in ("errors", "gtid", "position", "model", "schema", "filter"):
+    for name in ("errors", "gtid", "position", "model", "schema", "filter", "status", "alarm"):
         known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}
         assert known <= {"canal.errors", "canal.gtid", "canal.position"}, name
 

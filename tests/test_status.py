@@ -503,3 +503,38 @@ def test_what_waits_for_room_is_not_stored() -> None:
     assert (store_of(status).put_rows, store_of(status).transactions) == (9, 1)
     assert status.stored.precedes(status.received)
     assert parser_of(status).transactions == 2
+
+
+def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
+    """MySQL sends them while it passes over transactions that the reader has; only one from the same place twice tells."""
+    from canal.alarm import AlarmDesk
+    from canal.parse.progress import Progress
+
+    class Decoder:
+        event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
+        journal, offset = "b.1", 4
+
+    class Connection:
+        identity, flavor, is_alive = "uuid", "mysql", True
+
+    decoder, now = Decoder(), [1000.0]
+    progress = Progress(object(), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    progress.reset()
+    progress.connected(Connection())
+    progress.began()
+
+    def lag(*events: bytes, after: float = 1.0) -> float | None:
+        now[0] += after
+        progress.fed(list(events))
+        return progress.status(None, None).lag.seconds
+
+    assert [lag(b"rotate"), lag(b"beat 1"), lag(b"beat 2"), lag(b"beat 3")] == [None] * 4
+    assert lag(b"beat 3") == 0.0
+    decoder.offset, decoder.timestamp = 100, 900
+    assert lag(b"rows") == now[0] - 1005  # of the last moment when there was no more
+    assert lag(b"beat 4") == 2.0
+    assert lag() == 0.0
+    assert [lag(b"beat 5"), lag(b"beat 5", after=100.0)] == [0.0, 0.0]
+    Connection.is_alive = False  # silence without heartbeats
+    lag(after=3.0)
+    assert lag(after=3.0) == 6.0

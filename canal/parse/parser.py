@@ -420,7 +420,7 @@ class BinlogParser:
                 return
             if events:
                 self._decoder.feed(events)
-            self._progress.fed(bool(events))
+            self._progress.fed(events)
 
     def _connect(self) -> Connection | None:
         """A connection, or None when the parser is stopped first: a login can take long and cannot be interrupted."""

@@ -71,6 +71,7 @@ class Progress:
         self._seen = self._look()
         self._connection: Any = None
         self._fed = ("", 0)
+        self._beat = b""
         self._idle = False
         self._fresh = 0.0  # everything that the source made up to this time, by its clock, has been received
         self._identity = self._flavor = ""
@@ -93,27 +94,33 @@ class Progress:
         """A dump was asked for."""
         self._connections += 1
         self._connected_at = self._monotonic()
-        self._seen, self._fed, self._idle = self._look(), ("", 0), False
+        self._seen, self._fed, self._beat, self._idle = self._look(), ("", 0), b"", False
 
     def delivering(self) -> None:
         """Entries are about to be given to the sink, which may take long."""
         self._seen, self._idle = self._look(), False
 
-    def fed(self, any_events: bool) -> None:
+    def fed(self, events: list[bytes]) -> None:
         """A read is done, and what it gave is decoded."""
-        if any_events:
+        if events:
             seen = self._seen = self._look()
             place = (seen.journal, seen.offset)
-            if place != self._fed:  # else a heartbeat: it does not tell that there is no more, MySQL sends some on the way
+            if place != self._fed:
                 self._fed, self._idle = place, False
                 self.state = State.STREAMING
+            else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one place.
+                self._caught_up(self._idle or events[-1] == self._beat)
+                self._beat = events[-1]
         elif self.state is State.STREAMING:
-            self._idle = getattr(self._connection, "is_alive", True)
-            if self._idle:
-                self._fresh = self._clock() + self._clock_offset
+            self._caught_up(getattr(self._connection, "is_alive", True))
         if self._troubled and self._monotonic() - self._connected_at >= self._calm:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
+
+    def _caught_up(self, is_idle: bool) -> None:
+        self._idle = is_idle
+        if is_idle:
+            self._fresh = self._clock() + self._clock_offset
 
     def lost(self, what: str, error: CanalError, wait: float) -> None:
         self._note(error)

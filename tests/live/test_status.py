@@ -1,0 +1,92 @@
+"""What an Instance tells of a real server: distances, idleness, and a server that is killed and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import canal
+from canal import AlarmKind, State
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import Watch, end_of_log, source
+
+
+def wait_until(instance: canal.Instance, done: Callable[[canal.InstanceStatus], Any]) -> canal.InstanceStatus:
+    deadline = time.monotonic() + 60
+    while not done(status := instance.status()):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.05)
+    return status
+
+
+def test_distances_are_those_that_the_server_tells(server: ThrowawayServer, database: str) -> None:
+    with Watch(server, rf"{database}\..*") as watch:
+        watch.run(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
+        start = end_of_log(server)
+        watch.read()
+        watch.run(*[f"INSERT INTO `{database}`.t VALUES ({number})" for number in range(5)])
+        end = end_of_log(server)
+        wait_until(watch.instance, lambda status: status.clients[0].unacked_transactions == 5)
+        got = watch.instance.get_without_ack(3, timeout=5)
+        watch.instance.ack(got.id)
+        status = watch.instance.status(10.0)
+
+    (client,) = status.clients
+    assert status.parser is not None
+    assert status.parser.end is not None
+    assert (client.acked.journal, start.journal, end.journal) == (end.journal,) * 3
+    assert client.lag.bytes == end.offset - client.acked.offset
+    assert client.lag.transactions == client.unacked_transactions == 2
+    assert (status.lag.bytes, status.lag.transactions) == (0, 0)
+    assert status.parser.end.journals[-1] == (end.journal, end.offset)
+    assert status.received is not None
+    assert (status.received.journal, status.received.offset) == (end.journal, end.offset)
+    assert status.stored is not None
+    assert status.stored.offset == end.offset
+    assert (status.parser.address, status.parser.identity) == (f"{server.host}:{server.port}", end.source)
+    assert abs(status.parser.clock_offset) < 5  # it is this machine's
+    assert client.rows_got == 3
+
+
+def test_an_idle_server_has_no_lag_however_long_it_is_idle(server: ThrowawayServer, database: str) -> None:
+    with Watch(server, rf"{database}\..*", source=source(server, heartbeat_interval=0.5)) as watch:
+        watch.run(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
+        watch.read()
+        wait_until(watch.instance, lambda status: status.lag.seconds == 0.0)
+        lags = []
+        for _ in range(25):
+            time.sleep(0.1)
+            status = watch.instance.status()
+            lags += [status.lag.seconds, status.clients[0].lag.seconds]
+
+    assert lags == [0.0] * 50
+
+
+def test_a_killed_server_is_one_alarm_and_one_more_when_it_is_back(own_server: ThrowawayServer) -> None:
+    alarms: list[Any] = []
+    config = canal.InstanceConfig(
+        destination="down", source=source(own_server, connect_timeout=5.0, heartbeat_interval=1.0),
+        reconnect_backoff=(0.05, 0.2), alarm=lambda destination, text: alarms.append(text),
+    )  # fmt: skip
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        wait_until(instance, lambda status: status.lag.seconds == 0.0)
+        own_server.kill()
+        down = wait_until(instance, lambda status: status.parser is not None and status.parser.errors > 5)
+        asked = instance.status(5.0)
+        worse = wait_until(instance, lambda status: (status.lag.seconds or 0) > (down.lag.seconds or 0))
+        told_down = list(alarms)
+        own_server.start()
+        up = wait_until(instance, lambda status: status.lag.seconds == 0.0 and alarms and alarms[-1].is_over)
+
+    assert down.state in (State.WAITING, State.CONNECTING)
+    assert (down.lag.seconds or 0) > 0
+    assert worse.last_error is not None
+    assert asked.lag.bytes is None
+    assert {text.kind for text in alarms} == {AlarmKind.CONNECTION}
+    assert len(told_down) <= 3  # how the connection broke, and how it is refused
+    assert [text.is_over for text in alarms].count(True) == 1
+    assert up.state is State.STREAMING
+    assert up.parser is not None
+    assert up.parser.reconnects >= 1
