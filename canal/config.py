@@ -116,7 +116,8 @@ class InstanceConfig:
             delivered after so many seconds or transactions, so that cursors move on.
         reconnect_backoff: seconds before the first attempt to reconnect, and before any later one at most.
         start_timeout: how long ``subscribe`` waits for the start position.
-        alarm: called with (destination, message) about everything that an operator should know.
+        alarm: called with (destination, message) about everything that an operator should know, once for each trouble and
+            when it is over; the message is a :class:`canal.AlarmMessage`.
     """
 
     destination: str = attrs.field(validator=_check_destination)

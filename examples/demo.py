@@ -114,6 +114,8 @@ def main() -> None:
                 message = instance.get_without_ack(batch_size=100, timeout=1.0)
                 show(message)
                 instance.ack(message.id)
+            title("4. How it stands")
+            show_line(str(instance.status(source_timeout=1.0)))
 
     title("Now with a server of your own")
     show_line(
