@@ -96,7 +96,8 @@ class Journal:
         # Servers write DROP TABLE anew, without its comment; the load never uses a dropped name again.
         dropped = re.match(r"\s*DROP TABLE (?:IF EXISTS )?(?:`?\w+`?\.)?`?(\w+)`?", sql, re.IGNORECASE)
         if dropped:
-            return next((one for one in self.ddl if one.kind == "DROP" and one.table == dropped[1]), None)
+            drops = (one for one in self.ddl if one.kind == "DROP" and one.outcome != "rolled back")
+            return next((one for one in drops if one.table == dropped[1]), None)
         return None
 
 
