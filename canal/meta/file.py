@@ -161,6 +161,7 @@ class FileMeta(MemoryMeta):
             return
         data = document.dump(self._destination, clients)
         path, fresh = self._folder / "meta.dat", self._folder / "meta.dat.tmp"
+        self._claim_again(path)
         try:
             _write_synced(fresh, data)
             if self._current:
@@ -254,6 +255,25 @@ class FileMeta(MemoryMeta):
             os.ftruncate(claim, 0)
             os.pwrite(claim, f"{os.getpid()}\n".encode("ascii"), 0)
         return claim
+
+    def _claim_again(self, path: Path) -> None:
+        """Make the folder and its lock anew where somebody removed them; else another process could claim the name."""
+        with contextlib.suppress(OSError):
+            if self._claim is not None and os.path.samestat(os.stat(self._folder / "lock"), os.fstat(self._claim)):
+                return
+        present = self._read(path)
+        if present is not None and present != self._current:
+            raise CursorError(
+                f"{self._folder} was replaced while it was in use, by one with other cursors",
+                destination=self._destination,
+                remedy="Stop this instance, find out who did it, and start again from the right cursors",
+            )
+        log.error("[%s] %s was removed while it was in use: it is made anew", self._destination, self._folder)
+        self._release()
+        self._make_folder()
+        self._claim = self._lock_folder()
+        if present is None:
+            self._current = b""
 
     def _release(self) -> None:
         if self._claim is not None:

@@ -6,21 +6,24 @@ import json
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import canal
 from canal.errors import ConfigError, CursorError, StateError
 from canal.meta import FileMeta, document
 from canal.position import Position
+from canal.testing.fake import FakeBinlog
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 HERE = Position("bin.000001", 2**33, f"{UUID}:1-5", row=3, timestamp=7, server_id=2, source=UUID)
@@ -485,3 +488,102 @@ def test_a_forked_child_holds_nothing(folder: Path) -> None:
         os.close(told)
         os.close(tell)
         meta.stop()
+
+
+# -- an instance whose cursor cannot be written --------------------------------------------------------------------------
+
+
+@contextmanager
+def _full(folder: Path) -> Iterator[None]:
+    with _file_size_limit(100):
+        yield
+
+
+@contextmanager
+def _read_only(folder: Path) -> Iterator[None]:
+    """As root only a mount can be read-only."""
+    if os.geteuid() != 0:
+        folder.chmod(0o555)
+        yield
+        folder.chmod(0o755)
+        return
+    bind = ["mount", "--bind", str(folder), str(folder)]
+    if subprocess.run(bind, capture_output=True, check=False).returncode != 0:
+        pytest.skip("root without the right to mount writes everywhere")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def _in_the_way(folder: Path) -> Iterator[None]:
+    """The folder removed, and a file where it was."""
+    shutil.rmtree(folder.parent)
+    folder.parent.write_text("")
+    yield
+    folder.parent.unlink()
+
+
+@pytest.mark.parametrize("obstacle", [_full, _read_only, _in_the_way])
+def test_an_ack_that_cannot_be_written_is_refused_and_works_when_there_is_room(
+    obstacle: Callable[[Path], AbstractContextManager[None]], tmp_path: Path
+) -> None:
+    fake = FakeBinlog()
+    orders = fake.table("shop", "orders", "id INT")
+    meta = FileMeta(tmp_path / "meta")
+    config = canal.InstanceConfig(destination="example", source=fake, start="earliest", meta=meta)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        orders.insert({"id": 1})
+        instance.ack(instance.get_without_ack(10, timeout=5).id)
+        done = instance.position()
+        orders.insert({"id": 2})
+        message = instance.get_without_ack(10, timeout=5)
+        with obstacle(tmp_path / "meta" / "example"):
+            for _ in range(2):
+                with pytest.raises(CursorError, match=r"\[example\] cannot (write|make|read)") as caught:
+                    instance.ack(message.id)
+                assert caught.value.remedy
+                assert instance.position() == done
+                assert instance.list_batches() == [message.id]
+            orders.insert({"id": 3})
+            assert instance.get_without_ack(10, timeout=5)  # delivery goes on
+            instance.rollback()
+            message = instance.get_without_ack(10, timeout=5)
+        instance.ack(message.id)
+        acked = instance.position()
+    assert done.precedes(acked)
+
+    with canal.Instance(config) as instance:
+        assert instance.position() == acked
+
+
+def test_a_folder_that_was_removed_is_made_again_and_claimed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    meta = FileMeta(folder.parent)
+    meta.start("example")
+    shutil.rmtree(folder)
+    meta.update_cursor(1, HERE)
+
+    assert "was removed while it was in use" in caplog.text
+    with pytest.raises(CursorError, match="in use by another meta manager"):
+        FileMeta(folder.parent).start("example")
+    meta.stop()
+    with started(folder.parent) as meta:
+        assert meta.cursor(1) == HERE
+
+
+def test_a_folder_that_another_has_made_meanwhile_is_left_alone(folder: Path) -> None:
+    meta = FileMeta(folder.parent)
+    meta.start("example")
+    shutil.rmtree(folder)
+    with started(folder.parent) as other:
+        other.subscribe(1, "")
+        other.update_cursor(1, NEXT)
+        with pytest.raises(CursorError, match="was replaced while it was in use"):
+            meta.update_cursor(1, HERE)
+    with pytest.raises(CursorError, match="was replaced while it was in use"):
+        meta.update_cursor(1, HERE)
+    with started(folder.parent) as other:
+        assert other.cursor(1) == NEXT
