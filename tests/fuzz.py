@@ -484,7 +484,15 @@ def wrap(rng: random.Random, log: Log, events: list[bytes]) -> list[bytes]:
                  for event in events[head + 1 : stop]]  # fmt: skip
         body = _encode.payload_body(b"".join(inner), rng.choice(("zstd", "none")))
         return [*events[: head + 1], _encode.HEADER.pack(1_700_000_000, 40, 1, 0, 0, 0) + body, *events[stop:]]
-    return [_compressed(event) if rng.random() < 0.7 else event for event in events]
+    wrapped, moved = [], 0
+    for event in events:
+        made = _compressed(event) if rng.random() < 0.7 else event
+        moved += len(made) - len(event)
+        end = int.from_bytes(made[13:17], "little")
+        if len(made) >= 17 and 0 < end + moved < 1 << 32 and end:  # those behind it end elsewhere
+            made = made[:13] + struct.pack("<I", end + moved) + made[17:]
+        wrapped.append(made)
+    return wrapped
 
 
 def _compressed(event: bytes) -> bytes:

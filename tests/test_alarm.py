@@ -191,8 +191,8 @@ def test_what_stops_the_parser_is_told_at_each_start() -> None:
     for number in range(2):
         for place in range(4):
             orders.insert({"id": 4 * number + place})
-        fake.corrupt_after(8)
-        with instance, pytest.raises(canal.ChecksumError):
+        fake.error_after(8, 1234, "a fault of the server")
+        with instance, pytest.raises(canal.ServerError):
             instance.subscribe()
             for _ in range(10):
                 instance.get_without_ack(timeout=5)

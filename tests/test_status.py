@@ -135,17 +135,17 @@ def test_a_failure_is_a_state_with_the_error_and_its_time() -> None:
     fake, orders = shop()
     for number in range(4):
         orders.insert({"id": number})
-    fake.corrupt_after(8)
+    fake.error_after(8, 1234, "a fault of the server")
     began = time.time()
     with instance_of(fake) as instance:
         instance.subscribe()
         status = wait_until(instance, lambda status: status.state is State.FAILED)
 
         assert status.error is status.last_error is instance.error
-        assert isinstance(status.error, canal.ChecksumError)
+        assert isinstance(status.error, canal.ServerError)
         assert began <= (parser_of(status).last_error_at or 0) <= time.time()
         assert (parser_of(status).errors, parser_of(status).alarms) == (1, 1)
-        assert status.as_dict()["error"]["type"] == "ChecksumError"
+        assert status.as_dict()["error"]["type"] == "ServerError"
 
 
 def test_the_end_of_files_is_a_state(tmp_path: Any) -> None:
@@ -518,7 +518,7 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
         identity, flavor, is_alive = "uuid", "mysql", True
 
     decoder, now = Decoder(), [1000.0]
-    progress = Progress(object(), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    progress = Progress(object, decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
     progress.reset()
     progress.connected(Connection())
     progress.began()

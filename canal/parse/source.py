@@ -508,7 +508,11 @@ def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any
 def _clock_offset(connection: Any) -> float:
     """Seconds that the server's clock is ahead of ours, to half the time that the question takes."""
     asked = time.time()
-    told = datetime.fromisoformat(str(run(connection, "SELECT UTC_TIMESTAMP(6)")[0][0])).replace(tzinfo=timezone.utc)
+    answer = str(run(connection, "SELECT UTC_TIMESTAMP(6)")[0][0])
+    try:
+        told = datetime.fromisoformat(answer).replace(tzinfo=timezone.utc)
+    except ValueError as error:
+        raise ConnectionLostError(f"the answer makes no sense: {error}") from error
     return told.timestamp() - (asked + time.time()) / 2
 
 
