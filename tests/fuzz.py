@@ -483,16 +483,27 @@ def wrap(rng: random.Random, log: Log, events: list[bytes]) -> list[bytes]:
         inner = [event[:9] + struct.pack("<I", len(event)) + event[13:] if len(event) > 13 else event
                  for event in events[head + 1 : stop]]  # fmt: skip
         body = _encode.payload_body(b"".join(inner), rng.choice(("zstd", "none")))
-        return [*events[: head + 1], _encode.HEADER.pack(1_700_000_000, 40, 1, 0, 0, 0) + body, *events[stop:]]
+        payload = _encode.HEADER.pack(1_700_000_000, 40, 1, 0, 0, 0) + body
+        trailer = 4 * log.checksum
+        moved = len(payload) + trailer - sum(len(event) + trailer for event in events[head + 1 : stop])
+        rotates = [at for at, event in enumerate(events) if at >= stop and event[4:5] == b"\x04"]
+        last = rotates[0] + 1 if rotates else len(events)  # the next log has places of its own
+        return [*events[: head + 1], payload, *(_moved(event, moved) for event in events[stop:last]), *events[last:]]
     wrapped, moved = [], 0
     for event in events:
         made = _compressed(event) if rng.random() < 0.7 else event
         moved += len(made) - len(event)
-        end = int.from_bytes(made[13:17], "little")
-        if len(made) >= 17 and 0 < end + moved < 1 << 32 and end:  # those behind it end elsewhere
-            made = made[:13] + struct.pack("<I", end + moved) + made[17:]
-        wrapped.append(made)
+        wrapped.append(_moved(made, moved))
+        moved = 0 if made[4:5] == b"\x04" else moved
     return wrapped
+
+
+def _moved(event: bytes, by: int) -> bytes:
+    """An event that ends so many bytes further on, where it says where."""
+    end = int.from_bytes(event[13:17], "little") + by
+    if len(event) < 17 or end == by or not 0 < end < 1 << 32:
+        return event
+    return event[:13] + struct.pack("<I", end) + event[17:]
 
 
 def _compressed(event: bytes) -> bytes:
