@@ -19,6 +19,8 @@ cdef class BinlogDecoder:
     cdef public str destination, journal
     cdef public str purged
     cdef public long long offset
+    cdef long long _floor
+    cdef str _floor_journal
     cdef long long _at
     cdef public str flavor
     cdef str _source

@@ -1089,15 +1089,25 @@ class MySQLConnection:
             )
         self._check_source(position)
         if position.offset > _MAX_FILE_OFFSET:
-            raise PositionLostError(
-                f"offset {position.offset} of {position.journal} does not fit into the protocol's 32 bits",
-                position=position,
-                remedy="Resume by GTID set (gtid_mode=ON), or from the start of the next log.",
-            )
+            position = self._behind_large(position)
         if self.flavor == "mariadb":
             flags |= _SEND_ANNOTATE_ROWS  # without them offsets have holes where the server leaves them out
         _pymysql.command(
             login, _COM_BINLOG_DUMP, dump_packet(max(position.offset, 4), flags, self.server_id, position.journal)
+        )
+
+    def _behind_large(self, position: Position) -> Position:
+        """The start of the next log, where only the ROTATE stands between: the protocol's offset has 32 bits, and a log
+        beyond them ends with the transaction that made it so large."""
+        logs = self._logs()
+        for (name, size), (following, _) in zip(logs, logs[1:]):
+            # No transaction is as short as a ROTATE.
+            if name == position.journal and 0 <= size - position.offset <= 31 + len(following.encode("utf-8")):
+                return attrs.evolve(position, journal=following, offset=4)
+        raise PositionLostError(
+            f"offset {position.offset} of {position.journal} does not fit into the protocol's 32 bits",
+            position=position,
+            remedy="Resume by GTID set. At the end of that log: FLUSH BINARY LOGS on the server, and start again.",
         )
 
     def read(self, timeout: float) -> list[bytes] | None:

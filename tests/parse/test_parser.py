@@ -320,6 +320,59 @@ def test_a_hole_over_the_wrap_is_followed() -> None:
     assert entries[-1].position.offset == fake.position.offset > 1 << 32
 
 
+@flavors
+def test_a_dump_by_gtid_set_goes_on_beyond_four_gibibytes(flavor: str) -> None:
+    """T11: it begins at the start of the log, so only our position knows how often the offset has wrapped."""
+    fake, orders = shop(flavor, start_offset=(2 << 32) + 5000)
+    for number in range(4):
+        orders.insert(order(number))
+    entries = decoded(fake.events(), canal.Position(fake.journal, (2 << 32) + 5000), flavor=flavor)
+    done = entries[5].position
+    begins = [number for number, event in enumerate(fake.events()) if event[4] in (33, 162)]
+    opening = fake.events()[: begins[0]]
+    rotate = _encode.event(4, struct.pack("<Q", 4) + fake.journal.encode(), timestamp=0, server_id=1, end=0, flags=0x20)
+
+    rest = decoded([rotate, *opening, *fake.events()[begins[2] :]], done, flavor=flavor)
+
+    assert done.offset > 2 << 32
+    assert rest[-1].position.offset == fake.position.offset
+    assert [(e.header.offset, e.position.offset) for e in rest] == [(e.header.offset, e.position.offset) for e in entries[6:]]
+
+
+@flavors
+def test_a_resume_beyond_four_gibibytes_is_exact_or_refused(flavor: str, tmp_path: Path) -> None:
+    """T11: the protocol's offset has 32 bits. By GTID set it does not matter; behind the transaction that made the log so
+    large there is only the ROTATE, so the next log is the same place."""
+    fake, orders = shop(flavor, start_offset=(1 << 32) - 100)
+    orders.insert(order(1))
+    config: dict[str, Any] = {"meta": canal.FileMeta(tmp_path)}
+    with started(fake, **config) as instance:
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(100, timeout=5).id)
+        done = instance.position()
+    assert done.offset > 1 << 32
+
+    with fake.serve(user="u", password="p") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        orders.insert(order(2))
+        with started(fake, **config, source=source) as instance:
+            assert rows_of(instance.get_without_ack(100, timeout=5).entries) == [("INSERT", None, 2)]
+
+        by_offset = attrs.evolve(done, gtid="")
+        with started(fake, source=source, start=by_offset, alarm=lambda *_: None) as instance:
+            with pytest.raises(canal.PositionLostError, match="32 bits.*FLUSH BINARY LOGS"):
+                instance.subscribe()
+
+        at_its_end = attrs.evolve(fake.position, gtid="")
+        fake.rotate()
+        orders.insert(order(3))
+        with started(fake, source=source, start=at_its_end) as instance:
+            instance.subscribe()
+            message = instance.get_without_ack(100, timeout=5)
+            assert rows_of(message.entries) == [("INSERT", None, 3)]
+            assert message.position.journal == fake.journal
+
+
 # -- damaged and cut input -----------------------------------------------------------------------------------------------
 
 
