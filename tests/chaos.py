@@ -241,7 +241,7 @@ def _outcome(told: list[str], stopped: bool) -> str:
         return "stopped"
     if any(text.startswith("damage") for text in told):
         return "read again"
-    return "reconnected" if told else "unnoticed"
+    return "reconnected" if told else "absorbed"
 
 
 def _cut_after(run: Run) -> None:
@@ -339,29 +339,45 @@ ON_THE_WIRE = ("damage in the stream", "damage in a packet header", "damage in a
 
 
 @contextlib.contextmanager
-def set_up(kind: str, seed: int, directory: Path) -> Iterator[tuple[Run, Load]]:
-    with SERVERS[kind](*OPTIONS) as server, FaultProxy(server.host, server.port) as proxy:
+def set_up(server: ThrowawayServer, seed: int, directory: Path) -> Iterator[tuple[Run, Load]]:
+    with FaultProxy(server.host, server.port) as proxy:
         load = Load(server, SCHEMA, seed=seed, sessions=3, pause=0.06, ddl_interval=1.0)
         load.setup()
         consumer = Consumer(server, proxy, directory, random.Random(f"{seed} consumer"))
         yield Run(server, proxy, consumer, random.Random(seed)), load
 
 
-def torment(kind: str, seed: int, minutes: float, faults: int | None = None) -> str:
-    """Run until the time is over or so many faults are done; gives the table. Raises ChaosError."""
+def torment(server: ThrowawayServer, seed: int, minutes: float, faults: int | None = None) -> str:
+    """Run until the time is over or so many faults are done; gives the table. The server was started with ``OPTIONS``.
+
+    Raises:
+        ChaosError: what went wrong, and the command that repeats the run.
+    """
+    command = ["python", "-m", "tests.chaos", "--seed", seed, "--minutes", minutes, "--server", server.kind]
+    command += ["--faults", faults] if faults else []
+    line = shlex.join(map(str, command))
+    print(line, flush=True)
+    try:
+        return _torment(server, seed, minutes, faults)
+    except Exception as error:
+        raise ChaosError(f"{error!r}\nseed {seed}; again with: {line}") from error
+
+
+def _torment(server: ThrowawayServer, seed: int, minutes: float, faults: int | None) -> str:
     began = told = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory, set_up(kind, seed, Path(directory)) as (run, load):
+    with tempfile.TemporaryDirectory() as directory, set_up(server, seed, Path(directory)) as (run, load):
         with load:
             while time.monotonic() < began + 60 * minutes and (faults is None or run.faults < faults):
                 run.one()
                 if time.monotonic() > told + 10:
                     told = time.monotonic()
-                    print(f"{kind}: {told - began:.0f} s, {run.faults} faults, {len(run.consumer.acked)} changes", flush=True)
+                    done = f"{run.faults} faults, {len(run.consumer.acked)} changes"
+                    print(f"{server.kind}: {told - began:.0f} s, {done}", flush=True)
         run.consumer.finish(end_of_log(run.server))
         found = judge(load, run.consumer.acked)
         if found:
             raise ChaosError("\n".join([f"{len(found)} differences:", *found[:20]]))
-        return table(kind, run, load, time.monotonic() - began)
+        return table(run, load, time.monotonic() - began)
 
 
 def judge(load: Load, changes: list[Change]) -> list[str]:
@@ -371,14 +387,14 @@ def judge(load: Load, changes: list[Change]) -> list[str]:
     return found + misfits + compare_tables(load.final_tables(), tables)
 
 
-def table(kind: str, run: Run, load: Load, seconds: float) -> str:
+def table(run: Run, load: Load, seconds: float) -> str:
     consumer = run.consumer
-    columns = ["unnoticed", "reconnected", "read again", "stopped", "did not happen"]
+    columns = ["absorbed", "reconnected", "read again", "stopped", "did not happen"]
     lines = [f"{'':26}" + "".join(f"{name:>16}" for name in columns)]
     for name in FAULTS:
         lines.append(f"{name:26}" + "".join(f"{run.outcomes[name][column]:16}" for column in columns))
     lines.append(
-        f"{kind} {run.server.version}: {run.faults} faults in {seconds:.0f} s, {run.proxy.damaged} bytes changed, "
+        f"{run.server.kind} {run.server.version}: {run.faults} faults in {seconds:.0f} s, {run.proxy.damaged} bytes changed, "
         f"{len(load.journal.committed())} transactions, {len(consumer.acked)} changes acked in {consumer.batches} batches, "
         f"{consumer.rollbacks} rollbacks, {consumer.lives} lives, {len(consumer.alarms)} alarms"
     )
@@ -393,17 +409,12 @@ def main() -> int:
     parser.add_argument("--server", choices=list(SERVERS), action="append")
     options = parser.parse_args()
     for kind in options.server or list(SERVERS):
-        command = ["python", "-m", "tests.chaos", "--seed", options.seed, "--minutes", options.minutes, "--server", kind]
-        command += ["--faults", options.faults] if options.faults else []
-        line = shlex.join(map(str, command))
-        print(line, flush=True)
-        try:
-            print(torment(kind, options.seed, options.minutes, options.faults), flush=True)
-        except Exception as error:
-            print(f"FAILED: {error!r}\n{error}\nseed {options.seed}; again with: {line}", flush=True)
-            if not isinstance(error, ChaosError):
-                raise
-            return 1
+        with SERVERS[kind](*OPTIONS) as server:
+            try:
+                print(torment(server, options.seed, options.minutes, options.faults), flush=True)
+            except ChaosError as error:
+                print(f"FAILED: {error}", flush=True)
+                return 1
     return 0
 
 

@@ -325,7 +325,7 @@ def query_error(error: BaseException, source: MySQLSource, doing: str) -> Source
     text = f"cannot {doing} on {source.address}: {text}"
     if number in _NO_PRIVILEGE or number == 1045:  # MySQL answers 1045 to a replica without REPLICATION SLAVE
         return AuthenticationError(text, remedy=_grant(source.user))
-    if number in _LOST or number == 0:
+    if number in _LOST or number == 0 or isinstance(error, OSError):  # numbers of TLS are not a server's
         return ConnectionLostError(text)
     return ServerError(text, errno=number)
 
@@ -1039,9 +1039,9 @@ class MySQLConnection:
                 self._dump_gtid(login, position, flags)
             else:
                 self._dump_file(login, position, flags)
+            sock, ahead = _pymysql.take_over(login)
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "start the dump") from error
-        sock, ahead = _pymysql.take_over(login)
         self._login = None
         self._stream = DumpStream(sock, ahead, self._source, self.server_id, position)
         if self._queries.is_closed:  # closed while the dump was begun

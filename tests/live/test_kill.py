@@ -63,12 +63,12 @@ def merged(directory: Path) -> tuple[list[Change], int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(
     own_server: ThrowawayServer, tmp_path: Path, full_size: bool
 ) -> None:
     """T8"""
-    kills = 50 if full_size else 10
+    kills = 200 if full_size else 10
     rng = random.Random(7)
     load = Load(own_server, "load", seed=7, pause=0.01)
     load.setup()

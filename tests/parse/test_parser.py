@@ -359,9 +359,11 @@ def test_a_resume_beyond_four_gibibytes_is_exact_or_refused(flavor: str, tmp_pat
             assert rows_of(instance.get_without_ack(100, timeout=5).entries) == [("INSERT", None, 2)]
 
         by_offset = attrs.evolve(done, gtid="")
-        with started(fake, source=source, start=by_offset, alarm=lambda *_: None) as instance:
-            with pytest.raises(canal.PositionLostError, match="32 bits.*FLUSH BINARY LOGS"):
-                instance.subscribe()
+        with (
+            started(fake, source=source, start=by_offset, alarm=lambda *_: None) as instance,
+            pytest.raises(canal.PositionLostError, match="32 bits.*FLUSH BINARY LOGS"),
+        ):
+            instance.subscribe()
 
         at_its_end = attrs.evolve(fake.position, gtid="")
         fake.rotate()

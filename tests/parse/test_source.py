@@ -805,3 +805,16 @@ def test_a_damaged_login_is_a_typed_error_within_its_timeout() -> None:
                 source.connect().close()
             except SourceError:
                 pass
+
+
+def test_a_tls_record_that_is_damaged_at_the_start_of_a_dump_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(connection: Any) -> Any:
+        raise ssl.SSLError(1, "decryption failed or bad record mac")
+
+    fake = FakeBinlog()
+    with fake.serve(user="u", password="p") as server:
+        source = MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with closing(source.connect()) as connection:
+            monkeypatch.setattr(_pymysql, "take_over", damaged)
+            with pytest.raises(ConnectionLostError, match="bad record mac"):
+                connection.dump(fake.position)

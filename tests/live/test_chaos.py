@@ -1,0 +1,19 @@
+"""Random faults on a server under load: nothing is lost, nothing comes twice after its ack, and damage is always told."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from canal.testing.servers import ThrowawayServer
+from tests.chaos import OPTIONS, torment
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_random_faults_lose_repeat_and_change_nothing(own_server: ThrowawayServer, full_size: bool) -> None:
+    """T8, T16"""
+    own_server.restart(*OPTIONS)
+    seed = random.randrange(1 << 32)
+    print(torment(own_server, seed, 60.0, 500) if full_size else torment(own_server, seed, 0.4))
