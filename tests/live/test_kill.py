@@ -31,8 +31,11 @@ def start_child(server: ThrowawayServer, directory: Path, schema: str) -> subpro
 
 def lives(directory: Path) -> list[list[tuple[Any, ...]]]:
     """The records of each process that got as far as its first."""
-    files = sorted(path for path in directory.glob("life-*") if not path.suffix)
-    return [records for path in files if (records := list(read_records(path)))]
+    return [records for path in life_files(directory) if (records := list(read_records(path)))]
+
+
+def life_files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("life-*") if not path.suffix)
 
 
 def merged(directory: Path) -> tuple[list[Change], int]:
@@ -96,9 +99,9 @@ def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(
 
 
 def reached(directory: Path, end: canal.Position) -> bool:
-    records = [record for life in lives(directory) for record in life]
-    acked = [record[1] for record in records if record[0] == "ACKED"]
-    return bool(acked) and acked[-1].precedes(end) is False
+    """Whether the last process has acked, or begun with, everything before ``end``."""
+    known = [record[1] for record in read_records(life_files(directory)[-1]) if record[0] in ("START", "ACKED")]
+    return bool(known) and known[-1].precedes(end) is False
 
 
 def wait_for(ready: object, what: str, timeout: float = 60.0) -> None:
