@@ -188,7 +188,7 @@ class Progress:
             return None
         with self._asking:
             question = self._question
-            if question is None or not question.is_alive():
+            if question is None or question.source is not source or not question.is_alive():
                 question = self._question = _Question(source, timeout, self._alarms.destination)
                 question.start()
         question.join(timeout)
@@ -200,12 +200,12 @@ class _Question(threading.Thread):
 
     def __init__(self, source: Any, timeout: float, destination: str) -> None:
         super().__init__(name=f"canal-{destination}-status", daemon=True)
-        self._source = source
+        self.source = source
         self._timeout = timeout
         self.answer: SourceEnd | None = None
 
     def run(self) -> None:
         try:
-            self.answer = self._source.read_end(self._timeout)
+            self.answer = self.source.read_end(self._timeout)
         except Exception as error:
             log.info("the end of the source's log cannot be told: %s", error)
