@@ -130,6 +130,12 @@ class AlarmDesk:
             text = f"{text} ({count} times in {_duration(now - began)})"
         self._call(AlarmMessage(text, kind, count))
 
+    def announce(self, kind: AlarmKind, text: str) -> None:
+        """Something was done or has ended, which is told each time."""
+        with self._lock:
+            self.count += 1
+        self._call(AlarmMessage(text, kind))
+
     def over(self, kind: AlarmKind, text: str) -> None:
         """Every trouble of the kind has ended; told once, and only where one was told of."""
         with self._lock:

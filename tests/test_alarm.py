@@ -212,3 +212,15 @@ def test_alarms_may_come_from_several_threads() -> None:
         thread.join()
 
     assert sorted(told) == [f"t{n}" for n in range(10)]
+
+
+def test_each_switch_is_told_and_a_missing_standby_once_whatever_the_reason_says() -> None:
+    told: list[Any] = []
+    source, standby = FakeBinlog(server_id=1), FakeBinlog(server_id=2)
+    both = canal.BinlogParser(source, standby=standby, alarm=lambda destination, text: told.append(text))
+    alone = canal.BinlogParser(source, alarm=lambda destination, text: told.append(text))
+
+    assert [both.switch("test") for _ in range(4)] == [True] * 4
+    assert [alone.switch(f"{number} heartbeats failed") for number in range(50)] == [False] * 50
+    assert [text.kind for text in told] == [AlarmKind.FAILOVER] * 5
+    assert "no standby" in told[-1]

@@ -233,7 +233,7 @@ class BinlogParser:
         """
         other, old = self.other_source, self.source
         if other is None:
-            self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})")
+            self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})", "no standby")
             return False
         try:
             other.connect().close()
@@ -250,7 +250,7 @@ class BinlogParser:
         connection = self._connection
         if connection is not None:
             connection.close()
-        self._alarms.tell(AlarmKind.FAILOVER, f"switching from {_name(old)} to {_name(other)}: {reason}")
+        self._alarms.announce(AlarmKind.FAILOVER, f"switching from {_name(old)} to {_name(other)}: {reason}")
         return True
 
     def wait_started(self, timeout: float) -> Position:
@@ -328,7 +328,7 @@ class BinlogParser:
         if error.position is None:
             error.position = f"{self._decoder.journal}:{self._decoder.offset}" if self._decoder.journal else None
         self._error = error
-        self._alarms.tell(AlarmKind.STOPPED, f"the parser has stopped: {error}")
+        self._alarms.announce(AlarmKind.STOPPED, f"the parser has stopped: {error}")
 
     def _reconnect_for_ever(self) -> None:
         wait = self._backoff[0]
