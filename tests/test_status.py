@@ -16,6 +16,7 @@ from canal import State
 from canal.status import Lag, SourceEnd
 from canal.testing import FakeBinlog
 from tests.test_compose import AuditSink, DequeStore
+from tests.test_failover import Address, Pair
 
 #: Rows of the run that is looked at.
 TOTAL = 1000
@@ -538,3 +539,28 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
     Connection.is_alive = False  # silence without heartbeats
     lag(after=3.0)
     assert lag(after=3.0) == 6.0
+
+
+def test_after_a_switch_it_tells_of_the_other_source() -> None:
+    pair = Pair()
+    one, two = Address(pair.first, address="one"), Address(pair.second, address="two")
+    with instance_of(one, standby=two, filter=r"shop\..*") as instance:
+        instance.subscribe()
+        looks = []
+        for name, number in (("one", 1), ("two", 2)):
+            pair.write(number)
+            while not instance.get(timeout=5).entries:
+                pass
+            instance.get()  # acks it
+            looks.append(wait_until(instance, lambda status: status.clients[0].unacked_entries == 0))
+            if name == "one":
+                assert instance.switch()
+        last = instance.status()
+
+    assert [parser_of(look).address for look in looks] == ["one", "two"]
+    assert [parser_of(look).identity for look in looks] == [pair.first.uuid, pair.second.uuid]
+    assert [look.received and look.received.source for look in looks] == [pair.first.uuid, pair.second.uuid]
+    assert last.stored is not None
+    assert last.stored.source == pair.second.uuid
+    assert parser_of(last).transactions >= 2
+    assert parser_of(last).alarms >= 1
