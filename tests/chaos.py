@@ -94,6 +94,7 @@ class Consumer:
         self.stops: list[canal.CanalError] = []
         self.failure: BaseException | None = None
         self.restart = threading.Event()
+        self._leaving = threading.Event()
         self._target: canal.Position | None = None
         self._start()
         self.instance.subscribe()
@@ -105,14 +106,21 @@ class Consumer:
         self.instance = canal.Instance(
             canal.InstanceConfig(
                 destination="chaos", source=self.source, filter=SCHEMA + r"\..*", meta=canal.FileMeta(self._directory),
-                reconnect_backoff=(0.02, 0.2), store_bytes=1 << 20, alarm=self._tell,
+                reconnect_backoff=(0.02, 0.2), store_bytes=1 << 20, alarm=lambda *_: None,
             )
-        ).start()  # fmt: skip
-        self.lives += 1
+        )  # fmt: skip
+        parser: Any = self.instance.parser
+        tell = parser._alarms.tell
 
-    def _tell(self, destination: str, text: str) -> None:
-        self.source.port = 0
-        self.alarms.append(text)
+        def tell_each_time(kind: canal.AlarmKind, text: str, key: str = "") -> None:
+            """Keep what is not told again since it was told a short time ago."""
+            self.source.port = 0
+            self.alarms.append(text)
+            tell(kind, text, key)
+
+        parser._alarms.tell = tell_each_time
+        self.instance.start()
+        self.lives += 1
 
     def _guard(self) -> None:
         try:
@@ -124,7 +132,7 @@ class Consumer:
 
     def _run(self) -> None:
         in_hand: collections.deque[tuple[int, list[Change]]] = collections.deque()
-        while True:
+        while not self._leaving.is_set():
             if self.restart.is_set():
                 self.restart.clear()
                 in_hand.clear()
@@ -161,6 +169,11 @@ class Consumer:
         self.instance.rollback(in_hand[keep][0])
         while len(in_hand) > keep:
             in_hand.pop()
+
+    def leave(self) -> None:
+        """Stop, wherever it is."""
+        self._leaving.set()
+        self._thread.join(PATIENCE)
 
     def finish(self, target: canal.Position) -> None:
         """Read and ack everything up to the target."""
@@ -344,7 +357,10 @@ def set_up(server: ThrowawayServer, seed: int, directory: Path) -> Iterator[tupl
         load = Load(server, SCHEMA, seed=seed, sessions=3, pause=0.06, ddl_interval=1.0)
         load.setup()
         consumer = Consumer(server, proxy, directory, random.Random(f"{seed} consumer"))
-        yield Run(server, proxy, consumer, random.Random(seed)), load
+        try:
+            yield Run(server, proxy, consumer, random.Random(seed)), load
+        finally:
+            consumer.leave()
 
 
 def torment(server: ThrowawayServer, seed: int, minutes: float, faults: int | None = None) -> str:
