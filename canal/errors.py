@@ -13,7 +13,7 @@ Never carries a cell value or a password.
     │   ├── ConnectionLostError          the only one that is retried for ever
     │   ├── AuthenticationError
     │   ├── ServerError                  .errno .sqlstate
-    │   ├── PositionLostError            the log is gone; needs an operator
+    │   ├── PositionLostError            .reason: the log is gone, or is another; needs an operator
     │   ├── SchemaError                  names or types of a table cannot be told for sure
     │   └── DecodeError
     │       ├── TruncatedError
@@ -31,9 +31,11 @@ Never carries a cell value or a password.
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 __all__ = [
+    "LostReason",
     "CanalError",
     "ConfigError",
     "UsageError",
@@ -126,7 +128,14 @@ class SourceError(CanalError):
 
 
 class ConnectionLostError(SourceError):
-    """The connection broke; the parser reconnects and continues after the last whole transaction."""
+    """The connection broke; the parser reconnects and continues after the last whole transaction.
+
+    ``by_source``: the source ended it in an orderly way, or a KILL did, rather than the network.
+    """
+
+    def __init__(self, message: str, *, by_source: bool = False, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.by_source = by_source
 
 
 class AuthenticationError(SourceError):
@@ -142,8 +151,27 @@ class ServerError(SourceError):
         self.sqlstate = sqlstate
 
 
+class LostReason(enum.Enum):
+    """Why a position is lost."""
+
+    PURGED = "purged"
+    """The log, or transactions of the GTID set's rest, are there no more: purged, removed or reset."""
+    DIVERGED = "diverged"
+    """The GTID set has transactions that the source does not have: it lost them, or never got them."""
+    BEYOND = "beyond"
+    """The offset is past the end of its log, or no event begins there: that log is not what it was."""
+    OTHER_SERVER = "other server"
+    """The journal and offset are those of another server."""
+    UNREACHABLE = "unreachable"
+    """The source has it, but cannot be asked for it: an offset beyond 4 GiB, or a GTID set without gtid_mode."""
+
+
 class PositionLostError(ServerError):
-    """The source no longer has the log that the position names."""
+    """The source cannot go on from the position; ``reason`` says why."""
+
+    def __init__(self, message: str, *, reason: LostReason = LostReason.PURGED, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.reason = reason
 
 
 class SchemaError(SourceError):

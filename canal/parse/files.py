@@ -21,6 +21,7 @@ from canal.errors import (
     ConfigError,
     ConnectionLostError,
     DecodeError,
+    LostReason,
     PositionLostError,
     SourceError,
     StateError,
@@ -205,6 +206,7 @@ class LocalBinlogConnection:
         if position.offset > max(size, 4):
             raise PositionLostError(
                 f"{path} ends at {size}, before offset {position.offset}",
+                reason=LostReason.BEYOND,
                 position=position,
                 remedy="The file is not the same, or was cut.",
             )

@@ -22,6 +22,7 @@ from canal.errors import (
     ConnectionLostError,
     DecodeError,
     HookError,
+    LostReason,
     PositionLostError,
     SourceError,
     StateError,
@@ -503,6 +504,7 @@ class BinlogParser:
         if how is How.FAIL:
             raise PositionLostError(
                 f"{start} is a place in the log of server {start.source}, and {_name(self.source)} is {connection.identity}",
+                reason=LostReason.OTHER_SERVER,
                 position=start,
                 remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
                 'anew and start from "latest" or "earliest".',

@@ -22,10 +22,9 @@ from typing import Any, Final, Iterator, Protocol, runtime_checkable
 import attrs
 
 from canal.errors import (
-    AuthenticationError,
-    CanalError,
     ConfigError,
     ConnectionLostError,
+    LostReason,
     PositionLostError,
     ServerError,
     SourceError,
@@ -38,6 +37,7 @@ from canal.parse.cascades import ForeignKey
 from canal.parse.framing import PacketFramer
 from canal.parse.look_up import table_states
 from canal.parse.scan import TransactionScan
+from canal.parse.server_errors import login_error, query_error, stream_error
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
@@ -277,102 +277,6 @@ class MySQLSource:
             )  # fmt: skip
         except (_pymysql.DriverError, OSError, RuntimeError) as error:
             raise login_error(error, self) from error
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-_REFUSED: Final = frozenset(
-    (1044, 1045, 1130, 1156, 1227, 1142, 1143, 1251, 1396, 1524, 1698, 1820, 1862, 2059, 2061, 3118, 4151)
-)
-_LOST: Final = frozenset(
-    (1040, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1317, 1226, 1927, 2002, 2003, 2006,
-     2013,
-     2014, 2055, 3032, 3169, 4031)
-)  # fmt: skip
-_NO_PRIVILEGE: Final = frozenset((1142, 1143, 1227))
-
-
-def _grant(user: str) -> str:
-    return f"As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
-
-
-def _number_and_text(error: BaseException) -> tuple[int, str]:
-    args = error.args
-    if len(args) >= 2 and isinstance(args[0], int):
-        return args[0], str(args[1])
-    return 0, str(error)
-
-
-def login_error(error: BaseException, source: MySQLSource) -> SourceError:
-    """The library's error for one that PyMySQL raised while it connected."""
-    number, text = _number_and_text(error)
-    cause = getattr(error, "original_exception", error)
-    text = f"cannot connect to {source.address} as {source.user!r}: {text}"
-    if isinstance(cause, ssl.SSLError) or number == 2026:
-        return ServerError(text, errno=number, remedy="Check ssl_mode and ssl_ca against the server's certificate.")
-    if isinstance(error, RuntimeError):  # a package that PyMySQL needs for this kind of login is missing
-        return AuthenticationError(text, remedy="Install pymysql[rsa,ed25519].")
-    if number in _REFUSED:
-        return AuthenticationError(text, remedy="Check user, password and the host the account is for.")
-    if number in _LOST or isinstance(cause, OSError):
-        return ConnectionLostError(text, remedy="Check host, port and network, and that the server runs.")
-    return ServerError(text, errno=number)
-
-
-def query_error(error: BaseException, source: MySQLSource, doing: str) -> SourceError:
-    """The library's error for one that PyMySQL raised for a query; ``doing`` says what the query was for."""
-    number, text = _number_and_text(error)
-    text = f"cannot {doing} on {source.address}: {text}"
-    if number in _NO_PRIVILEGE or number == 1045:  # MySQL answers 1045 to a replica without REPLICATION SLAVE
-        return AuthenticationError(text, remedy=_grant(source.user))
-    if number in _LOST or number == 0 or isinstance(error, OSError):  # numbers of TLS are not a server's
-        return ConnectionLostError(text)
-    return ServerError(text, errno=number)
-
-
-_DUPLICATE = re.compile(r"same server_uuid/server_id|same server_id", re.IGNORECASE)
-_GONE = re.compile(
-    r"could not find first log file|purged|could not find gtid state|not in the master's binlog|missing the gtid"
-    r"|which is not in the|has more gtids than",
-    re.IGNORECASE,
-)
-_BEYOND = re.compile(r"impossible position|position > file size", re.IGNORECASE)
-_HEALS = re.compile(
-    r"cannot handle replication events with the checksum|can not handle replication events", re.IGNORECASE
-)
-
-
-def stream_error(error: ServerError, source: MySQLSource, server_id: int, place: Position) -> CanalError:
-    """What an error packet inside a dump means; error 1236 says a dozen things, told apart by their texts only."""
-    number, text = error.errno, error.message
-    what: dict[str, Any] = {"errno": number, "sqlstate": error.sqlstate, "position": place}
-    message = f"{source.address} ended the dump: {text} (error {number})"
-    if _DUPLICATE.search(text):
-        return ServerError(
-            f"another replica or reader of {source.address} uses our server id {server_id}: {text}",
-            remedy="Give each reader a server_id of its own.", **what,
-        )  # fmt: skip
-    if _GONE.search(text) or number in (1945, 1946, 1955):
-        return PositionLostError(
-            message,
-            remedy='The server has no log from there on: copy the tables anew and start from "latest" or "earliest".',
-            **what,
-        )
-    if _BEYOND.search(text):
-        return PositionLostError(
-            message,
-            remedy="The server lost the end of its log, or is not the one that the position was made on.",
-            **what,
-        )
-    if "max_allowed_packet" in text:
-        return ServerError(message, remedy="Raise max_allowed_packet on the server, up to 1G.", **what)
-    if "anonymous transaction" in text.lower():
-        return ServerError(message, remedy="Resume by journal and offset, without a GTID set.", **what)
-    if number in _NO_PRIVILEGE or number == 1045:
-        return AuthenticationError(message, position=place, remedy=_grant(source.user))
-    if number in _LOST or _HEALS.search(text):
-        return ConnectionLostError(message, position=place)
-    return ServerError(message, **what)
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -662,7 +566,7 @@ class DumpStream:
         if self._closed:
             raise self._lost("was closed")
         if count == 0:
-            raise self._lost("was closed by the server")
+            raise self._lost("was closed by the server", by_source=True)
         self._heard = time.monotonic()
         return count
 
@@ -700,8 +604,8 @@ class DumpStream:
         """Whether heartbeats come as they should, or something else does."""
         return self._settled and time.monotonic() - self._heard < 1.5 * self._source.heartbeat_interval
 
-    def _lost(self, what: str) -> ConnectionLostError:
-        return ConnectionLostError(f"the replication connection to {self._source.address} {what}")
+    def _lost(self, what: str, *, by_source: bool = False) -> ConnectionLostError:
+        return ConnectionLostError(f"the replication connection to {self._source.address} {what}", by_source=by_source)
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, ServerError):
@@ -907,6 +811,7 @@ class MySQLConnection:
         if offset > sizes[start.journal]:
             raise PositionLostError(
                 f"{start.journal} of {self._source.address} ends at {sizes[start.journal]}, before offset {offset}",
+                reason=LostReason.BEYOND,
                 position=start,
                 remedy="The server lost the end of its log, or is not the one that the position was made on.",
             )
@@ -916,6 +821,7 @@ class MySQLConnection:
         if start.source and start.source != self.identity:
             raise PositionLostError(
                 f"the position is one of server {start.source}, and {self._source.address} is {self.identity}",
+                reason=LostReason.OTHER_SERVER,
                 position=start,
                 remedy="Journals of two servers do not compare: resume by GTID set, or from a time.",
             )
@@ -1075,6 +981,7 @@ class MySQLConnection:
         if not shared or self.identity.lower() in missing.lower():
             raise PositionLostError(
                 text,
+                reason=LostReason.DIVERGED,
                 position=position,
                 remedy="It is not the server that the position is from (nor a replica of it), or it lost them.",
             )
@@ -1084,6 +991,7 @@ class MySQLConnection:
         if not position.journal:
             raise PositionLostError(
                 f"{self._source.address} has gtid_mode off and the position names no journal",
+                reason=LostReason.UNREACHABLE,
                 position=position,
                 remedy="Set gtid_mode=ON on the server, or start from a journal and an offset.",
             )
@@ -1122,6 +1030,7 @@ class MySQLConnection:
         if not events and stream.ended:
             raise ConnectionLostError(
                 f"{self._source.address} ended the dump",
+                by_source=True,
                 remedy="It shuts down, or another reader uses the same server_id.",
             )
         return events
@@ -1201,6 +1110,7 @@ def known_place(position: Position, identity: str, state: str) -> tuple[str, lis
         elif any(one == domain for one, _ in logged):
             raise PositionLostError(
                 f"its log has no transaction of domain {domain} by server {server}, of which those up to {number} are done",
+                reason=LostReason.DIVERGED,
                 position=position,
                 remedy="It is not a replica of the server that the position is from, or does not log what it replicates.",
             )

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import attrs
 
-from canal.errors import ConnectionLostError, PositionLostError, ServerError, StateError, UsageError
+from canal.errors import ConnectionLostError, LostReason, PositionLostError, ServerError, StateError, UsageError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema, column_from_text
@@ -692,8 +692,8 @@ class FakeBinlog:
         if position.source not in ("", self.identity):
             raise PositionLostError(
                 f"the position is one of server {position.source}, and the fake binlog is {self.identity}",
-                position=position,
-            )
+                reason=LostReason.OTHER_SERVER, position=position,
+            )  # fmt: skip
         names = [journal.name for journal in self._journals]
         if position.journal not in names:
             raise PositionLostError(
@@ -703,8 +703,9 @@ class FakeBinlog:
         place = names.index(position.journal)
         if max(position.offset, 4) > self._journals[place].end:
             raise PositionLostError(
-                "Client requested source to start replication from position > file size", errno=1236, position=position
-            )
+                "Client requested source to start replication from position > file size",
+                errno=1236, reason=LostReason.BEYOND, position=position,
+            )  # fmt: skip
         return place
 
     def _locate_offset(self, position: Position) -> tuple[int, int]:
@@ -727,12 +728,12 @@ class FakeBinlog:
             if unknown.intervals(self.uuid):
                 raise PositionLostError(
                     "Replica has more GTIDs than the source has, using the source's SERVER_UUID",
-                    errno=1236, position=position,
+                    errno=1236, reason=LostReason.DIVERGED, position=position,
                 )
         elif not wanted <= self._executed:
             raise PositionLostError(
                 f"connecting slave requested to start from GTID {wanted}, which is not in the master's binlog",
-                errno=1236, position=position,
+                errno=1236, reason=LostReason.DIVERGED, position=position,
             )  # fmt: skip
         for place in range(len(self._journals) - 1, -1, -1):
             journal = self._journals[place]

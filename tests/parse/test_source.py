@@ -22,7 +22,6 @@ import pytest
 
 from canal.errors import (
     AuthenticationError,
-    CanalError,
     ConfigError,
     ConnectionLostError,
     DecodeError,
@@ -43,7 +42,6 @@ from canal.parse.source import (
     Source,
     dump_gtid_packet,
     register_packet,
-    stream_error,
 )
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
@@ -322,31 +320,6 @@ def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
         assert stream.read(1.0)
 
         assert stream.read(0.2) == []
-
-
-@pytest.mark.parametrize(
-    ("errno", "text", "kind", "words"),
-    [
-        (1236, "Could not find first log file name in binary log index file", PositionLostError, "latest"),
-        (1236, "Cannot replicate because the source purged required binary logs.", PositionLostError, "latest"),
-        (1236, "Could not find GTID state requested by slave in any binlog files", PositionLostError, "latest"),
-        (1236, "Client requested source to start from position > file size", PositionLostError, "end of its"),
-        (1236, "Client requested master to start from impossible position", PositionLostError, "end of its"),
-        (1236, "A replica with the same server_uuid/server_id as this replica has connected", ServerError, "id 77"),
-        (1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet", ServerError, "up to 1G"),
-        (1236, "bogus data in log event", ServerError, "bogus"),
-        (1236, "Replica can not handle replication events with the checksum", ConnectionLostError, "checksum"),
-        (1053, "Server shutdown in progress", ConnectionLostError, "1053"),
-        (1927, "Connection was killed", ConnectionLostError, "1927"),
-        (1227, "Access denied; you need REPLICATION SLAVE", AuthenticationError, "GRANT"),
-    ],
-)  # fmt: skip
-def test_errors_of_a_dump_are_told_apart(errno: int, text: str, kind: type[CanalError], words: str) -> None:
-    """T23, T24"""
-    error = stream_error(ServerError(text, errno=errno), MySQLSource(), 77, NOWHERE)
-
-    assert type(error) is kind
-    assert words in str(error)
 
 
 # -- PyMySQL's private parts -------------------------------------------------------------------------------------------

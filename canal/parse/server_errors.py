@@ -1,0 +1,194 @@
+"""What the errors of a server mean: one table from error number and text to the library's error and its remedy.
+
+Never asks a server anything. ``MEANINGS`` is the whole of it, in the order in which its rows are tried; the texts were taken
+from MariaDB 10.11 and MySQL 9.7, and those of older releases that differ are beside them.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import ssl
+from typing import Any, Final, Protocol
+
+import attrs
+
+from canal.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    LostReason,
+    PositionLostError,
+    ServerError,
+    SourceError,
+)
+from canal.position import Position
+
+
+class During(enum.Flag):
+    """What was done when the error came."""
+
+    LOGIN = enum.auto()
+    QUERY = enum.auto()
+    DUMP = enum.auto()
+    ANY = LOGIN | QUERY | DUMP
+
+
+class Asked(Protocol):
+    """The part of a source that messages name."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+
+
+_ANEW: Final = 'copy the tables anew and start from "latest", or from "earliest" to accept the gap.'
+_OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on: " + _ANEW
+_GRANT: Final = "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+@attrs.frozen
+class Meaning:
+    """One row: an error with one of ``numbers`` (empty: any) whose text has ``text`` in it, and what it means.
+
+    ``error`` says what is done: a ConnectionLostError is retried for ever; a PositionLostError goes to the ``on_lost`` that
+    the user chose; anything else stops the instance until an operator has followed ``remedy``.
+    """
+
+    name: str
+    during: During
+    numbers: tuple[int, ...]
+    text: re.Pattern[str] = attrs.field(converter=_pattern)
+    error: type[SourceError]
+    remedy: str = ""
+    reason: LostReason | None = None
+
+    def fits(self, during: During, number: int, text: str) -> bool:
+        return bool(during & self.during) and (not self.numbers or number in self.numbers) and bool(self.text.search(text))
+
+
+MEANINGS: Final[tuple[Meaning, ...]] = (
+    # -- of a dump: 1236 says a dozen things, told apart by their texts only
+    Meaning("server id twice", During.DUMP, (), r"same server_uuid/server_id|same server_id", ServerError,
+            "Another replica or reader uses our server id {server_id}: give each a server_id of its own."),
+    Meaning("log purged", During.DUMP, (), r"could not find first log file|could not open log file", PositionLostError,
+            "That log was purged or removed: " + _ANEW, LostReason.PURGED),
+    Meaning("log removed", During.DUMP, (13, 29), r"", PositionLostError,
+            "That log was removed, or the server may not read it: put it back, or " + _ANEW, LostReason.PURGED),
+    Meaning("log reset", During.DUMP, (), r"could not find next log", PositionLostError,
+            "The logs were reset or removed while they were read: " + _ANEW, LostReason.PURGED),
+    Meaning("GTIDs purged", During.DUMP, (), r"purged required binary logs|could not find gtid state", PositionLostError,
+            "Transactions that were not read yet are in no log any more: " + _ANEW, LostReason.PURGED),
+    Meaning("GTIDs not in the log", During.DUMP, (1945, 1951, 1955), r"", PositionLostError, _OTHER_LOG,
+            LostReason.DIVERGED),
+    Meaning("GTIDs not in the log, by text", During.DUMP, (),
+            r"has more gtids than|not in the master's binlog|is missing the gtid|which is not in the", PositionLostError,
+            _OTHER_LOG, LostReason.DIVERGED),
+    Meaning("beyond the end", During.DUMP, (), r"impossible position|position > file size", PositionLostError, _OTHER_LOG,
+            LostReason.BEYOND),
+    # The first thing that it read there: no event begins at that offset. MariaDB takes any bytes for a length.
+    Meaning("no event there", During.DUMP, (),
+            r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '([^']*)' at (?!4,)(\d+), "
+            r"the last event read from (?:'\1' at \2|'[^']*' at (?:4|12\d)),", PositionLostError,
+            "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction.",
+            LostReason.BEYOND),
+    Meaning("no event there, by text", During.DUMP, (), r"does not correspond to the location of any binlog event",
+            PositionLostError, "Start from the begin of a transaction.", LostReason.BEYOND),
+    Meaning("event too large", During.DUMP, (), r"max_allowed_packet", ServerError,
+            "Raise max_allowed_packet on the server, up to 1G."),
+    Meaning("log damaged", During.DUMP, (), r"bogus data|corrupted data|truncated in the middle|did not pass", ServerError,
+            "The server's log is damaged there: check its disk, and go on behind the damage or copy the tables anew."),
+    Meaning("anonymous transaction", During.DUMP, (), r"anonymous transaction", ServerError,
+            "Resume by journal and offset, without a GTID set."),
+    Meaning("no GTIDs", During.DUMP, (), r"auto_position.*gtid_mode", ServerError,
+            "Set gtid_mode=ON on the server, or resume by journal and offset."),
+    Meaning("no log", During.DUMP, (), r"binary log is not open|misconfigured (?:master|source)", ServerError,
+            "Set log_bin and a server_id in the server's configuration, and restart it."),
+    Meaning("checksums switched", During.DUMP, (), r"can ?not handle replication events", ConnectionLostError),
+    # -- of anything
+    Meaning("TLS", During.LOGIN, (2026,), r"", ServerError, "Check ssl_mode and ssl_ca against the server's certificate."),
+    Meaning("password expired", During.ANY, (1820, 1862), r"", AuthenticationError,
+            "The password has expired: as an administrator, ALTER USER … IDENTIFIED BY … and give us the new one."),
+    Meaning("account locked", During.ANY, (3118, 4151), r"", AuthenticationError,
+            "As an administrator: ALTER USER … ACCOUNT UNLOCK."),
+    Meaning("refused", During.LOGIN, (1044, 1045, 1130, 1142, 1143, 1156, 1227, 1251, 1396, 1524, 1698, 2059, 2061), r"",
+            AuthenticationError, "Check user, password and the host the account is for."),
+    # MySQL and MariaDB answer 1045 to a replica without REPLICATION SLAVE.
+    Meaning("privilege missing", During.QUERY | During.DUMP, (1045, 1142, 1143, 1227), r"", AuthenticationError, _GRANT),
+    Meaning("too many connections", During.ANY, (1040, 1203, 1226), r"", ConnectionLostError,
+            "Raise max_connections on the server, or the limit of the user."),
+    Meaning("offline mode", During.ANY, (3032,), r"", ConnectionLostError,
+            "SET GLOBAL offline_mode = 0, or give the user CONNECTION_ADMIN."),
+    Meaning("unreachable", During.LOGIN, (2002, 2003), r"", ConnectionLostError,
+            "Check host, port and network, and that the server runs."),
+    Meaning("shut down", During.ANY, (1053, 1077, 1078, 1079), r"", ConnectionLostError),
+    Meaning("killed", During.ANY, (1317, 1927, 3169, 4031), r"", ConnectionLostError),
+    Meaning("connection broke", During.ANY, (1152, 1158, 1159, 1160, 1161, 1184, 2006, 2013, 2014, 2055), r"",
+            ConnectionLostError),
+    Meaning("busy", During.ANY, (1205,), r"", ConnectionLostError),
+)  # fmt: skip
+
+
+def meaning(during: During, number: int, text: str) -> Meaning | None:
+    """The first row that fits; None for an error that nobody has met: the instance stops."""
+    return next((row for row in MEANINGS if row.fits(during, number, text)), None)
+
+
+def login_error(error: BaseException, source: Asked) -> SourceError:
+    """The library's error for one that PyMySQL raised while it connected."""
+    number, text = _number_and_text(error)
+    cause = getattr(error, "original_exception", error)
+    message = f"cannot connect to {source.address} as {source.user!r}: {text}"
+    if isinstance(error, RuntimeError):  # a package that PyMySQL needs for this kind of login is missing
+        return AuthenticationError(message, remedy="Install pymysql[rsa,ed25519].")
+    if isinstance(cause, ssl.SSLError):
+        number = 2026
+    found = meaning(During.LOGIN, number, text)
+    if found is None and isinstance(cause, OSError):
+        found = meaning(During.LOGIN, 2003, text)
+    return _error(found, message, source, errno=number)
+
+
+def query_error(error: BaseException, source: Asked, doing: str) -> SourceError:
+    """The library's error for one that PyMySQL raised for a query; ``doing`` says what the query was for."""
+    number, text = _number_and_text(error)
+    message = f"cannot {doing} on {source.address}: {text}"
+    if number == 0 or isinstance(error, OSError):  # of the driver or the network; numbers of TLS are not a server's
+        return ConnectionLostError(message)
+    return _error(meaning(During.QUERY, number, text), message, source, errno=number)
+
+
+def stream_error(error: ServerError, source: Asked, server_id: int, place: Position) -> SourceError:
+    """What an error packet inside a dump means."""
+    message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
+    found = meaning(During.DUMP, error.errno, error.message)
+    return _error(found, message, source, errno=error.errno, sqlstate=error.sqlstate, position=place, server_id=server_id)
+
+
+def _error(
+    found: Meaning | None, message: str, source: Asked, *, errno: int, sqlstate: str = "", server_id: int = 0,
+    position: Position | None = None,
+) -> SourceError:  # fmt: skip
+    if found is None:
+        return ServerError(message, errno=errno, sqlstate=sqlstate, position=position)
+    place: dict[str, Any] = {
+        "position": position, "remedy": found.remedy.replace("{user}", source.user).replace("{server_id}", str(server_id))
+    }  # fmt: skip
+    if found.reason is not None:
+        return PositionLostError(message, errno=errno, sqlstate=sqlstate, reason=found.reason, **place)
+    if found.error is ServerError:
+        return ServerError(message, errno=errno, sqlstate=sqlstate, **place)
+    if found.error is ConnectionLostError:
+        return ConnectionLostError(message, by_source=found.name == "killed", **place)
+    return found.error(message, **place)
+
+
+def _number_and_text(error: BaseException) -> tuple[int, str]:
+    args = error.args
+    if len(args) >= 2 and isinstance(args[0], int):
+        return args[0], str(args[1])
+    return 0, str(error)

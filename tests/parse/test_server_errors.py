@@ -1,0 +1,141 @@
+"""T23, T24: what each error of a server means. The texts are those that MariaDB 10.11 and MySQL 9.7 gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from canal import (
+    AuthenticationError,
+    CanalError,
+    ConnectionLostError,
+    LostReason,
+    MySQLSource,
+    Position,
+    PositionLostError,
+    ServerError,
+)
+from canal.parse.server_errors import MEANINGS, During, login_error, meaning, query_error, stream_error
+
+SOURCE = MySQLSource(host="db", user="u", password="secret")
+AT = "; the first event 'b.01' at {}, the last event read from '{}' at {}, the last byte read from '{}' at 796."
+#: During what, number and text, and the row that it belongs to.
+SEEN = [
+    (During.DUMP, 1236, "A replica with the same server_uuid/server_id as this replica has connected", "server id twice"),
+    (During.DUMP, 4052, "A slave with the same server_uuid/server_id is already connected", "server id twice"),
+    (During.DUMP, 1236, "Could not find first log file name in binary log index file", "log purged"),
+    (During.DUMP, 1236, "Could not open log file", "log purged"),
+    (During.DUMP, 29, "File 'b.07' not found (Errcode: 2)", "log removed"),
+    (During.DUMP, 1236, "could not find next log" + AT.format(4, "b.09", 198, "b.09"), "log reset"),
+    (During.DUMP, 1236, "Cannot replicate because the source purged required binary logs.", "GTIDs purged"),
+    (During.DUMP, 1236, "Could not find GTID state requested by slave in any binlog files. [...] been purged", "GTIDs purged"),
+    (During.DUMP, 1945, "…", "GTIDs not in the log"),
+    (During.DUMP, 1955, "…", "GTIDs not in the log"),
+    (During.DUMP, 1236, "Error: connecting slave requested to start from GTID 0-99-3, which is not in the master's binlog",
+     "GTIDs not in the log, by text"),
+    (During.DUMP, 1236, "Replica has more GTIDs than the source has, using the source's SERVER_UUID",
+     "GTIDs not in the log, by text"),
+    (During.DUMP, 1236, "Client requested source to start replication from position > file size", "beyond the end"),
+    (During.DUMP, 1236, "Client requested master to start replication from impossible position", "beyond the end"),
+    # MariaDB takes what lies at the offset for the length of an event, MySQL says where its FORMAT_DESCRIPTION ended.
+    (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
+    (During.DUMP, 1236, "binlog truncated in the middle of event" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
+    (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 127, "/d/b.01"), "no event there"),
+    (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 900, "b.01"), "event too large"),
+    (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 900, "/d/b.01"), "log damaged"),
+    (During.DUMP, 1236, "bogus data in log event" + AT.format(4, "b.01", 4, "b.01"), "log damaged"),
+    (During.DUMP, 1236, "this position does not correspond to the location of any binlog event.", "no event there, by text"),
+    (During.DUMP, 1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1", "anonymous transaction"),
+    (During.DUMP, 1236, "SOURCE_AUTO_POSITION = 1, but the source has GTID_MODE = OFF", "no GTIDs"),
+    (During.DUMP, 1236, "Binary log is not open", "no log"),
+    (During.DUMP, 1236, "Misconfigured source - source server_id is 0", "no log"),
+    (During.DUMP, 1236, "Replica can not handle replication events with the checksum", "checksums switched"),
+    (During.LOGIN, 2026, "SSL is required but the server doesn't support it", "TLS"),
+    (During.LOGIN, 1862, "Your password has expired.", "password expired"),
+    (During.QUERY, 1820, "You must SET PASSWORD before executing this statement", "password expired"),
+    (During.LOGIN, 3118, "Access denied for user 'u'. Account is locked.", "account locked"),
+    (During.LOGIN, 4151, "Access denied, this account is locked", "account locked"),
+    (During.LOGIN, 1045, "Access denied for user 'u'@'h' (using password: YES)", "refused"),
+    (During.QUERY, 1045, "Access denied for user 'u'@'%' (using password: YES)", "privilege missing"),
+    (During.DUMP, 1227, "Access denied; you need REPLICATION SLAVE", "privilege missing"),
+    (During.LOGIN, 1040, "Too many connections", "too many connections"),
+    (During.LOGIN, 3032, "The server is currently in offline mode", "offline mode"),
+    (During.LOGIN, 2003, "Can't connect to MySQL server on 'db' (Connection refused)", "unreachable"),
+    (During.DUMP, 1053, "Server shutdown in progress", "shut down"),
+    (During.DUMP, 1927, "Connection was killed", "killed"),
+    (During.QUERY, 2013, "Lost connection to MySQL server during query", "connection broke"),
+    (During.QUERY, 1205, "Lock wait timeout exceeded", "busy"),
+]  # fmt: skip
+
+
+def error_of(during: During, number: int, text: str) -> CanalError:
+    if during is During.DUMP:
+        return stream_error(ServerError(text, errno=number), SOURCE, 77, Position(journal="b.01", offset=777))
+    raised = pymysql.err.OperationalError(number, text)
+    return login_error(raised, SOURCE) if during is During.LOGIN else query_error(raised, SOURCE, "look")
+
+
+@pytest.mark.parametrize(("during", "number", "text", "name"), SEEN)
+def test_errors_of_a_server_are_told_apart(during: During, number: int, text: str, name: str) -> None:
+    """T23, T24"""
+    found = meaning(during, number, text)
+    error = error_of(during, number, text)
+
+    assert found is not None
+    assert found.name == name
+    assert type(error) is found.error
+    assert text in error.message
+    assert "{" not in str(error)
+    assert "secret" not in str(error)
+    assert getattr(error, "reason", None) is found.reason
+
+
+def test_every_row_of_the_table_is_reached() -> None:
+    assert [row.name for row in MEANINGS if row.name not in {seen[3] for seen in SEEN}] == []
+    assert len({row.name for row in MEANINGS}) == len(MEANINGS)
+
+
+def test_every_lost_position_has_a_reason_and_what_is_not_retried_a_remedy() -> None:
+    for row in MEANINGS:
+        assert (row.reason is not None) == (row.error is PositionLostError), row.name
+        assert row.remedy or row.error is ConnectionLostError, row.name
+
+
+def test_remedies_name_what_the_operator_needs() -> None:
+    assert "server id 77" in str(error_of(During.DUMP, 4052, "A slave with the same server_uuid/server_id"))
+    assert "TO 'u'@'%'" in str(error_of(During.QUERY, 1227, "Access denied"))
+    assert isinstance(error_of(During.QUERY, 1227, "Access denied"), AuthenticationError)
+
+
+@pytest.mark.parametrize("during", [During.LOGIN, During.QUERY, During.DUMP])
+def test_an_error_that_nobody_knows_stops(during: During) -> None:
+    error = error_of(during, 9999, "never seen")
+
+    assert type(error) is ServerError
+    assert error.errno == 9999
+
+
+def test_reasons_survive_pickling() -> None:
+    import pickle
+
+    error = error_of(During.DUMP, 1236, "Could not find first log file name in binary log index file")
+    again = pickle.loads(pickle.dumps(error))
+
+    assert again.reason is LostReason.PURGED
+
+
+def test_the_document_shows_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs/server-errors.md").read_text("utf-8")
+
+    for row in MEANINGS:
+        assert document_line(row) in text
+
+
+def document_line(row: object) -> str:
+    """A row of docs/server-errors.md."""
+    done = {ConnectionLostError: "tries again", PositionLostError: "`on_lost`"}.get(row.error, "stops")  # type: ignore[attr-defined]
+    why = f" ({row.reason.value})" if row.reason else ""  # type: ignore[attr-defined]
+    remedy = row.remedy.replace("{", "").replace("}", "")  # type: ignore[attr-defined]
+    return f"| {row.name} | {done}{why} | {row.error.__name__} | {remedy} |"  # type: ignore[attr-defined]
