@@ -32,6 +32,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry, Transaction
 from canal.parse import ddl
+from canal.parse.backoff import Backoff
 from canal.parse.cascades import CascadeWatch
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.follow import SchemaFollower
@@ -332,7 +333,7 @@ class BinlogParser:
         self._alarms.announce(AlarmKind.STOPPED, f"the parser has stopped: {error}")
 
     def _reconnect_for_ever(self) -> None:
-        wait = self._backoff[0]
+        backoff = Backoff(*self._backoff)
         while not self._stopping.is_set():
             handed, began, active = self._handed, time.monotonic(), self._active
             try:
@@ -341,22 +342,36 @@ class BinlogParser:
             except (ConnectionLostError, PositionLostError, DecodeError) as error:
                 if self._stopping.is_set():
                     return
-                if self._handed is not handed or self._active != active:
+                gave_something = self._handed is not handed or self._active != active
+                if gave_something:
                     self._lost = 0
                 if isinstance(error, PositionLostError) and self._active == active:
                     self._count_lost(error)
                 if isinstance(error, DecodeError):
                     self._count_damage(error)
-                # The connection did work if it gave something or lasted; some servers end a dump behind its first events.
-                if self._handed is not handed or self._active != active or time.monotonic() - began > self._backoff[1]:
-                    wait = self._backoff[0]
+                by_source = isinstance(error, ConnectionLostError) and error.by_source and self._active == active
+                wait = backoff.lost(
+                    gave_something=gave_something, seconds=time.monotonic() - began, by_source=by_source
+                )
                 self._last_problem = error
                 if self._active == active:
+                    self._progress.calm = self._backoff[1] * (3 if backoff.is_thrown_out else 1)
                     self._progress.lost(_what(error), error, wait)
+                    if backoff.is_thrown_out:
+                        self._thrown_out(backoff.ended_soon)
             finally:
                 self._disconnect()
             self._wait(wait * random.uniform(0.8, 1.2), active)
-            wait = min(wait * 2, self._backoff[1])
+
+    def _thrown_out(self, times: int) -> None:
+        server_id = getattr(self._connection, "server_id", None)
+        self._alarms.tell(
+            AlarmKind.CONNECTION,
+            f"{_name(self.source)} has ended our dump {times} times in a row soon after it began: another replica or reader "
+            f"seems to use our server id{f' {server_id}' if server_id else ''}, or somebody kills it. "
+            "Give each reader a server_id of its own.",
+            "thrown out",
+        )
 
     def _wait(self, seconds: float, active: int) -> None:
         with self._changed:

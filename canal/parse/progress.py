@@ -56,7 +56,7 @@ class Progress:
         self._source = source
         self._decoder = decoder
         self._alarms = alarms
-        self._calm = calm
+        self.calm = calm
         self._monotonic = monotonic
         self._clock = clock
         self._asking = threading.Lock()
@@ -113,7 +113,7 @@ class Progress:
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
             self._caught_up(getattr(self._connection, "is_alive", True))
-        if self._troubled and self._monotonic() - self._connected_at >= self._calm:
+        if self._troubled and self._monotonic() - self._connected_at >= self.calm:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
 
