@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import threading
 from typing import Any, Iterator
 
 import pymysql
@@ -47,6 +48,74 @@ def understood() -> Iterator[None]:
         raise pymysql.err.OperationalError(2013, f"the answer makes no sense: {error!r}") from error
 
 
+class Opening:
+    """The socket of a login that runs, for another thread to end it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._closed = False
+
+    def watch(self, sock: socket.socket) -> None:
+        """From now on ``close`` ends this one. Raises OSError when it was called already."""
+        with self._lock:
+            if self._closed:
+                raise OSError("the connection was closed")
+            # A descriptor of its own: TLS takes the other out of its object, and PyMySQL closes it.
+            self._release()
+            self._socket = sock.dup()
+
+    def close(self) -> None:
+        """End the login: whatever its thread waits in fails at once."""
+        with self._lock:
+            self._closed = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+            self._release()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def done(self) -> None:
+        """The login is over."""
+        with self._lock:
+            self._release()
+
+    def _release(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _reach(host: str, port: int, unix_socket: str | None, timeout: float, opening: Opening) -> socket.socket:
+    """A connected socket, of the first address that answers."""
+    if unix_socket:
+        places: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", unix_socket)]
+    else:
+        places = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    failure = OSError("no address")
+    for family, kind, protocol, _, address in places:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:  # a family that this machine does not have
+            failure = error
+            continue
+        try:
+            opening.watch(sock)
+            sock.settimeout(timeout)
+            sock.connect(address)
+            if not unix_socket:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    raise pymysql.err.OperationalError(2003, f"Can't connect to MySQL server on {host!r} ({failure})") from failure
+
+
 def log_in(
     *,
     host: str,
@@ -58,8 +127,12 @@ def log_in(
     tls_required: bool,
     connect_timeout: float,
     read_timeout: float,
+    opening: Opening,
 ) -> Any:
-    """Open a connection. Raises ``DriverError``, or OSError from a TLS handshake of older versions."""
+    """Open a connection, unless ``opening`` is closed meanwhile.
+
+    Raises ``DriverError``, or OSError from a TLS handshake of older versions.
+    """
     connect: Any = pymysql.connections.Connection  # its stubs do not know what is private
     connection = connect(
         host=host,
@@ -81,8 +154,12 @@ def log_in(
     )
     if tls is not None:
         connection._ssl_required = tls_required
-    with understood():
-        connection.connect()
+    connection._secure = bool(unix_socket)
+    try:
+        with understood():
+            connection.connect(_reach(host, port, unix_socket, connect_timeout, opening))
+    finally:
+        opening.done()
     if tls_required and not isinstance(connection._sock, ssl.SSLSocket):
         connection._force_close()  # PyMySQL before 1.2 goes on without TLS
         raise pymysql.err.OperationalError(2026, "SSL is required but the server doesn't support it")

@@ -439,14 +439,20 @@ class BinlogParser:
             self._progress.fed(events)
 
     def _connect(self) -> Connection | None:
-        """A connection, or None when the parser is stopped first: a login can take long and cannot be interrupted."""
+        """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
         made: list[Connection | BaseException] = []
         source, active = self.source, self._active
+        begin = getattr(source, "new_connection", None)
+        fresh = None if begin is None else begin()
 
         def log_in() -> None:
             result: Connection | BaseException
             try:
-                result = source.connect()
+                if fresh is None:
+                    result = source.connect()
+                else:
+                    fresh.open()
+                    result = fresh
             except BaseException as error:
                 result = error
             with self._changed:
@@ -456,9 +462,17 @@ class BinlogParser:
             if abandoned and not isinstance(result, BaseException):
                 result.close()
 
-        threading.Thread(target=log_in, name=f"canal-{self._destination}-connect", daemon=True).start()
+        thread = threading.Thread(target=log_in, name=f"canal-{self._destination}-connect", daemon=True)
+        thread.start()
         with self._changed:
             self._changed.wait_for(lambda: made or self._stopping.is_set() or self._active != active)
+            abandoned = self._stopping.is_set() or self._active != active
+        if abandoned:
+            if fresh is not None:
+                fresh.close()
+                thread.join(1.0)  # a look-up of a name cannot be interrupted
+            elif made and not isinstance(made[0], BaseException):
+                made[0].close()
             if self._stopping.is_set():
                 return None
             if self._active != active:

@@ -52,8 +52,9 @@ Start = str | Position
 class Source(Protocol):
     """Something that can be connected to again and again: a server, binlog files, a fake.
 
-    For ``Instance.status()`` it may also have an ``address`` and a method ``read_end(timeout) -> canal.SourceEnd``, whose
-    waits are bounded by ``timeout`` each.
+    It may also have a method ``new_connection()``, for a connection whose ``open()`` does what ``connect`` does, and ends
+    when another thread calls ``close()``. For ``Instance.status()`` it may also have an ``address`` and a method
+    ``read_end(timeout) -> canal.SourceEnd``, whose waits are bounded by ``timeout`` each.
     """
 
     def connect(self, server_id_hint: int | None = None) -> Connection:
@@ -228,6 +229,12 @@ class MySQLSource:
         return self.unix_socket or f"{self.host}:{self.port}"
 
     def connect(self, server_id_hint: int | None = None) -> MySQLConnection:
+        connection = self.new_connection(server_id_hint)
+        connection.open()
+        return connection
+
+    def new_connection(self, server_id_hint: int | None = None) -> MySQLConnection:
+        """A connection that is not open yet: its ``close`` also ends an ``open`` that another thread waits in."""
         return MySQLConnection(self, self.server_id or server_id_hint or self._random_id)
 
     def read_end(self, timeout: float) -> SourceEnd:
@@ -267,15 +274,17 @@ class MySQLSource:
             context.verify_mode = ssl.CERT_NONE
         return context
 
-    def log_in(self) -> Any:
-        """A PyMySQL connection. Raises the library's errors."""
+    def log_in(self, opening: _pymysql.Opening) -> Any:
+        """A PyMySQL connection, unless ``opening`` is closed meanwhile. Raises the library's errors."""
         try:
             return _pymysql.log_in(
                 host=self.host, port=self.port, unix_socket=self.unix_socket, user=self.user, password=self.password,
                 tls=self.tls_context(), tls_required=self.ssl_mode not in ("DISABLED", "PREFERRED"),
-                connect_timeout=self.connect_timeout, read_timeout=self.read_timeout,
+                connect_timeout=self.connect_timeout, read_timeout=self.read_timeout, opening=opening,
             )  # fmt: skip
         except (_pymysql.DriverError, OSError, RuntimeError) as error:
+            if opening.is_closed:  # which looks like any fault of a network, in a TLS handshake like one of TLS
+                raise ConnectionLostError(f"the connection to {self.address} was closed") from error
             raise login_error(error, self) from error
 
 
@@ -300,6 +309,7 @@ class Session:
     def __init__(self, source: MySQLSource) -> None:
         self._source = source
         self._connection: Any = None
+        self._opening = _pymysql.Opening()
         self._closed = False
         self._busy = threading.Lock()
 
@@ -371,7 +381,7 @@ class Session:
     def _run(self, sql: str, args: tuple[Any, ...], doing: str) -> list[tuple[Any, ...]]:
         if self.is_closed:
             raise ConnectionLostError(f"cannot {doing}: the connection was closed")
-        self._connection = self._connection or self._source.log_in()
+        self._connection = self._connection or self._source.log_in(self._opening)
         self._close_late()
         try:
             return run(self._connection, sql, args)
@@ -393,10 +403,11 @@ class Session:
 
     def close(self) -> None:
         self._closed = True
+        self._opening.close()
         connection = self._connection
         if connection is not None:
             _pymysql.abort(connection)
-        # A query that runs ends at once; a login that runs does not, and closes what it opened by itself.
+        # A query that runs ends at once, and a login too unless it waits for a name; it closes what it opened by itself.
         if self._busy.acquire(blocking=connection is not None):
             self._drop()
             self._busy.release()
@@ -638,8 +649,16 @@ class MySQLConnection:
         self.known: list[tuple[int, int, int]] = []
         #: Seconds that the server's clock is ahead of ours.
         self.clock_offset = 0.0
-        self._login: Any = source.log_in()
+        self._opening = _pymysql.Opening()
+        self._login: Any = None
+        self._server: Server
+
+    def open(self) -> None:
+        """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends it."""
+        self._login = self._source.log_in(self._opening)
         try:
+            if self._closed:
+                raise ConnectionLostError(f"the connection to {self._source.address} was closed")
             self._server = self._prepare(self._login)
         except BaseException:
             self.close()
@@ -916,6 +935,9 @@ class MySQLConnection:
         # Of a replica of its own: a server ends the dump that a replica has when the same one begins another.
         other = self._beside = MySQLConnection(self._source, self.server_id ^ 0x40000000, str(uuid.uuid4()))
         try:
+            if self._closed:
+                raise ConnectionLostError(f"the connection to {self._source.address} was closed")
+            other.open()
             other._start_dump(Position(journal=journal, offset=offset), non_block=True)
             stream = other._stream
             assert stream is not None
@@ -1067,6 +1089,7 @@ class MySQLConnection:
 
     def close(self) -> None:
         self._closed = True
+        self._opening.close()
         self._queries.close()
         login = self._login
         if login is not None:

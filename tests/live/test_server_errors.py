@@ -1,0 +1,212 @@
+"""T23, T24: what real servers answer, and what it is taken for. One server of each kind, which each test leaves usable."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import canal
+from canal import LostReason, Position
+from canal.testing import MariaDBServer, MySQLServer
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import source
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def noisy(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
+    kind = {"mariadb": MariaDBServer, "mysql": MySQLServer}[request.param]
+    with kind("--binlog-row-metadata=FULL", "--max-binlog-size=8192", "--max-connections=12") as server:
+        server.query("CREATE DATABASE d")
+        server.query("CREATE TABLE d.t (a INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)")
+        write(server, 40, 500)
+        yield server
+
+
+def write(server: ThrowawayServer, count: int = 1, size: int = 10) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for _ in range(count):
+            cursor.execute("INSERT INTO d.t (b) VALUES (REPEAT('x', %s))", (size,))
+
+
+def logs(server: ThrowawayServer) -> list[str]:
+    return [row[0] for row in server.query("SHOW BINARY LOGS")]
+
+
+def end_of(server: ThrowawayServer) -> Position:
+    with opened(server) as connection:
+        found: Position = connection.resolve("latest")
+    return found
+
+
+@contextlib.contextmanager
+def opened(server: ThrowawayServer, **options: Any) -> Iterator[Any]:
+    connection = source(server, heartbeat_interval=0.5, **options).connect()
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def failure(
+    server: ThrowawayServer, place: Position, during: Callable[[], Any] | None = None, *, blindly: bool = False, **options: Any
+) -> Any:
+    """The error that a dump from ``place`` ends with, once ``during`` has been done to it."""
+    with opened(server, **options) as connection, pytest.raises(canal.SourceError) as caught:
+        if blindly:  # as if nothing had been checked before
+            connection._check_executed = lambda *_: None
+        connection.dump(place)
+        end = time.monotonic() + 30
+        if during is not None:
+            while not connection.read(0.2):
+                assert time.monotonic() < end
+            during()
+        while time.monotonic() < end:
+            connection.read(0.2)
+    return caught.value
+
+
+def dumps(server: ThrowawayServer) -> list[int]:
+    return [row[0] for row in server.query("SHOW PROCESSLIST") if row[4].startswith("Binlog Dump")]
+
+
+def kill(server: ThrowawayServer) -> None:
+    for thread in dumps(server):
+        with contextlib.suppress(Exception):
+            server.query(f"KILL {thread}")
+
+
+def test_places_that_no_log_has(noisy: ThrowawayServer) -> None:
+    first, last = logs(noisy)[0], logs(noisy)[-1]
+    assert failure(noisy, Position(journal="binlog.999999", offset=4)).reason is LostReason.PURGED
+    assert failure(noisy, Position(journal=last, offset=10**8)).reason is LostReason.BEYOND
+    assert failure(noisy, Position(journal=first, offset=10**6)).reason is LostReason.BEYOND
+    assert failure(noisy, Position(journal=first, offset=777)).reason is LostReason.BEYOND
+
+
+def test_gtids_that_the_server_lacks_or_has_purged(noisy: ThrowawayServer) -> None:
+    maria = noisy.kind == "mariadb"
+    uuid = noisy.query("SELECT @@server_id" if maria else "SELECT @@server_uuid")[0][0]
+    ahead = Position(gtid=f"0-{uuid}-99999" if maria else f"{uuid}:1-99999")
+    assert failure(noisy, ahead, blindly=True).reason is LostReason.DIVERGED
+    assert failure(noisy, ahead).reason is LostReason.DIVERGED
+    if maria:
+        assert failure(noisy, Position(gtid="0-99-3")).reason is LostReason.DIVERGED
+    write(noisy, 40, 500)
+    end = time.monotonic() + 30
+    while len(logs(noisy)) > 1:
+        noisy.query(f"PURGE BINARY LOGS TO '{logs(noisy)[-1]}'")
+        assert time.monotonic() < end
+    behind = Position(gtid=f"0-{uuid}-2" if maria else f"{uuid}:1")
+    assert failure(noisy, behind).reason is LostReason.PURGED
+
+
+def test_a_user_that_may_not(noisy: ThrowawayServer) -> None:
+    noisy.query("CREATE USER u IDENTIFIED BY 'pw'")
+    try:
+        noisy.query("GRANT REPLICATION CLIENT ON *.* TO u")
+        as_u = source(noisy, heartbeat_interval=0.5)
+        as_u = canal.MySQLSource(host=as_u.host, port=as_u.port, user="u", password="pw")
+        for change, words in (
+            ("GRANT REPLICATION CLIENT ON *.* TO u", "GRANT SELECT, REPLICATION SLAVE"),
+            ("ALTER USER u ACCOUNT LOCK", "ACCOUNT UNLOCK"),
+            ("ALTER USER u ACCOUNT UNLOCK", "GRANT SELECT"),
+            ("ALTER USER u PASSWORD EXPIRE", "password has expired"),
+            ("DROP USER u", "Check user, password"),
+        ):
+            noisy.query(change)
+            with pytest.raises(canal.AuthenticationError, match=words):
+                as_u.connect().close()
+    finally:
+        noisy.query("DROP USER IF EXISTS u")
+
+
+def test_a_server_that_is_full_is_tried_again(noisy: ThrowawayServer) -> None:
+    taken: list[Any] = []
+    try:
+        with pytest.raises(Exception, match="Too many"):
+            while True:
+                taken.append(noisy.connect())
+        with pytest.raises(canal.ConnectionLostError, match="Raise max_connections"):
+            source(noisy).connect()
+    finally:
+        for one in taken:
+            one.close()
+
+
+def test_a_kill_ends_the_dump_by_the_source(noisy: ThrowawayServer) -> None:
+    error = failure(noisy, end_of(noisy), lambda: kill(noisy))
+
+    assert type(error) is canal.ConnectionLostError
+    assert error.by_source
+
+
+def test_the_older_of_two_readers_with_one_id_is_told(noisy: ThrowawayServer) -> None:
+    """T24: MariaDB goes by the server id, MySQL by the replica's UUID."""
+    place = end_of(noisy)
+    same = source(noisy, heartbeat_interval=0.5, server_id=77)
+    first, second = same.connect(), same.connect()
+    try:
+        first.dump(place)
+        first.read(5.0)
+        second.dump(place)
+        with pytest.raises(canal.ServerError, match="77.*server_id of its own"):
+            for _ in range(100):
+                first.read(0.2)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_dump_that_is_killed_again_and_again_is_told_once(noisy: ThrowawayServer) -> None:
+    """T24"""
+    told: list[str] = []
+    config = canal.InstanceConfig(
+        destination="x", source=source(noisy, server_id=78), alarm=lambda name, text: told.append(text),
+        reconnect_backoff=(0.02, 1.0),
+    )  # fmt: skip
+    enough = threading.Event()
+
+    def killing() -> None:
+        while not enough.is_set():
+            write(noisy)  # each dump delivers something
+            kill(noisy)
+
+    killer = threading.Thread(target=killing)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        killer.start()
+        try:
+            end = time.monotonic() + 30
+            while not any("server id 78" in text for text in told):
+                instance.get(100, timeout=0.1)
+                assert time.monotonic() < end
+            for _ in range(20):
+                instance.get(100, timeout=0.1)
+        finally:
+            enough.set()
+            killer.join()
+
+    assert sum("server id 78" in text for text in told) == 1
+
+
+def test_logs_that_are_reset_under_a_dump(noisy: ThrowawayServer) -> None:
+    noisy.query("FLUSH BINARY LOGS")
+    reset = "RESET MASTER" if noisy.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS"
+    place = end_of(noisy)
+
+    error = failure(noisy, place, lambda: (noisy.query(reset), write(noisy, 2)))
+    assert error.reason is LostReason.PURGED
+    assert failure(noisy, place).reason is LostReason.DIVERGED  # by its GTID set
+
+
+def test_a_log_that_is_removed_by_hand(noisy: ThrowawayServer) -> None:
+    write(noisy, 40, 500)
+    oldest = logs(noisy)[0]
+    (noisy.data_dir / oldest).unlink()
+
+    assert failure(noisy, Position(journal=oldest, offset=4)).reason is LostReason.PURGED
