@@ -163,7 +163,7 @@ class LostReason(enum.Enum):
     OTHER_SERVER = "other server"
     """The journal and offset are those of another server."""
     UNREACHABLE = "unreachable"
-    """The source has it, but cannot be asked for it: an offset beyond 4 GiB, or a GTID set without gtid_mode."""
+    """The source cannot be asked for it: a GTID set without gtid_mode, say."""
 
 
 class PositionLostError(ServerError):
