@@ -8,6 +8,7 @@ two servers.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -51,6 +52,8 @@ from canal.sink.protocol import Sink
 from canal.status import ParserStatus, State
 
 log = logging.getLogger("canal.parse")
+
+_HEARTBEATS = frozenset((27, 41))
 
 
 @runtime_checkable
@@ -139,6 +142,8 @@ class BinlogParser:
         self._lost_because: PositionLostError | None = None
         self._same_as: Position | None = None  # the start of the stream in the log of another server
         self._damage: tuple[type[DecodeError], str, str] | None = None
+        self._quiet_since = 0.0
+        self._is_behind = False  # the source's log went on when nothing had come for a while
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
         self._known: list[tuple[int, int, int]] = []
         self._backoff = backoff
@@ -430,13 +435,29 @@ class BinlogParser:
             self._started = self._started or position
             self._changed.notify_all()
         self._progress.began()
+        self._quiet_since, self._is_behind = time.monotonic(), False
         while not self._stopping.is_set():
             events = connection.read(1.0)
             if events is None:
                 return
             if events:
                 self._decoder.feed(events)
+            self._check_end(connection, events)
             self._progress.fed(events)
+
+    def _check_end(self, connection: Any, events: list[bytes]) -> None:
+        """After a while without a change: is the log that is read still the one that the source writes?"""
+        now = time.monotonic()
+        if any(event[4] not in _HEARTBEATS for event in events) or self._decoder.is_inside_transaction:
+            self._quiet_since, self._is_behind = now, False
+            return
+        if now - self._quiet_since < getattr(self.source, "check_interval", math.inf):
+            return
+        self._quiet_since = now
+        behind = not connection.check_end(self._decoder.place)
+        if behind and self._is_behind:
+            raise ConnectionLostError(f"{_name(self.source)} has changes in its log that it does not send")
+        self._is_behind = behind
 
     def _connect(self) -> Connection | None:
         """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""

@@ -200,6 +200,9 @@ class MySQLSource:
     read_timeout: float = attrs.field(default=30.0, converter=float, validator=_positive)
     #: Seconds after which an idle server sends a heartbeat; three times as long without a byte means a dead connection.
     heartbeat_interval: float = attrs.field(default=5.0, converter=float, validator=_positive)
+    #: Seconds without a change after which the end of the server's log is compared with what was read: a log that was
+    #: reset under a running dump gives no error.
+    check_interval: float = attrs.field(default=10.0, converter=float, validator=_positive)
     #: Seconds without a byte that the server may take to find the start position in its logs.
     seek_timeout: float = attrs.field(default=600.0, converter=float, validator=_positive)
     #: Seconds that the server waits for a reader that is held up, before it gives up the connection.
@@ -1068,6 +1071,41 @@ class MySQLConnection:
         """Journal and offset of the present end, without GTIDs: quicker than ``resolve("latest")``."""
         rows = self._rows(self._server.status_query, (), "find the end of the log")
         return Position(journal=str(rows[0][0]), offset=int(rows[0][1])) if rows else Position()
+
+    def check_end(self, place: Position) -> bool:
+        """Whether the log ends where reading stands, when nothing came for a while; by GTID set that is not looked at.
+
+        Raises:
+            PositionLostError: the server does not have any more what was read.
+        """
+        if not place.gtid or not self._server.has_gtids:
+            end = self.end_of_log()
+            if self._is_before(end, place):
+                raise self._reset(place, f"its log ends at {end}")
+            return (end.journal, end.offset) == (place.journal, place.offset)
+        if self.flavor == "mysql":
+            missing = str(self._rows("SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (place.gtid,))[0][0])
+            if self.identity.lower() in missing.lower():
+                raise self._reset(place, f"it has not executed {_short(missing)}")
+        else:
+            state = str(self._rows("SELECT @@global.gtid_binlog_state")[0][0] or "")
+            _, lacking = known_place(attrs.evolve(place, source="another"), self.identity, state or "0-0-0")
+            own = int(self.identity.partition("@")[0])
+            if any(server == own for _, server, _ in lacking):
+                raise self._reset(place, f"it has logged up to {state or 'nothing'}")
+        return True
+
+    @staticmethod
+    def _is_before(end: Position, place: Position) -> bool:
+        return (journal_key(end.journal)[1], end.offset) < (journal_key(place.journal)[1], place.offset)
+
+    def _reset(self, place: Position, why: str) -> PositionLostError:
+        return PositionLostError(
+            f"{self._source.address} has lost what was read of its log: {why}",
+            reason=LostReason.DIVERGED,
+            position=place,
+            remedy="Its log was reset, or it was restored: copy the tables anew and start from \"latest\" or \"earliest\".",
+        )
 
     def describe(self, schema: str = "", table: str = "") -> Description:
         """All that is known of one table as it is now, or of every table."""

@@ -218,3 +218,27 @@ def test_another_server_behind_the_same_address(kind: Kind, tmp_path: Path) -> N
         with canal.Instance(config) as instance:
             read(instance)
         assert found == log.rows(0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_that_is_reset_under_a_running_dump_is_noticed(kind: Kind) -> None:
+    """The server tells a reader at the end of the first journal nothing: the name of the journal is the same again."""
+    with kind.server(*kind.options) as server:
+        Written(server, 1)
+        quick = source(server, check_interval=0.3, heartbeat_interval=0.2)
+        config = canal.InstanceConfig(destination="start", source=quick, start="earliest", filter=r"s\.t")
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            found: list[int] = []
+            while len(found) < 3:
+                found += ids_of(instance.get(100, timeout=20))
+            time.sleep(1.0)  # it is not taken for reset while nothing happens
+            assert instance.error is None
+            server.query("RESET MASTER" if server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+            server.query("INSERT INTO s.t VALUES (1000)")
+            with pytest.raises(canal.PositionLostError):
+                while True:
+                    message = instance.get(100, timeout=30)
+                    assert message
+                    assert 1000 in ids_of(message)  # if it does come, nothing is lost
+                    server.query("INSERT INTO s.t VALUES (1001)")
