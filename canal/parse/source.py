@@ -175,6 +175,16 @@ def _positive(instance: Any, attribute: attrs.Attribute[Any], value: float) -> N
         raise ConfigError(f"{attribute.name} of a source must be more than 0, not {value!r}")
 
 
+def _check_ssl_mode(instance: Any, attribute: attrs.Attribute[Any], value: str) -> None:
+    if value not in SSL_MODES:
+        raise ConfigError(f"ssl_mode is one of {', '.join(SSL_MODES)}, not {value!r}")
+
+
+def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:
+    if not 0 < value < 1 << 16:  # the system would take the low 16 bits, and so ask another server
+        raise ConfigError(f"port must be between 1 and 65535, not {value}")
+
+
 @attrs.frozen(kw_only=True)
 class MySQLSource:
     """A MySQL or MariaDB server as a source.
@@ -186,11 +196,11 @@ class MySQLSource:
     """
 
     host: str = "127.0.0.1"
-    port: int = attrs.field(default=3306, converter=int)
+    port: int = attrs.field(default=3306, converter=int, validator=_check_port)
     user: str = "root"
     password: str = attrs.field(default="", repr=False)
     unix_socket: str | None = None
-    ssl_mode: str = attrs.field(default="PREFERRED", converter=_upper, validator=attrs.validators.in_(SSL_MODES))
+    ssl_mode: str = attrs.field(default="PREFERRED", converter=_upper, validator=_check_ssl_mode)
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None

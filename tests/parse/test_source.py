@@ -104,7 +104,7 @@ def test_the_server_id_is_random_and_stays_with_the_object() -> None:
     "options",
     [
         {"ssl_mode": "MAYBE"}, {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"}, {"server_id": 0}, {"server_id": 1 << 32},
-        {"heartbeat_interval": 0}, {"connect_timeout": -1},
+        {"heartbeat_interval": 0}, {"connect_timeout": -1}, {"port": 0}, {"port": 1 << 16}, {"port": (1 << 16) + 3306},
     ],
 )  # fmt: skip
 def test_bad_options_are_found_before_anything_starts(options: dict[str, Any]) -> None:
