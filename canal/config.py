@@ -34,8 +34,11 @@ def _check_start(instance: object, attribute: object, value: object) -> None:
     if not isinstance(value, Position) and value not in ("latest", "earliest"):
         raise ConfigError(
             f'start is "latest", "earliest" or a canal.Position, not {value!r}',
-            remedy="For a time write canal.Position(timestamp=milliseconds since 1970).",
+            remedy="For a place write canal.Position(journal=…, offset=…) or (gtid=…), "
+            "for a time canal.Position(timestamp=milliseconds since 1970).",
         )
+    if isinstance(value, Position) and not (value.journal or value.gtid or value.timestamp):
+        raise ConfigError("start is a position that names no journal, GTID set or time")
     if isinstance(value, Position) and not value.is_concrete and 0 < value.timestamp < 100_000_000_000:
         raise ConfigError(f"timestamp {value.timestamp} is in 1973 or before", remedy="It counts milliseconds, not seconds.")
 
@@ -58,14 +61,33 @@ def _check_hooks(instance: object, attribute: object, value: object) -> None:
         raise ConfigError(f"hooks must be a list of canal.Hook objects, not {value!r}")
 
 
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if value <= 0:
-        raise ConfigError(f"{attribute.name} must be more than 0, not {value!r}")
+def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, float)) or value <= 0:
+        raise ConfigError(f"{attribute.name} must be a number of more than 0, not {value!r}")
 
 
-def _not_negative(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if value < 0:
-        raise ConfigError(f"{attribute.name} must be at least 0, not {value!r}")
+def _not_negative(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, float)) or value < 0:
+        raise ConfigError(f"{attribute.name} must be a number of at least 0, not {value!r}")
+
+
+def _check_text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{attribute.name} must be a str, with commas between its parts, not {value!r}")
+
+
+def _check_callable(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not callable(value):
+        raise ConfigError(f"{attribute.name} must be callable, not {value!r}")
+
+
+def _check_backoff(instance: object, attribute: object, value: object) -> None:
+    if (
+        not isinstance(value, (tuple, list))
+        or not all(isinstance(seconds, (int, float)) for seconds in value)
+        or not (len(value) == 2 and 0 < value[0] <= value[1])
+    ):
+        raise ConfigError(f"reconnect_backoff must be (first, longest) in seconds, such as (0.1, 10.0), not {value!r}")
 
 
 def _check_on_lost(instance: object, attribute: object, value: object) -> None:
@@ -122,11 +144,11 @@ class InstanceConfig:
 
     destination: str = attrs.field(validator=_check_destination)
     source: Source = attrs.field(validator=_meets(Source, "a source such as canal.MySQLSource"))
-    filter: str = ""
-    black_filter: str = ""
-    field_filter: str = ""
-    black_field_filter: str = ""
-    row_filter: RowPredicate | None = None
+    filter: str = attrs.field(default="", validator=_check_text)
+    black_filter: str = attrs.field(default="", validator=_check_text)
+    field_filter: str = attrs.field(default="", validator=_check_text)
+    black_field_filter: str = attrs.field(default="", validator=_check_text)
+    row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     shadow_tables: bool = False
     start: str | Position = attrs.field(default="latest", validator=_check_start)
     standby: Source | None = attrs.field(
@@ -134,7 +156,7 @@ class InstanceConfig:
     )
     standby_start: str | Position = attrs.field(default="latest", validator=_check_start)
     heartbeat: Heartbeat | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(Heartbeat))
+        default=None, validator=attrs.validators.optional(_meets(Heartbeat, "a canal.Heartbeat"))
     )
     on_lost: str = attrs.field(default="fail", validator=_check_on_lost)
     dump_error_threshold: int = attrs.field(default=2, validator=_not_negative)
@@ -153,11 +175,11 @@ class InstanceConfig:
     store_entries: int = attrs.field(default=1 << 16, validator=_positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=_positive)
     isolate_ddl: bool = False
-    empty_transaction_interval: float = 5.0
-    empty_transaction_count: int = 8192
-    reconnect_backoff: tuple[float, float] = (0.1, 10.0)
+    empty_transaction_interval: float = attrs.field(default=5.0, validator=_not_negative)
+    empty_transaction_count: int = attrs.field(default=8192, validator=_not_negative)
+    reconnect_backoff: tuple[float, float] = attrs.field(default=(0.1, 10.0), validator=_check_backoff)
     start_timeout: float = attrs.field(default=30.0, validator=_positive)
-    alarm: Alarm = log_alarm
+    alarm: Alarm = attrs.field(default=log_alarm, validator=_check_callable)
 
     def __attrs_post_init__(self) -> None:
         self.table_filter()

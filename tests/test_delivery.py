@@ -427,6 +427,20 @@ def test_after_a_restart_each_client_gets_only_what_it_has_not_acked() -> None:
         assert ids(second) == [id(entry) for entry in entries[6:]]
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("filter", ["shop.a"]), ("field_filter", {"shop.a": "id"}), ("row_filter", "id"), ("alarm", "print"),
+        ("heartbeat", 5), ("reconnect_backoff", 5), ("reconnect_backoff", (10.0, 0.1)), ("store_entries", "many"),
+        ("fallback_interval", None), ("empty_transaction_count", -1), ("start", "lastest"),
+        ("start", canal.Position(offset=4)), ("standby_start", canal.Position()),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_by_name(option: str, value: Any) -> None:
+    with pytest.raises(canal.ConfigError, match="start" if "start" in option else option):
+        canal.InstanceConfig(destination="test", source=canal.MySQLSource(), **{option: value})
+
+
 def test_parts_that_do_not_meet_their_protocol_are_refused_by_name() -> None:
     with pytest.raises(canal.ConfigError, match="lacks.*rollback"):
         canal.Instance.compose("test", parser=ListParser(), store=canal.EntrySink())  # type: ignore[arg-type]
