@@ -51,24 +51,39 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The password comes from the URL, from CANAL_PASSWORD, or is asked for.",
     )
     tail.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], a binlog file, or a directory")
+    tail.add_argument(
+        "--schema", help="of files that do not name their columns: a file of CREATE TABLE statements, or mysql://… to ask"
+    )
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")
-    tail.add_argument("--start", help="latest, earliest, JOURNAL:OFFSET, or a time such as 2026-11-21T10:00:00+00:00")
+    tail.add_argument(
+        "--start",
+        help="latest, earliest, JOURNAL:OFFSET, or a time such as 2026-11-21T10:00:00+00:00; "
+        "without a zone it is in this machine's",
+    )
     tail.add_argument("--follow", action="store_true", help="go on with what is appended to the files")
     tail.add_argument("--json", action="store_true", help="one canal-json object per line")
-    tail.add_argument("--limit", type=int, default=0, metavar="N", help="stop after N changes (0: never)")
+    tail.add_argument(
+        "--limit", type=int, default=0, metavar="N", help="stop after N entries, each of one or more rows (0: never)"
+    )
     tail.add_argument("--verbose", action="store_true", help="log what the library does")
     return parser
 
 
 def _tail(options: argparse.Namespace) -> int:
-    live = options.source.startswith(("mysql://", "mariadb://"))
-    source: Any = _server(options.source) if live else canal.LocalBinlogSource(options.source, follow=options.follow)
+    if options.limit < 0:
+        raise canal.ConfigError(f"--limit must be at least 0, not {options.limit}")
+    live = _is_url(options.source)
+    source: Any = _server(options.source) if live else _local(options)
     start = _start(options.start or ("latest" if live else "earliest"))
     config = canal.InstanceConfig(
         destination="tail", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
         alarm=_alarm,
     )  # fmt: skip
+    if live:
+        if options.schema:
+            raise canal.ConfigError("--schema is for binlog files", remedy="A server is asked for its columns.")
+        source.connect().close()  # the instance would try for ever: here a wrong port is a mistake of the command line
     printer: Callable[[Message], int] = _print_json if options.json else _Printer().print
     total = 0 if live or options.follow else _size(Path(options.source))
     shown = 0
@@ -92,6 +107,22 @@ def _alarm(destination: str, text: str) -> None:
     """Lost connections are told at once; what stops the parser is told by main()."""
     if getattr(text, "kind", None) is not canal.AlarmKind.STOPPED:
         logging.warning(text)
+
+
+def _is_url(text: str) -> bool:
+    return text.startswith(("mysql://", "mariadb://"))
+
+
+def _local(options: argparse.Namespace) -> canal.LocalBinlogSource:
+    schema: str | canal.MySQLSource | None = None
+    if options.schema and _is_url(options.schema):
+        schema = _server(options.schema)
+    elif options.schema:
+        try:
+            schema = Path(options.schema).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise canal.ConfigError(f"cannot read --schema {options.schema}: {error}") from error
+    return canal.LocalBinlogSource(options.source, follow=options.follow, schema=schema)
 
 
 def _server(url: str) -> canal.MySQLSource:
@@ -123,10 +154,12 @@ def _start(text: str) -> str | canal.Position:
     if journal and offset.isdigit() and not journal[0].isdigit():
         return canal.Position(journal=journal, offset=int(offset))
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise canal.ConfigError(f"--start {text!r} is neither latest, earliest, JOURNAL:OFFSET nor a time") from None
-    return canal.Position(timestamp=int(moment.astimezone(UTC).timestamp() * 1000))
+        milliseconds = int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise canal.ConfigError(
+            f"--start {text!r} is neither latest, earliest, JOURNAL:OFFSET nor a time such as 2026-11-21T10:00:00+00:00"
+        ) from None
+    return canal.Position(timestamp=milliseconds)
 
 
 # -- printing ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from canal.cli import main
+from canal.cli import _start, main
 from canal.testing.fake import FakeBinlog
 
 
@@ -60,6 +60,27 @@ def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_a_schema_names_the_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = FakeBinlog(metadata="MINIMAL")
+    fake.table("shop", "orders", "id INT PRIMARY KEY, note VARCHAR(40)").insert({"id": 1, "note": "a"})
+    fake.write(tmp_path)
+    schema = tmp_path / "tables.sql"
+    schema.write_text("CREATE TABLE shop.orders (id INT PRIMARY KEY, note VARCHAR(40));")
+
+    assert main(["tail", str(tmp_path), "--schema", str(schema)]) == 0
+    assert '  + id=1  note="a"' in capsys.readouterr().out.splitlines()
+
+
+def test_a_time_without_a_zone_is_in_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert _start("2026-11-21T10:00:00") == _start("2026-11-21T10:00:00+09:00")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -70,6 +91,11 @@ def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["mysql://u:p@127.0.0.1:1/?colour=red"], "colour"),
         (["mysql://u:p@127.0.0.1:99999/"], "Port"),
         (["mysql://u:p@127.0.0.1/?ssl_mode=maybe"], "ssl_mode"),
+        (["mysql://u:p@127.0.0.1:1/"], "cannot connect to 127.0.0.1:1"),
+        (["mysql://u:p@127.0.0.1:1/", "--schema", "tables.sql"], "--schema is for binlog files"),
+        ([".", "--schema", "no-such.sql"], "no-such.sql"),
+        ([".", "--start", "0001-01-01"], "neither latest"),
+        ([".", "--limit", "-1"], "--limit"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
