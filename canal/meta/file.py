@@ -236,14 +236,14 @@ class FileMeta(MemoryMeta):
             ) from error
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except BlockingIOError:
             owner = os.pread(claim, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(claim)
             raise CursorError(
                 f"{self._folder} is in use by another meta manager, in the process with pid {owner}",
                 destination=self._destination,
-                remedy="Stop that process, or give this one a directory of its own",
-            ) from error
+                remedy="Stop that process, or give this one a directory of its own.",
+            ) from None
         except OSError as error:
             os.close(claim)
             raise CursorError(

@@ -94,12 +94,13 @@ class LocalBinlogSource:
 
 
 def _in_directory(path: Path) -> list[Path]:
-    indexes = [found for found in map(_from_index, sorted(path.glob("*.index"))) if found]
+    indexes = {index.name: found for index in sorted(path.glob("*.index")) if (found := _from_index(index))}
     if len(indexes) > 1:
         raise ConfigError(
-            f"{path} has {len(indexes)} index files", remedy="Give the path of the index file that is meant."
+            f"{path} has {len(indexes)} index files: {', '.join(indexes)}",
+            remedy="Give the path of the index file that is meant.",
         )
-    return indexes[0] if indexes else _numbered(path)
+    return next(iter(indexes.values()), None) or _numbered(path)
 
 
 def _from_index(index: Path) -> list[Path]:
