@@ -586,10 +586,14 @@ class BinlogParser:
         if self._is_policy(decision):
             self._alarms.tell(
                 AlarmKind.POSITION,
-                f"THE PLACE {self._place()} IS LOST ({self._lost_because}): going on from {place}, as on_lost="
+                f"THE PLACE {self._place()} IS LOST ({self._lost_text()}): going on from {place}, as on_lost="
                 f"{self._on_lost!r} says; the changes in between are not delivered, or are delivered again",
             )
         return place
+
+    def _lost_text(self) -> str:
+        """Why, without the remedy, which ``on_lost`` makes superfluous."""
+        return " ".join(self._lost_because.message.split()) if self._lost_because is not None else ""
 
     @staticmethod
     def _is_policy(decision: Decision) -> bool:

@@ -160,9 +160,10 @@ class Progress:
             received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=self._identity)
             if position is not None and received.precedes(position):  # the head of a large transaction comes again
                 received = attrs.evolve(position, gtid="")
+        behind = end.bytes_behind(received) if end and received else None
         lag = Lag(
-            self._lag_seconds(state, idle, seen),
-            end.bytes_behind(received) if end and received else None,
+            0.0 if behind == 0 and state is State.STREAMING else self._lag_seconds(state, idle, seen),
+            behind,
             end.transactions_behind(position) if end and position else None,
         )
         return ParserStatus(
