@@ -9,7 +9,15 @@ import logging
 import zlib
 from typing import Any
 
-from canal.errors import ChecksumError, ConnectionLostError, DecodeError, PositionLostError, SourceError, TruncatedError
+from canal.errors import (
+    ChecksumError,
+    ConnectionLostError,
+    DecodeError,
+    LostReason,
+    PositionLostError,
+    SourceError,
+    TruncatedError,
+)
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.events import (
     event_name,
@@ -50,9 +58,11 @@ def transaction_start(connection: Any, place: Position) -> int:
         first = next((event for event in connection.replay(place.journal, place.offset) if event[4] not in _OPENING), None)
         if first is None or first[4] in _GTIDS:
             return place.offset
-    except (ConnectionLostError, PositionLostError):
-        raise
-    except SourceError as error:  # hardly the beginning of an event
+    except SourceError as error:
+        # Hardly the beginning of an event; a server calls that a place that its log does not have.
+        is_gone = isinstance(error, PositionLostError) and error.reason is not LostReason.BEYOND
+        if is_gone or isinstance(error, ConnectionLostError):
+            raise
         log.info("no event begins at %s:%d: %s", place.journal, place.offset, error)
     scan = TransactionScan()
     for event in connection.replay(place.journal, 4):
