@@ -164,6 +164,32 @@ def test_a_log_that_shows_none_of_the_transactions_is_read_from_the_time() -> No
         assert following.alarm("changes come again")
 
 
+def test_heartbeats_that_outlive_a_stop_do_not_go_on_in_the_next_run() -> None:
+    asked, let = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    class Hanging:
+        def rows(self, sql: str, *, doing: str) -> object:
+            threads.append(threading.current_thread())
+            asked.set()
+            assert let.wait(30)
+            return []
+
+        def close(self) -> None:
+            pass
+
+    heartbeat = canal.Heartbeat(interval=0.01, timeout=0.01)
+    health = canal.ha.SourceHealth(heartbeat, lambda timeout: (None, Hanging), lambda reason: True)
+    health.start("x")
+    assert asked.wait(10)
+    health.stop()  # does not wait for ever
+    health.start("x")
+    let.set()
+    threads[0].join(10)
+    assert not threads[0].is_alive()
+    health.stop()
+
+
 def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
     dead = Address(None, address="standby")
     with Following(source=pair.first, standby=dead) as following:

@@ -77,9 +77,9 @@ class SourceHealth:
         self.failures = 0
 
     def start(self, destination: str) -> None:
-        self._stopping.clear()
+        self._stopping = threading.Event()  # of this run: what outlived the one before must not go on
         self.failures = 0
-        self._thread = threading.Thread(target=self._run, name=f"canal-{destination}-heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=f"canal-{destination}-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -92,14 +92,15 @@ class SourceHealth:
             thread.join(2 * self._heartbeat.timeout + 1)
         self._thread = None
 
-    def _run(self) -> None:
+    def _run(self, stopping: threading.Event) -> None:
         try:
-            while not self._stopping.wait(self._heartbeat.interval):
+            while not stopping.wait(self._heartbeat.interval):
                 problem = self._beat()
-                if not self._stopping.is_set():
+                if not stopping.is_set():
                     self.take(problem)
         finally:
-            self._drop()
+            if stopping is self._stopping:
+                self._drop()
 
     def take(self, problem: str | None) -> None:
         """Count one heartbeat: what went wrong with it, or None."""
