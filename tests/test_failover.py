@@ -190,6 +190,38 @@ def test_heartbeats_that_outlive_a_stop_do_not_go_on_in_the_next_run() -> None:
     health.stop()
 
 
+class Slow:
+    """A standby to which a connection takes for as long as a test wants."""
+
+    address = "slow"
+
+    def __init__(self, server: FakeBinlog) -> None:
+        self.server = server
+        self.asked = threading.Event()
+        self.let = threading.Event()
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        self.asked.set()
+        assert self.let.wait(30)
+        return self.server.connect(server_id_hint)
+
+
+def test_a_switch_that_outlives_a_stop_does_nothing_to_the_next_run() -> None:
+    pair = Pair()
+    slow = Slow(pair.second)
+    following = Following(source=pair.first, standby=slow)
+    switched: list[bool] = []
+    with following:
+        asking = threading.Thread(target=lambda: switched.append(following.instance.switch()))
+        asking.start()
+        assert slow.asked.wait(10)
+    with following:
+        slow.let.set()
+        asking.join(30)
+        assert switched == [False]
+        assert following.instance.parser.source is pair.first  # type: ignore[attr-defined]
+
+
 def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
     dead = Address(None, address="standby")
     with Following(source=pair.first, standby=dead) as following:

@@ -238,7 +238,7 @@ class BinlogParser:
 
         May be called from any thread. What comes of the old source meanwhile is delivered first.
         """
-        other, old = self.other_source, self.source
+        other, old, run = self.other_source, self.source, self._thread
         if other is None:
             self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})", "no standby")
             return False
@@ -250,7 +250,7 @@ class BinlogParser:
             )
             return False
         with self._changed:
-            if self._stopping.is_set() or self._ended or self.other_source is not other:
+            if self._stopping.is_set() or self._ended or self._thread is not run or self.other_source is not other:
                 return False
             self._active = 1 - self._active
             self._changed.notify_all()
