@@ -222,6 +222,31 @@ def test_a_switch_that_outlives_a_stop_does_nothing_to_the_next_run() -> None:
         assert following.instance.parser.source is pair.first  # type: ignore[attr-defined]
 
 
+def test_a_switch_while_the_login_ends_leaves_the_old_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair()
+    parser = canal.BinlogParser(pair.first, standby=pair.second, start="earliest", backoff=(0.01, 0.02))
+    connect = parser._connect
+    switched: list[bool] = []
+
+    def connect_and_switch() -> Any:
+        connection = connect()
+        if not switched:
+            switched.append(parser.switch())
+        return connection
+
+    monkeypatch.setattr(parser, "_connect", connect_and_switch)
+    with canal.Instance.compose("x", parser=parser) as instance:
+        instance.subscribe()
+        assert switched == [True]
+        pair.write(7, to=(pair.second,))
+        found: list[int] = []
+        while not found:
+            message = instance.get(1000, timeout=10)
+            assert message
+            found = ids_of(message)
+        assert found == [7]
+
+
 def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
     dead = Address(None, address="standby")
     with Following(source=pair.first, standby=dead) as following:

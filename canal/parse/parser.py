@@ -253,8 +253,8 @@ class BinlogParser:
             if self._stopping.is_set() or self._ended or self._thread is not run or self.other_source is not other:
                 return False
             self._active = 1 - self._active
+            connection = self._connection
             self._changed.notify_all()
-        connection = self._connection
         if connection is not None:
             connection.close()
         self._alarms.announce(AlarmKind.FAILOVER, f"switching from {_name(old)} to {_name(other)}: {reason}")
@@ -409,7 +409,7 @@ class BinlogParser:
 
     def _stream_once(self) -> None:
         self._progress.state = State.CONNECTING
-        connection = self._connection = self._connect()
+        connection = self._connect()
         if connection is None:
             return
         self._progress.connected(connection)
@@ -462,7 +462,8 @@ class BinlogParser:
     def _connect(self) -> Connection | None:
         """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
         made: list[Connection | BaseException] = []
-        source, active = self.source, self._active
+        with self._changed:
+            source, active = self.source, self._active
         begin = getattr(source, "new_connection", None)
         fresh = None if begin is None else begin()
 
@@ -488,6 +489,8 @@ class BinlogParser:
         with self._changed:
             self._changed.wait_for(lambda: made or self._stopping.is_set() or self._active != active)
             abandoned = self._stopping.is_set() or self._active != active
+            if not abandoned and not isinstance(made[0], BaseException):
+                self._connection = made[0]  # from now on stop() and switch() close it
         if abandoned:
             if fresh is not None:
                 fresh.close()
