@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,6 +90,12 @@ class Following:
             found += ids_of(message)
         found += ids_of(self.instance.get(1000, timeout=0.05))
         return found
+
+    def wait_for(self, alarm: str) -> None:
+        deadline = time.monotonic() + 20
+        while not self.alarm(alarm):
+            assert time.monotonic() < deadline, self.alarms
+            time.sleep(0.01)
 
     def alarm(self, text: str) -> bool:
         return any(text in one for one in self.alarms)
@@ -245,6 +252,23 @@ def test_a_switch_while_the_login_ends_leaves_the_old_source(monkeypatch: pytest
             assert message
             found = ids_of(message)
         assert found == [7]
+
+
+@pytest.mark.parametrize("gtid", [True, False])
+def test_a_standby_whose_configuration_is_wrong_changes_nothing(gtid: bool) -> None:
+    pair = Pair(gtid=gtid)
+    gone = Address(pair.first)
+    wrong = canal.MySQLSource(port=1, ssl_mode="VERIFY_CA", ssl_ca="/there/is/no/such/file")
+    quick = canal.Heartbeat(interval=0.02, retries=1)
+    with Following(source=gone, standby=wrong, heartbeat=quick) as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+        gone.server = None
+        following.wait_for("no switch")
+        assert not following.instance.switch()
+        gone.server = pair.first
+        pair.write(2)
+        assert following.ids(1) == [2]
 
 
 def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:

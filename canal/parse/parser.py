@@ -244,7 +244,7 @@ class BinlogParser:
             return False
         try:
             other.connect().close()
-        except SourceError as error:
+        except CanalError as error:  # a ConfigError too: TLS files that are not there
             self._alarms.tell(
                 AlarmKind.FAILOVER, f"no switch to {_name(other)} ({reason}): it does not answer either: {error}", "no switch"
             )
