@@ -271,6 +271,19 @@ def test_a_standby_whose_configuration_is_wrong_changes_nothing(gtid: bool) -> N
         assert following.ids(1) == [2]
 
 
+def test_a_switch_back_before_anything_was_delivered_goes_on_at_the_same_place() -> None:
+    pair = Pair(gtid=False)
+    pair.now += 1000  # what is in the second log is older than the interval
+    with Following(source=pair.first, standby=pair.second) as following:
+        pair.write(1, to=(pair.first,))
+        assert following.ids(1) == [1]
+        assert following.instance.switch()
+        following.wait_for("changes come again")
+        assert following.instance.switch()
+        pair.write(2, to=(pair.first,))
+        assert following.ids(1) == [2]
+
+
 def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
     dead = Address(None, address="standby")
     with Following(source=pair.first, standby=dead) as following:

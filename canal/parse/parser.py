@@ -625,7 +625,10 @@ class BinlogParser:
                 AlarmKind.POSITION,
                 f"{where}: going on from {start}, {self._fallback:g} s before the time of that place; changes come again",
             )
-            return Position(start.journal, start.offset, start.gtid, source=start.source, xa=prepared)
+            # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first.
+            return attrs.evolve(
+                place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared
+            )
         exact: Position = attrs.evolve(
             place, journal=found.journal, offset=found.offset, gtid="", source=connection.identity,
             row=0 if found.missing else place.row, tail=place.tail[: len(place.tail) - 16 * found.missing],
