@@ -284,6 +284,16 @@ def test_a_switch_back_before_anything_was_delivered_goes_on_at_the_same_place()
         assert following.ids(1) == [2]
 
 
+def test_a_stream_without_gtids_that_began_at_the_end_may_switch_before_its_first_change() -> None:
+    pair = Pair(gtid=False)
+    pair.now = int(time.time())
+    with Following(source=pair.first, standby=pair.second, start="latest") as following:
+        assert following.instance.switch()
+        following.wait_for("changes come again")
+        pair.write(1)
+        assert following.ids(1) == [1]
+
+
 def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
     dead = Address(None, address="standby")
     with Following(source=pair.first, standby=dead) as following:

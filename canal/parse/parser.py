@@ -581,6 +581,9 @@ class BinlogParser:
                 raise
             self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
             place = connection.resolve("earliest")
+        if start == "latest" and not place.gtid:  # or a switch before the first change would have no time to search for
+            clock = time.time() + (getattr(connection, "clock_offset", None) or 0.0)
+            place = attrs.evolve(place, timestamp=int(1000 * clock))
         if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
             begin = transaction_start(connection, place)
             if begin != place.offset:
