@@ -18,6 +18,7 @@ cdef class BinlogDecoder:
     cdef dict _savepoints, _held
     cdef public str destination, journal
     cdef public str purged
+    cdef public list known
     cdef public long long offset
     cdef long long _floor
     cdef str _floor_journal
@@ -28,7 +29,7 @@ cdef class BinlogDecoder:
     cdef bint _checksum, _unproved
     cdef Transaction _txn
     cdef list _pending, _out
-    cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip, _skip_timestamp, _skip_server
+    cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip, _skip_later, _skip_timestamp, _skip_server
     cdef bint _skipping, _group, _bare, _alone
     cdef long long _group_offset
     cdef bytes _query

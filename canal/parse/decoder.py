@@ -141,6 +141,7 @@ class BinlogDecoder:
         they are committed. ``digests`` makes positions carry those of the last transactions.
         """
         self.purged = ""
+        self.known = []  # (domain, server id, number): done up to these, but the source may send them (MariaDB)
         self.journal = position.journal
         self.offset = self._at = position.offset
         # A dump by GTID set begins at the start of a log and passes over what is done, so it tells no multiples of 4 GiB.
@@ -161,6 +162,7 @@ class BinlogDecoder:
         self._part = 0
         self._ordinal = 0
         self._skip = position.row
+        self._skip_later = 0
         self._skipping = position.row > 0
         self._skip_timestamp = position.timestamp // 1000
         self._skip_server = position.server_id
@@ -530,6 +532,8 @@ class BinlogDecoder:
             txn.tape = self._tape
             txn.tape_start = txn.tape_end = len(self._tape)
         txn.before = self.transaction_count
+        if self._skipping and self.is_known(txn):  # the one whose first rows are done comes behind it
+            self._skip_later, self._skip, self._skipping = self._skip, 0, False
         if self._skipping and self._skip_timestamp and (
             txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
         ):
@@ -543,6 +547,15 @@ class BinlogDecoder:
         self._part = 1 if self._skipping else 0
         self.timestamp = txn.timestamp
         return txn
+
+    def is_known(self, txn: Transaction) -> bool:
+        """Whether the source sends what another one sent before (MariaDB, to which no set of GTIDs can be told)."""
+        if not self.known or type(txn.gtid_source) is not tuple:
+            return False
+        for domain, server, number in self.known:
+            if txn.gtid_source == (domain, server) and txn.gtid_number <= number:
+                return True
+        return False
 
     def _open(self, data: bytes, start: int) -> None:
         p = data
@@ -613,8 +626,9 @@ class BinlogDecoder:
         if self._digest_head is not None:
             self._close_digest(self._txn)
         self._txn = None
-        self._skip = 0
-        self._skipping = False
+        self._skip = self._skip_later
+        self._skip_later = 0
+        self._skipping = self._skip > 0
         self._query = None
         self._query_text = None
         self._part = 0

@@ -31,7 +31,7 @@ from canal.errors import (
 )
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
-from canal.model import Entry, Transaction
+from canal.model import Entry
 from canal.parse import ddl
 from canal.parse.backoff import Backoff
 from canal.parse.cascades import CascadeWatch
@@ -145,7 +145,6 @@ class BinlogParser:
         self._quiet_since = 0.0
         self._is_behind = False  # the source's log went on when nothing had come for a while
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
-        self._known: list[tuple[int, int, int]] = []
         self._backoff = backoff
         self._alarms = AlarmDesk(alarm)
         self.oldest: Callable[[], Position | None] = lambda: None
@@ -425,7 +424,7 @@ class BinlogParser:
         if self._sink is not None:
             self._sink.restart()
         connection.dump(position)
-        self._known = list(getattr(connection, "known", ()))
+        self._decoder.known = list(getattr(connection, "known", ()))
         for warning in getattr(connection, "warnings", ()):
             self._alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
@@ -644,8 +643,8 @@ class BinlogParser:
 
     def _deliver(self, entries: list[Entry]) -> None:
         assert self._sink is not None
-        if self._known:
-            entries = [entry for entry in entries if not self._is_known(entry.transaction)]
+        if self._decoder.known:
+            entries = [entry for entry in entries if not self._decoder.is_known(entry.transaction)]
             if not entries:
                 return
         last = entries[-1]
@@ -653,13 +652,6 @@ class BinlogParser:
         self._sink.sink(entries)
         self._handed = last
         self._positions.persist(lambda: last.position)
-
-    def _is_known(self, transaction: Transaction) -> bool:
-        """Whether a server sends what another one sent before (MariaDB, to which no set of GTIDs can be told)."""
-        if type(transaction.gtid_source) is not tuple:
-            return False
-        domain, server = transaction.gtid_source
-        return any((domain, server) == one[:2] and transaction.gtid_number <= one[2] for one in self._known)
 
     def _table_changed(self, statement: ddl.Statement, sql: str, data: bytes) -> None:
         if self._shadows is not None and not statement.temporary:

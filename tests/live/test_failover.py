@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -243,3 +243,47 @@ def wait_for_relay(server: ThrowawayServer, of: ThrowawayServer) -> None:
     while f"{end.offset}" not in map(str, server.query(f"SHOW {word} STATUS")[0]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.mariadb
+def test_a_large_transaction_that_was_delivered_in_part_goes_on_at_a_replica_that_lags(tmp_path: Path) -> None:
+    """What the replica sends before it is done too, and is not the transaction whose first rows were acked."""
+    alarms: list[str] = []
+    with Kind(MariaDBServer).pair() as (first, second):
+        first.query("CREATE DATABASE d")
+        first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        wait_for_row(second, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'd'")
+        config = canal.InstanceConfig(
+            destination="piece", source=source(first, receive_buffer=1 << 14), standby=source(second),
+            filter=r"d\..*", store_entries=64,
+            heartbeat=canal.Heartbeat(interval=3600.0), meta=canal.FileMeta(tmp_path),
+            alarm=lambda destination, text: alarms.append(text),
+        )  # fmt: skip
+        rows: list[int] = []
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+
+            def read(done: Callable[[], bool], batch: int = 16) -> None:
+                deadline = time.monotonic() + 60
+                while not done():
+                    assert time.monotonic() < deadline, (rows[-5:], alarms)
+                    for entry in instance.get(batch, timeout=0.1).entries:
+                        if entry.entry_type is canal.EntryType.ROWDATA:
+                            rows.extend(row.after["id"] for row in entry.rows if row.after)
+
+            first.query("INSERT INTO d.t VALUES (-3)")
+            read(lambda: rows == [-3])
+            wait_for_row(second, "SELECT COUNT(*) FROM d.t")
+            second.query("STOP SLAVE SQL_THREAD")
+            first.query("INSERT INTO d.t VALUES (-2)")
+            first.query("INSERT INTO d.t VALUES (-1)")
+            time.sleep(1.1)  # the large one in a second of its own
+            first.query("INSERT INTO d.t SELECT seq FROM test.seq_1_to_200000")
+            read(lambda: rows[-1] >= 5000)
+            wait_for_relay(second, first)
+            assert instance.switch("a test")
+            read(lambda: any("does not have the transactions" in text for text in alarms))
+            assert rows[-1] < 200000
+            second.query("START SLAVE SQL_THREAD")
+            read(lambda: rows[-1] == 200000, 1000)
+    assert rows == [-3, -2, -1, *range(1, 200001)]
