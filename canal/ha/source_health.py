@@ -79,7 +79,8 @@ class SourceHealth:
     def start(self, destination: str) -> None:
         self._stopping = threading.Event()  # of this run: what outlived the one before must not go on
         self.failures = 0
-        self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=f"canal-{destination}-heartbeat", daemon=True)
+        name = f"canal-{destination}-heartbeat"
+        self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
