@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from canal.errors import PositionLostError
 from canal.model import Entry, TableMap
 from canal.parse import ddl
 from canal.parse.decoder import BinlogDecoder
@@ -65,6 +66,8 @@ def transactions(connection: Any, start: Position) -> Iterator[Done]:
         start: journal and offset of the beginning of a transaction.
     """
     names = connection.journal_names()
+    if start.journal not in names:
+        raise PositionLostError(f"the source has no log {start.journal} any more", position=start)
     found: list[Done] = []
 
     def keep(entries: list[Entry]) -> None:

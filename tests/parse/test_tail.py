@@ -92,3 +92,13 @@ def test_a_tail_that_is_none_is_refused() -> None:
     for text in ("xyz", "ab", "AB" * 8):
         with pytest.raises(canal.ConfigError, match="tail"):
             canal.Position(tail=text)
+
+
+def test_a_log_that_was_purged_meanwhile_is_a_typed_error() -> None:
+    log = fake()
+    start = log.resolve("earliest")
+    log.purge(log.journal)
+    connection = log.connect()
+    with pytest.raises(canal.PositionLostError, match="any more"):
+        list(transactions(connection, start))
+    connection.close()
