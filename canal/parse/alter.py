@@ -103,14 +103,17 @@ def _key_bytes(column: ColumnSchema, length: int | None) -> int:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def named_keys(known: Iterable[Key], added: Iterable[Key]) -> list[Key]:
-    """All keys, where those without a name got one as the server gives it: that of their first column, numbered."""
+def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | None = None) -> list[Key]:
+    """All keys, where those without a name got one as the server gives it: that of their first column, numbered.
+
+    One that is added if it does not exist is compared with ``old``, the keys before the statement dropped any.
+    """
     keys = list(known)
-    old = {key.name.lower() for key in keys}
-    taken = set(old)
+    there = {key.name.lower() for key in (keys if old is None else old)}
+    taken = {key.name.lower() for key in keys}
     for key in added:
         stem = key.columns[0][0] or "functional_index"
-        if key.conditional and (key.name or stem).lower() in old:
+        if key.conditional and (key.name or stem).lower() in there:
             continue
         found, count = key.name or stem, 1
         while not key.name and (found.lower() in taken or found.lower() == "primary"):
@@ -487,7 +490,7 @@ def altered(
     known = {column.name.lower() for column in state.shown}
     change = attrs.evolve(change, placed=_effective(change.placed, known), body=copy(change.body))
     change.body.keys = change.body.keys + [
-        attrs.evolve(key, conditional=not p.old) for p in change.placed for key in p.keys
+        attrs.evolve(key, conditional=True) for p in change.placed for key in p.keys
     ]
     columns_made = _columns(state, change, dialect, convert or charset, convert)
     columns = [made.column for made in columns_made]
@@ -646,7 +649,7 @@ def _keys(
         attrs.evolve(key, columns=tuple((names[part.lower()] if part else "", length) for part, length in key.columns))
         for key in change.body.keys
     ]
-    return with_keys(columns, named_keys(kept, added), row_end)
+    return with_keys(columns, named_keys(kept, added, state.keys), row_end)
 
 
 def _length(

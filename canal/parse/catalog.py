@@ -152,6 +152,8 @@ class Catalog:
         statement = ddl.classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
         if statement.kind != "ddl":
             return Applied()
+        if error and statement.event_type == "CREATE" and statement.replaces and not statement.temporary:
+            return self._commit(_Change(dict.fromkeys(statement.tables)))  # in the log only if the old table is gone
         if error and statement.event_type != "ERASE":
             return self._doubt(statement)
         dialect = Dialect(flavor, version, sql_mode, explicit_defaults)

@@ -274,3 +274,10 @@ alter table kt3 drop b, add b bigint unsigned
 alter table kt3 drop b, add b text charset utf8mb4
 create table kt4 (b decimal(5,2), c timestamp(3) null, d bit(9), e set('a'), unique (b), unique (c), unique (d), unique (e))
 alter table kt4 drop b, add b text charset latin1, drop c, add c blob, drop d, add d varchar(20) charset latin1, drop e, add e blob
+create table ifk (a dec(5) unique, b int)
+alter table ifk modify column if exists a mediumtext unique first
+alter table ifk change if exists a c mediumtext unique
+alter table ifk add if not exists b text unique, add if not exists d text unique
+alter table ifk drop key d, modify if exists d text unique
+create or replace table ifk (a blob primary key)
+create table if not exists ifk (x int, y int)

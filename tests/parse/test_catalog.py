@@ -159,7 +159,9 @@ def test_a_temporary_table_of_an_unknown_session_makes_its_name_doubtful() -> No
 def test_a_failed_statement_is_not_believed() -> None:
     made = catalog("create table t (a int)")
 
-    assert made.apply("create or replace table t (b int)", D, error=1072).doubtful == ((D, "t"),)
+    assert made.apply("create or replace table t (b int)", D, error=1072) == Applied(((D, "t"),), ())
+    assert made.get(D, "t") is None
+    assert not made.is_doubtful(D, "t")
     assert made.apply("drop table t, u", D, error=1051) == Applied(((D, "t"), (D, "u")), ())
 
 
