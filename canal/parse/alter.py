@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from copy import copy
 
 import attrs
 
@@ -106,7 +105,8 @@ def _key_bytes(column: ColumnSchema, length: int | None) -> int:
 def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | None = None) -> list[Key]:
     """All keys, where those without a name got one as the server gives it: that of their first column, numbered.
 
-    One that is added if it does not exist is compared with ``old``, the keys before the statement dropped any.
+    One that is added if it does not exist is compared with ``old``, the keys before the statement dropped any, and with
+    those that were added before it.
     """
     keys = list(known)
     there = {key.name.lower() for key in (keys if old is None else old)}
@@ -115,6 +115,7 @@ def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | 
         stem = key.columns[0][0] or "functional_index"
         if key.conditional and (key.name or stem).lower() in there:
             continue
+        there.add((key.name or stem).lower())
         found, count = key.name or stem, 1
         while not key.name and (found.lower() in taken or found.lower() == "primary"):
             count += 1
@@ -178,9 +179,8 @@ class _Placed:
     old: str = ""
     first: bool = False
     after: str = ""
-    #: IF EXISTS or IF NOT EXISTS: with what keys the column brings, if it comes into force.
+    #: IF EXISTS or IF NOT EXISTS.
     conditional: bool = False
-    keys: tuple[Key, ...] = ()
 
 
 @attrs.define
@@ -336,10 +336,8 @@ class _AlterReader:
         if scan.accept("("):
             inner = read_body(scan, self.dialect)
             for column in inner.columns:
-                keys = tuple(key for key in inner.keys if conditional and key.columns[0][0] == column.name)
-                self.found.placed.append(_Placed(column.name, column, conditional=conditional, keys=keys))
-            if not conditional:
-                body.keys += inner.keys
+                self.found.placed.append(_Placed(column.name, column, conditional=conditional))
+            self._take_keys(inner.keys, conditional)
             body.periods += inner.periods
             return None
         own = Body()
@@ -350,11 +348,12 @@ class _AlterReader:
         first, after = bool(self.scan.accept("FIRST")), ""
         if not first and self.scan.accept("AFTER"):
             after = name(self.scan)
-        if not conditional:
-            self.found.body.keys += keys
-        self.found.placed.append(
-            _Placed(column.name, column, old, first, after, conditional, tuple(keys) if conditional else ())
-        )
+        self._take_keys(keys, conditional)
+        self.found.placed.append(_Placed(column.name, column, old, first, after, conditional))
+
+    def _take_keys(self, keys: list[Key], conditional: bool) -> None:
+        """MariaDB adds the keys of columns with IF [NOT] EXISTS also where it leaves the columns as they are."""
+        self.found.body.keys += [attrs.evolve(key, conditional=key.conditional or conditional) for key in keys]
 
     def _drop(self) -> None:
         scan, found = self.scan, self.found
@@ -488,10 +487,7 @@ def altered(
         raise NotUnderstoodError("CONVERT TO a charset that is not known")
     charset = change.charset.over(database) if change.charset else convert or state.charset
     known = {column.name.lower() for column in state.shown}
-    change = attrs.evolve(change, placed=_effective(change.placed, known), body=copy(change.body))
-    change.body.keys = change.body.keys + [
-        attrs.evolve(key, conditional=True) for p in change.placed for key in p.keys
-    ]
+    change = attrs.evolve(change, placed=_effective(change.placed, known))
     columns_made = _columns(state, change, dialect, convert or charset, convert)
     columns = [made.column for made in columns_made]
     periods = {bound.lower() for bound in change.body.periods}

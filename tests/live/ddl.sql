@@ -281,3 +281,8 @@ alter table ifk add if not exists b text unique, add if not exists d text unique
 alter table ifk drop key d, modify if exists d text unique
 create or replace table ifk (a blob primary key)
 create table if not exists ifk (x int, y int)
+create table ifk2 (a int, b int)
+alter table ifk2 add if not exists b text unique
+alter table ifk2 add if not exists (b text unique, c text unique)
+alter table ifk2 add if not exists d text unique, add if not exists d text unique, add unique (d)
+alter table ifk2 add unique if not exists e (a), add if not exists e text unique

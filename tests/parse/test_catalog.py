@@ -300,11 +300,11 @@ def test_a_bare_timestamp_is_what_its_event_and_its_server_make_it(
     assert found.doubtful == (() if state else ((D, "t"),))
 
 
-def test_a_statement_that_failed_in_part_makes_its_table_doubtful() -> None:
+def test_a_statement_that_failed_in_part_is_not_believed() -> None:
     made = catalog("create table t (a int)")
-    one = logged("create or replace table t (b int)", b"", error=1072)
 
-    assert one.apply(made).doubtful == ((D, "t"),)
+    assert logged("create or replace table t (b int)", b"", error=1072).apply(made) == Applied(((D, "t"),), ())
+    assert logged("alter table t add b int", b"", error=1072).apply(made).doubtful == ((D, "t"),)
     assert logged("create table t (b int)", b"", error=1072).creates is None
 
 
