@@ -575,14 +575,14 @@ def _remove_new(name: str, made: list[_Made]) -> None:
 
 
 def _effective(placed: list[_Placed], known: set[str]) -> list[_Placed]:
-    """Without IF EXISTS of a column that does not exist, and IF NOT EXISTS of one that does or was just added."""
+    """Without IF EXISTS of a column that does not exist, and IF NOT EXISTS of one that does or was made just before."""
     kept = []
     added: set[str] = set()
     for one in placed:
         is_idle = one.old.lower() not in known if one.old else one.name.lower() in known | added
         if not (one.conditional and is_idle):
             kept.append(one)
-            added |= set() if one.old else {one.name.lower()}
+            added.add(one.name.lower())
     return kept
 
 

@@ -286,3 +286,4 @@ alter table ifk2 add if not exists b text unique
 alter table ifk2 add if not exists (b text unique, c text unique)
 alter table ifk2 add if not exists d text unique, add if not exists d text unique, add unique (d)
 alter table ifk2 add unique if not exists e (a), add if not exists e text unique
+alter table ifk2 change a z double, add column if not exists z varchar(20) after b
