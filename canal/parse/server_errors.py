@@ -102,6 +102,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "Raise max_allowed_packet on the server, up to 1G."),
     Meaning("log damaged", During.DUMP, (), r"bogus data|corrupted data|truncated in the middle|did not pass", ServerError,
             "The server's log is damaged there: check its disk, and go on behind the damage or copy the tables anew."),
+    Meaning("anonymous transaction, gtid_mode=ON", During.DUMP, (), r"anonymous transaction when @@GLOBAL\.GTID_MODE = ON",
+            ServerError, "SET GLOBAL gtid_mode = ON_PERMISSIVE until all transactions without GTIDs are read."),
     Meaning("anonymous transaction", During.DUMP, (), r"anonymous transaction", ServerError,
             "Resume by journal and offset, without a GTID set."),
     Meaning("no GTIDs", During.DUMP, (), r"auto_position.*gtid_mode", ServerError,

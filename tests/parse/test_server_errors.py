@@ -48,6 +48,8 @@ SEEN = [
     (During.DUMP, 1236, "bogus data in log event" + AT.format(4, "b.01", 4, "b.01"), "log damaged"),
     (During.DUMP, 1236, "this position does not correspond to the location of any binlog event.", "no event there, by text"),
     (During.DUMP, 1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1", "anonymous transaction"),
+    (During.DUMP, 1236, "Cannot replicate anonymous transaction when @@GLOBAL.GTID_MODE = ON, at file ./b.000001, position 158.",
+     "anonymous transaction, gtid_mode=ON"),
     (During.DUMP, 1236, "SOURCE_AUTO_POSITION = 1, but the source has GTID_MODE = OFF", "no GTIDs"),
     (During.DUMP, 1236, "Binary log is not open", "no log"),
     (During.DUMP, 1236, "Misconfigured source - source server_id is 0", "no log"),
