@@ -89,8 +89,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
+        is_live = "live" in item.path.parts
+        given = {value.partition("-")[0] for value in chosen.values() if is_live and isinstance(value, str)}
         for kind in KINDS:
-            given = [chosen.get("server"), chosen.get("own_server"), str(chosen.get("release_server")).partition("-")[0]]
             if f"{kind}_server" in names or kind in given:
                 item.add_marker(getattr(pytest.mark, kind))
 
