@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from canal.testing.load import Load
     from canal.testing.proxy import FaultProxy
     from canal.testing.servers import MariaDBServer, MySQLServer
+    from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 _MODULES = {
     "FakeBinlog": "fake", "FaultProxy": "proxy", "Load": "load", "MariaDBServer": "servers", "MySQLServer": "servers",
+    "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper",
 }  # fmt: skip
 
-__all__ = ["FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer"]
+__all__ = ["FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "ZooKeeperEnsemble", "ZooKeeperServer"]
 
 
 def __getattr__(name: str) -> Any:

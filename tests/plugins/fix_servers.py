@@ -1,7 +1,7 @@
 """Real servers for tests: one MariaDB and one MySQL for the whole session, started when first asked for; and others.
 
-A test that asks for one of the fixtures is marked ``mariadb`` or ``mysql``. ``CANAL_TEST_SERVERS=skip`` skips them;
-otherwise a missing server is a failure.
+A test that asks for one of the fixtures is marked ``mariadb``, ``mysql`` or ``zookeeper``. ``CANAL_TEST_SERVERS=skip``
+skips them; otherwise a missing server is a failure.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from canal.testing.servers import (
     ThrowawayServer,
     find_installation,
 )
+from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 #: Releases that the oracle test runs against: the usual one of each kind, and others of MariaDB.
@@ -74,6 +76,41 @@ def release_server(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
     yield from _serve(request.param.partition("-")[0], RELEASES[request.param])
 
 
+def _serve_zookeeper(kind: type[ZooKeeperServer] | type[ZooKeeperEnsemble]) -> Iterator[Any]:
+    if _skipping():
+        pytest.skip("NO ZOOKEEPER: CANAL_TEST_SERVERS=skip")
+    try:
+        server = kind().start()
+    except ServerUnavailableError as error:
+        pytest.fail(f"{error} (CANAL_TEST_SERVERS=skip leaves these tests out)", pytrace=False)
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper that all tests share: do not restart it, and use a root of your own (``zookeeper_root``)."""
+    yield from _serve_zookeeper(ZooKeeperServer)
+
+
+@pytest.fixture
+def zookeeper_root() -> str:
+    """A path that no other test uses."""
+    return f"/t{os.getpid()}/n{next(_names)}"
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper for this test alone, which may kill and restart it."""
+    yield from _serve_zookeeper(ZooKeeperServer)
+
+
+@pytest.fixture
+def own_ensemble() -> Iterator[ZooKeeperEnsemble]:
+    """Three members for this test alone, which may kill and restart them."""
+    yield from _serve_zookeeper(ZooKeeperEnsemble)
+
+
 @pytest.fixture
 def database(server: ThrowawayServer) -> Iterator[str]:
     """The name of a fresh, empty schema on ``server``."""
@@ -91,6 +128,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen = getattr(getattr(item, "callspec", None), "params", {})
         is_live = "live" in item.path.parts
         given = {value.partition("-")[0] for value in chosen.values() if is_live and isinstance(value, str)}
+        if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
+            item.add_marker(pytest.mark.zookeeper)
         for kind in KINDS:
             if f"{kind}_server" in names or kind in given:
                 item.add_marker(getattr(pytest.mark, kind))
@@ -108,4 +147,8 @@ def pytest_report_header() -> list[str]:
             lines.append(f"{name}: {find_installation(name.partition('-')[0], release).version()}")
         except ServerUnavailableError as error:
             lines.append(f"{name}: {error}")
+    try:
+        lines.append(f"zookeeper: {find_programs().version()}")
+    except ServerUnavailableError as error:
+        lines.append(f"zookeeper: {error}")
     return lines

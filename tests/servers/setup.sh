@@ -1,7 +1,7 @@
 #!/bin/bash
-# setup.sh [mariadb] [mysql] [mariadb-10.5] [mariadb-11.8]
-# Gets the database servers of the tests and prints their versions. On Debian 12, root gets MariaDB through apt (nothing is
-# started); everybody else gets MariaDB 10.11 from Debian 12, and all get MySQL from Debian unstable and two
+# setup.sh [mariadb] [mysql] [mariadb-10.5] [mariadb-11.8] [zookeeper]
+# Gets the servers of the tests and prints their versions. On Debian 12, root gets MariaDB and ZooKeeper through apt (nothing
+# is started); everybody else gets MariaDB 10.11, ZooKeeper and Java from Debian 12, and all get MySQL from Debian unstable and two
 # other releases of MariaDB from Debian 11 and 13, as unpacked trees in
 # CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers. A second run does no work;
 # CANAL_SERVER_REFRESH=1 gets the trees anew.
@@ -78,13 +78,45 @@ mariadb() {
 
 mysql() { tree mysql mysqld sid mysql-server-core mysql-client-core; }
 
-for kind in "${@:-mariadb mysql mariadb-10.5 mariadb-11.8}"; do
+zookeeper_version() { # USR: its jars say it, without Java
+    [ -e "$1/share/java/zookeeper.jar" ] && basename "$(readlink -f "$1/share/java/zookeeper.jar")" .jar
+}
+
+zookeeper() {
+    local jars=/usr/share/java/zookeeper.jar tree=$CACHE/zookeeper version link
+    if debian_12 && [ "$(id -u)" = 0 ] && ! { [ -e $jars ] && command -v java >/dev/null; }; then
+        retry apt-get update -qq && retry apt_install libzookeeper-java liblog4j1.2-java libslf4j-java openjdk-17-jre-headless
+    fi
+    if debian_12 && [ -e $jars ] && command -v java >/dev/null; then
+        rm -f "$ROOT/.servers/zookeeper"
+        echo "zookeeper: $(zookeeper_version /usr), system's"
+        return
+    fi
+    exec 9>"$CACHE/.lock-zookeeper"
+    flock 9
+    [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
+    retry "$HERE/fetch-tree.sh" "$tree" bookworm libzookeeper-java liblog4j1.2-java libslf4j-java openjdk-17-jre-headless
+    find "$tree" -type l -lname '/*' | while read -r link; do # Java's settings, and jars in other folders
+        case $(readlink "$link") in
+        "$tree"/*) ;;
+        *) ln -sfn "$tree$(readlink "$link")" "$link" ;;
+        esac
+    done
+    version=$(zookeeper_version "$tree/usr")
+    "$tree"/usr/lib/jvm/java-17-*/bin/java -version 2>/dev/null || { echo "Java from Debian 12 does not run" >&2; exit 1; }
+    flock -u 9
+    ln -sfn "$tree" "$ROOT/.servers/zookeeper"
+    echo "zookeeper: $version"
+}
+
+for kind in "${@:-mariadb mysql mariadb-10.5 mariadb-11.8 zookeeper}"; do
     for name in $kind; do
         case $name in
         mariadb) mariadb ;;
         mysql) mysql ;;
         mariadb-10.5) tree mariadb-10.5 mariadbd bullseye mariadb-server-core-10.5 mariadb-client-core-10.5 ;;
         mariadb-11.8) tree mariadb-11.8 mariadbd trixie mariadb-server-core mariadb-client-core ;;
+        zookeeper) zookeeper ;;
         *) echo "unknown server: $name" >&2; exit 2 ;;
         esac
     done

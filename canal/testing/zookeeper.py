@@ -1,0 +1,312 @@
+"""Throwaway ZooKeeper servers for tests: one, or an ensemble of three, on loopback, in about a second.
+
+Never touches a server it did not start. The jars are looked for in the tree that ``CANAL_ZOOKEEPER`` names, in
+``.servers/zookeeper`` of the checkout, and where Debian installs them. A server dies with the process that started it.
+
+    with ZooKeeperEnsemble() as ensemble:
+        config = canal.ZooKeeper(hosts=ensemble.hosts, session_timeout=1.0)
+        ensemble.leader().kill()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import attrs
+
+from canal.testing.servers import _WATCHDOG, ServerUnavailableError, _scratch, _tail, _tree_candidates
+
+__all__ = ["ZooKeeperEnsemble", "ZooKeeperServer"]
+
+TICK: Final = 0.1
+"""Seconds; a session lasts 2 ticks at least and expires a tick late at most."""
+
+_SETTINGS: Final = """\
+tickTime={tick}
+initLimit=100
+syncLimit=20
+minSessionTimeout={shortest}
+maxSessionTimeout=60000
+dataDir={base}/data
+clientPort={port}
+clientPortAddress=127.0.0.1
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=*
+"""
+_LOGGING: Final = """\
+log4j.rootLogger=INFO,A
+log4j.appender.A=org.apache.log4j.FileAppender
+log4j.appender.A.File={base}/err.log
+log4j.appender.A.layout=org.apache.log4j.PatternLayout
+log4j.appender.A.layout.ConversionPattern=%d %p %c{{1}} %m%n
+"""
+#: Small and quick to start; nothing is synced, and log files are not made 64 MB long beforehand.
+_JAVA: Final = (
+    "-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
+    "-Dzookeeper.jmx.log4j.disable=true",
+)  # fmt: skip
+_JARS: Final = ("zookeeper.jar", "slf4j-log4j12.jar", "log4j-1.2.jar")  # the first one's manifest names the rest
+
+
+@attrs.frozen
+class _Programs:
+    java: str
+    class_path: str
+
+    def version(self) -> str:
+        out = subprocess.run(
+            [self.java, "-cp", self.class_path, "org.apache.zookeeper.version.VersionInfoMain"],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        if out.returncode != 0:
+            raise ServerUnavailableError(f"ZooKeeper does not run: {out.stderr.strip()[-500:]}")
+        return out.stdout.splitlines()[0].strip()
+
+
+def find_programs() -> _Programs:
+    """Java, and ZooKeeper's jars.
+
+    Raises:
+        ServerUnavailableError: they are nowhere to be found.
+    """
+    named = os.environ.get("CANAL_ZOOKEEPER")
+    trees = [Path(named)] if named else [*_tree_candidates("zookeeper"), Path("/")]
+    for tree in trees:
+        folder = tree / "usr/share/java"
+        if not (folder / "zookeeper.jar").exists():
+            continue
+        own = sorted(tree.glob("usr/lib/jvm/java-17-*/bin/java"))
+        java = str(own[0]) if own else shutil.which("java")
+        if java is not None:
+            system = tree == Path("/")
+            return _Programs(java, ":".join(str(folder / jar) for jar in _JARS) if system else f"{folder}/*")
+    raise ServerUnavailableError(
+        "no ZooKeeper on this machine",
+        remedy="Run tests/servers/setup.sh zookeeper, or name a tree in CANAL_ZOOKEEPER",
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+class ZooKeeperServer:
+    """A ZooKeeper of its own on a free port of loopback, with its data in memory where there is room.
+
+    Args:
+        settings: lines of its configuration (``"jute.maxbuffer=4096"`` is none: such are Java's properties).
+        port: 0 takes a free one, which a restart keeps.
+        number: 1 and up makes it a member of the ensemble that ``settings`` describe.
+    """
+
+    def __init__(self, *settings: str, port: int = 0, number: int = 0, startup_timeout: float = 60.0) -> None:
+        self.settings = settings
+        self.port = port
+        self.number = number
+        self.startup_timeout = startup_timeout
+        self._base: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        """What a client connects to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    # -- life
+
+    def start(self) -> Self:
+        """Start, or start again with the data that is there, and wait until it serves."""
+        self.launch()
+        try:
+            self.wait_serving()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def launch(self) -> None:
+        """Start without waiting: a member serves only when a majority of them runs."""
+        if self._process is not None:
+            return
+        programs = find_programs()
+        if self._base is None:
+            self._base = Path(tempfile.mkdtemp(prefix="canal-zookeeper-", dir=_scratch()))
+            (self._base / "data").mkdir()
+            if self.number:
+                (self._base / "data/myid").write_text(f"{self.number}\n")
+        base = self._base
+        self.port = self.port or _free_ports(1)[0]
+        text = _SETTINGS.format(tick=int(TICK * 1000), shortest=int(TICK * 2000), base=base, port=self.port)
+        (base / "zoo.cfg").write_text(text + "\n".join(self.settings) + "\n")
+        (base / "log4j.properties").write_text(_LOGGING.format(base=base))
+        command = [
+            programs.java, *_JAVA, f"-Dlog4j.configuration=file:{base}/log4j.properties",
+            "-cp", f"{base}:{programs.class_path}",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(base / "zoo.cfg"),
+        ]  # fmt: skip
+        with open(base / "out.log", "wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=base
+            )
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, str(self._process.pid), str(base)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def wait_serving(self) -> None:
+        deadline = time.monotonic() + self.startup_timeout
+        while not self.mode():
+            if self._process is None or self._process.poll() is not None:
+                raise ServerUnavailableError(f"ZooKeeper ended at its start: {self._logs()}")
+            if time.monotonic() > deadline:
+                raise ServerUnavailableError(f"ZooKeeper gave no answer in {self.startup_timeout} s: {self._logs()}")
+            time.sleep(0.03)
+
+    def kill(self) -> None:
+        """SIGKILL: a crash. What was answered is in the log; :meth:`start` goes on with it."""
+        self._end(signal.SIGKILL)
+
+    def shutdown(self) -> None:
+        """Stop in order and keep the data."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """SIGSTOP: alive, but silent. Its clock stands still too: sessions do not expire because of it."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def restart(self) -> Self:
+        self.kill()
+        return self.start()
+
+    def stop(self) -> None:
+        """Stop for good and remove the data."""
+        self.kill()
+        if self._base is not None:
+            shutil.rmtree(self._base, ignore_errors=True)
+            self._base = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _end(self, sent: signal.Signals) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(sent)
+        process.send_signal(signal.SIGCONT)  # a paused server sees a SIGTERM only when it goes on
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._process = None
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.wait()
+            if self._watchdog.stdin is not None:
+                self._watchdog.stdin.close()
+            self._watchdog = None
+
+    def _logs(self) -> str:
+        base = self._base or Path()
+        return "\n".join(filter(None, (_tail(base / "err.log"), _tail(base / "out.log"))))
+
+    # -- use
+
+    def ask(self, word: str, timeout: float = 1.0) -> str:
+        """Answer to one of ZooKeeper's four-letter words; "" when it gives none."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout) as connection:
+            connection.settimeout(timeout)
+            connection.sendall(word.encode())
+            with connection.makefile("rb") as answer:
+                return answer.read().decode(errors="replace")
+        return ""
+
+    def mode(self) -> str:
+        """"standalone", "leader" or "follower"; "" while it does not serve."""
+        for line in self.ask("srvr").splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ").strip()
+        return ""
+
+
+class ZooKeeperEnsemble:
+    """Members that elect a leader; any majority of them serves. ``members`` may be killed, paused and started again."""
+
+    def __init__(self, size: int = 3) -> None:
+        ports = _free_ports(3 * size)
+        lines = [
+            f"server.{n + 1}=127.0.0.1:{quorum}:{election}"
+            for n, (quorum, election) in enumerate(zip(ports[size::2], ports[size + 1 :: 2], strict=True))
+        ]
+        self.members = [ZooKeeperServer(*lines, port=ports[n], number=n + 1) for n in range(size)]
+
+    @property
+    def hosts(self) -> str:
+        """What a client connects to."""
+        return ",".join(member.hosts for member in self.members)
+
+    def start(self) -> Self:
+        try:
+            for member in self.members:
+                member.launch()
+            for member in self.members:
+                member.wait_serving()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def leader(self, timeout: float = 30.0) -> ZooKeeperServer:
+        """The member that leads, waiting for an election if need be."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for member in self.members:
+                if member.pid is not None and member.mode() == "leader":
+                    return member
+            time.sleep(0.03)
+        raise ServerUnavailableError(f"no leader in {timeout} s")
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
