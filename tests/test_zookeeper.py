@@ -1,0 +1,263 @@
+"""The session against real ZooKeeper servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from canal.errors import CoordinationError, NotActiveError
+from canal.testing import ZooKeeperEnsemble, ZooKeeperServer
+from canal.zookeeper import (
+    Create,
+    Delete,
+    Fence,
+    NodeExists,
+    NodeMissing,
+    Session,
+    Set,
+    Value,
+    VersionChanged,
+    ZooKeeper,
+)
+
+Open = Callable[..., Session]
+
+
+def wait_until(done: Callable[[], object], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """A function that opens sessions, closed when the test is over."""
+    sessions = []
+
+    def make(hosts: str, changed: Callable[[str], None] = lambda state: None, **options: object) -> Session:
+        session = Session(ZooKeeper(hosts=hosts, **{"session_timeout": 5.0, **options}), changed)  # type: ignore[arg-type]
+        sessions.append(session)
+        session.open()
+        assert session.wait_connected(30)
+        return session
+
+    yield make
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def session(opened: Open, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Session:
+    session = opened(zookeeper_server.hosts, root=zookeeper_root)
+    session.make(zookeeper_root)
+    return session
+
+
+@pytest.fixture
+def root(session: Session) -> str:
+    return session.config.root
+
+
+def close_by_id(session: Session, hosts: str) -> None:
+    """Another client takes the session over and ends it."""
+    other = KazooClient(hosts, client_id=session._client.client_id)
+    other.start()
+    other.stop()
+    other.close()
+
+
+def test_values_have_versions(session: Session, root: str) -> None:
+    assert session.get(f"{root}/a") is None
+    assert session.write([Create(f"{root}/a", b"1"), Create(f"{root}/a/b"), Set(f"{root}/a", b"2")]) == [0, 0, 1]
+    assert session.get(f"{root}/a") == Value(b"2", 1)
+    assert session.get(f"{root}/a/b") == Value(b"", 0)
+    assert session.children(root) == ["a"]
+    assert session.children(f"{root}/a/none") == []
+    session.make(f"{root}/a/c/d")
+    assert session.children(f"{root}/a") == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("write", "error"),
+    [
+        (lambda root: Create(f"{root}/a"), NodeExists),
+        (lambda root: Create(f"{root}/none/a"), NodeMissing),
+        (lambda root: Set(f"{root}/none", b""), NodeMissing),
+        (lambda root: Set(f"{root}/a", b"", 7), VersionChanged),
+        (lambda root: Delete(f"{root}/none"), NodeMissing),
+        (lambda root: Delete(f"{root}/a", 7), VersionChanged),
+        (lambda root: Delete(f"{root}/a"), VersionChanged),  # it has a child
+    ],
+)
+def test_a_transaction_is_done_whole_or_not_at_all(
+    session: Session, root: str, write: Callable[[str], Create | Set | Delete], error: type[Exception]
+) -> None:
+    session.write([Create(f"{root}/a", b"1"), Create(f"{root}/a/b"), Create(f"{root}/epoch")])
+    for fence in (None, Fence(f"{root}/epoch", 0, 0)):
+        with pytest.raises(error):
+            session.write([Set(f"{root}/a", b"2"), write(root), Create(f"{root}/c")], fence)
+    assert session.get(f"{root}/a") == Value(b"1", 0)
+    assert session.children(root) == ["a", "epoch"]
+
+
+def test_a_raised_epoch_shuts_others_out(session: Session, root: str) -> None:
+    epoch = f"{root}/epoch"
+    session.write([Create(epoch, b"1"), Create(f"{root}/a", b"old")])
+    fence = Fence(epoch, 0, 1)
+    session.write([Set(f"{root}/a", b"new")], fence)
+    session.write([Set(epoch, b"2")])
+    with pytest.raises(NotActiveError):
+        session.write([Set(f"{root}/a", b"late")], fence)
+    with pytest.raises(NotActiveError):
+        session.write([Set(f"{root}/none", b"late")], fence)
+    assert session.get(f"{root}/a") == Value(b"new", 1)
+    session.write([Delete(epoch)])
+    with pytest.raises(NotActiveError):
+        session.write([Set(f"{root}/a", b"late")], fence)
+
+
+def test_an_ephemeral_node_lives_by_its_session(session: Session, opened: Open, root: str) -> None:
+    other = opened(session.config.hosts, root=root)
+    other.write([Create(f"{root}/e", b"x", ephemeral=True)])
+    assert session.get(f"{root}/e") == Value(b"x", 0, other.id)
+    assert other.id not in (0, session.id)
+    other.close()
+    assert session.get(f"{root}/e") is None
+    assert other.id == 0
+    with pytest.raises(CoordinationError):
+        other.get(root)
+
+
+def test_a_watch_tells_of_a_node_made_changed_and_gone(session: Session, opened: Open, root: str) -> None:
+    other = opened(session.config.hosts)
+    told: list[None] = []
+    steps: list[Create | Set | Delete] = [
+        Create(f"{root}/w"), Set(f"{root}/w", b"1"), Delete(f"{root}/w"), Create(f"{root}/w"),
+    ]  # fmt: skip
+    for number, write in enumerate(steps, start=1):
+        session.get(f"{root}/w", lambda: told.append(None))
+        other.write([write])
+        wait_until(lambda number=number: len(told) == number)
+    other.write([Set(f"{root}/w", b"2")])
+    session.get(root)
+    assert len(told) == len(steps)  # each tells once
+
+
+def test_a_session_closed_by_id_is_lost_and_made_anew(
+    opened: Open, zookeeper_server: ZooKeeperServer, zookeeper_root: str
+) -> None:
+    states: list[str] = []
+    session = opened(zookeeper_server.hosts, states.append)
+    session.make(zookeeper_root)
+    session.write([Create(f"{zookeeper_root}/e", ephemeral=True)])
+    told: list[None] = []
+    session.get(f"{zookeeper_root}/e", lambda: told.append(None))
+    before = session.id
+    close_by_id(session, zookeeper_server.hosts)
+    wait_until(lambda: states[-1:] == ["CONNECTED"] and "LOST" in states)
+    assert states == ["CONNECTED", "SUSPENDED", "LOST", "CONNECTED"]
+    assert session.id not in (0, before)
+    assert session.get(f"{zookeeper_root}/e") is None
+    assert told  # whoever watches looks again
+
+
+def test_a_server_that_is_killed_and_started_again_keeps_session_and_values(opened: Open, own_zookeeper: ZooKeeperServer) -> None:
+    states: list[str] = []
+    session = opened(own_zookeeper.hosts, states.append, session_timeout=20.0)
+    session.write([Create("/a", b"1"), Create("/e", ephemeral=True)])
+    before = session.id
+    own_zookeeper.kill()
+    wait_until(lambda: not session.is_connected)
+    own_zookeeper.start()
+    assert session.wait_connected(30)
+    assert session.id == before
+    assert session.get("/a") == Value(b"1", 0)
+    assert session.get("/e") == Value(b"", 0, before)
+    wait_until(lambda: states[-1] == "CONNECTED")
+    assert states == ["CONNECTED", "SUSPENDED", "CONNECTED"]
+
+
+def test_a_silent_server_is_an_error_in_time(opened: Open, own_zookeeper: ZooKeeperServer) -> None:
+    session = opened(own_zookeeper.hosts, session_timeout=1.0)
+    session.write([Create("/a", b"old")])
+    own_zookeeper.pause()
+    for call in (
+        lambda: session.write([Set("/a", b"new")]), lambda: session.get("/a"), lambda: session.children("/"),
+        lambda: session.make("/b"),
+    ):  # fmt: skip
+        with pytest.raises(CoordinationError, match=own_zookeeper.hosts):
+            call()
+    own_zookeeper.resume()
+    assert session.wait_connected(30)
+    value = session.get("/a")
+    assert value is not None
+    assert value.data in (b"old", b"new")  # its outcome was unknown
+    session.write([Set("/a", b"next")])
+    assert session.get("/a").data == b"next"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("act", [ZooKeeperServer.pause, ZooKeeperServer.kill])
+def test_a_session_can_be_closed_whatever_its_server_does(
+    opened: Open, own_zookeeper: ZooKeeperServer, act: Callable[[ZooKeeperServer], None]
+) -> None:
+    session = opened(own_zookeeper.hosts, session_timeout=1.0)
+    act(own_zookeeper)
+    session.close()
+    wait_until(lambda: not session.is_connected)
+    session.close()
+
+
+def test_no_server_is_an_error(zookeeper_server: ZooKeeperServer) -> None:
+    session = Session(ZooKeeper(hosts="127.0.0.1:1", session_timeout=0.5))
+    session.open()
+    assert not session.wait_connected(0.2)
+    with pytest.raises(CoordinationError, match=r"127\.0\.0\.1:1"):
+        session.get("/a")
+    session.close()
+
+
+def test_the_servers_limit_of_the_session_counts(opened: Open, zookeeper_server: ZooKeeperServer) -> None:
+    for wanted, given in ((100.0, 60.0), (3.0, 3.0)):
+        session = opened(zookeeper_server.hosts, session_timeout=wanted)
+        session.children("/")
+        assert session.timeout == pytest.approx(given)
+
+
+def test_digest_opens_what_is_kept_for_its_user(opened: Open, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+    acl = make_digest_acl("cdc", "secret", all=True)
+    named = opened(zookeeper_server.hosts, auth=(("digest", "cdc:secret"),), options={"default_acl": [acl]})
+    path = zookeeper_root.rpartition("/")[2] + "-digest"
+    named.write([Create(f"/{path}", b"1")])
+    assert named.get(f"/{path}") == Value(b"1", 0)
+    other = opened(zookeeper_server.hosts)
+    for call in (lambda: other.get(f"/{path}"), lambda: other.write([Set(f"/{path}", b"2")])):
+        with pytest.raises(CoordinationError) as caught:
+            call()
+        assert not isinstance(caught.value, NotActiveError)
+    assert "secret" not in repr(named.config)
+
+
+def test_an_ensemble_loses_its_leader_and_no_value(opened: Open, own_ensemble: ZooKeeperEnsemble) -> None:
+    session = opened(own_ensemble.hosts, session_timeout=20.0)
+    session.write([Create("/a", b"0")])
+    before, written = session.id, 0
+    leader = own_ensemble.leader()
+    for number in range(1, 30):
+        if number == 10:
+            leader.kill()
+        try:
+            session.write([Set("/a", str(number).encode())])
+        except CoordinationError:
+            assert session.wait_connected(30)
+            continue
+        written = number
+    assert written == 29
+    assert session.get("/a").data == b"29"  # type: ignore[union-attr]
+    assert session.id == before
+    leader.start()
+    assert own_ensemble.leader() is not leader
