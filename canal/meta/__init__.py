@@ -8,5 +8,6 @@ from __future__ import annotations
 from canal.meta.file import FileMeta
 from canal.meta.memory import MemoryMeta
 from canal.meta.protocol import MetaManager
+from canal.meta.zookeeper import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 
-__all__ = ["FileMeta", "MemoryMeta", "MetaManager"]
+__all__ = ["FileMeta", "MemoryMeta", "MetaManager", "MixedMeta", "PeriodMixedMeta", "ZooKeeperMeta"]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from canal.errors import NotSubscribedError, StateError
-from canal.meta import FileMeta, MemoryMeta, MetaManager
+from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
+from canal.zookeeper import ZooKeeper
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 HERE = Position("bin.000001", 2**33, f"{UUID}:1-5", row=3, timestamp=7, server_id=2, source=UUID)
@@ -19,12 +20,27 @@ THERE = Position("bin.000002", 4)
 Make = Callable[[], MetaManager]
 
 
-@pytest.fixture(params=["memory", "file", "file flushed by interval"])
+IN_ZOOKEEPER = {
+    "zookeeper": ZooKeeperMeta, "zookeeper mixed": MixedMeta,
+    "zookeeper by interval": lambda config: PeriodMixedMeta(config, 3600.0),
+}  # fmt: skip
+
+
+def _params() -> list[object]:
+    marked = [pytest.param(name, marks=pytest.mark.zookeeper) for name in IN_ZOOKEEPER]
+    return ["memory", "file", "file flushed by interval", *marked]
+
+
+@pytest.fixture(params=_params())
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """A function that makes managers on one storage; the memory is its object's, so there it is always the same."""
     if request.param == "memory":
         memory = MemoryMeta()
         return lambda: memory
+    if request.param in IN_ZOOKEEPER:
+        server = request.getfixturevalue("zookeeper_server")
+        config = ZooKeeper(hosts=server.hosts, root=request.getfixturevalue("zookeeper_root"))
+        return lambda: IN_ZOOKEEPER[request.param](config)
     interval = 3600.0 if "interval" in request.param else 0.0
     return lambda: FileMeta(tmp_path, interval)
 

@@ -1,0 +1,318 @@
+"""Subscriptions and cursors in ZooKeeper, in the nodes that canal keeps them in: ``<root>/destinations/<destination>``.
+
+Never decides who is active: every change is one transaction behind the fence that it was given, if any.
+
+Of a client there are ``<clientId>/filter``, ``<clientId>/cursor`` (canal's JSON, so that canal can go on from it) and
+``<clientId>/position`` (ours, which says more). The two cursors change together; where canal has moved its own, that counts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from canal.errors import CanalError, ConfigError, CoordinationError, CursorError, NotActiveError
+from canal.meta.memory import Client, Clients, MemoryMeta
+from canal.position import Position
+from canal.zookeeper import (
+    Create,
+    Delete,
+    Fence,
+    NodeExists,
+    NodeMissing,
+    Session,
+    Set,
+    VersionChanged,
+    Write,
+    ZooKeeper,
+)
+
+log = logging.getLogger("canal.meta")
+
+_TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
+_LARGEST: Final = 1_000_000  # ZooKeeper hangs up on a request of 1 MiB
+_RETRIES: Final = 5
+_PAUSE: Final = 1.0  # seconds between tries of the writer
+_REMEDY: Final = "Correct the node, or delete it with its neighbour and subscribe again"
+
+
+class ZooKeeperMeta(MemoryMeta):
+    """Keeps subscriptions and cursors in ZooKeeper; every change is there when its call returns. See ``MetaManager``.
+
+    Loses nothing; what was delivered and not acked comes again. When ZooKeeper cannot be reached, calls raise
+    ``CoordinationError`` and show no change; the change may still be made there, and the call can be repeated.
+
+    Used alone, without ``ha``, it writes without a fence: one process at a time is then the user's business.
+
+    Args:
+        zookeeper: how to reach it, or an open session.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper | Session) -> None:
+        super().__init__()
+        self._given: Session | None = zookeeper if isinstance(zookeeper, Session) else None
+        self._config = zookeeper.config if isinstance(zookeeper, Session) else zookeeper
+        self._session: Session | None = None  # while started
+        self._ask_fence: Callable[[], Fence | None] | None = None
+        self._fence: Fence | None = None
+        self._base = ""
+        self._stored: Clients | None = None  # what the nodes hold; None: a write failed, so it is to be read again
+        self._nodes: set[str] = set()  # those of the clients that are there, and had to be read to know it
+
+    def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
+        """Use this session from the next ``start`` on, and write behind the fence that there is then."""
+        self._given, self._ask_fence = session, fence
+
+    # -- what MemoryMeta asks for ----------------------------------------------------------------------------------
+
+    def _open(self, destination: str) -> Clients:
+        if destination in ("", ".", "..") or "/" in destination or not destination.isprintable():
+            raise ConfigError(f"destination {destination!r} cannot be the name of a node of ZooKeeper")
+        self._base = self._config.destination_path(destination)
+        self._fence = None
+        if self._ask_fence is not None:
+            self._fence = self._ask_fence()
+            if self._fence is None:
+                raise NotActiveError("this process is not the active one", destination=destination)
+        self._session = session = self._given or Session(self._config)
+        try:
+            if self._given is None:
+                session.open()
+                if not session.wait_connected(self._config.session_timeout):
+                    raise CoordinationError(
+                        f"ZooKeeper at {self._config.hosts} cannot be reached", destination=destination,
+                        remedy="Check that a majority of its members runs and can be reached.",
+                    )  # fmt: skip
+            session.make(self._base)
+            self._stored = self._load()
+        except BaseException:
+            self._release()
+            raise
+        return self._stored
+
+    def _close(self, clients: Clients) -> None:
+        self._release()
+
+    def _commit(self, clients: Clients, urgent: bool) -> None:
+        self._store(clients)
+
+    def _release(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and session is not self._given:
+            session.close()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _connected(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def _load(self) -> Clients:
+        self._nodes = set()
+        names = self._connected().children(self._base)
+        return {int(name): self._load_client(name) for name in names if name.isascii() and name.isdecimal()}
+
+    def _load_client(self, name: str) -> Client:
+        filter, cursor, position = (self._text(f"{name}/{part}") for part in ("filter", "cursor", "position"))
+        self._nodes.add(name)
+        self._nodes.update(f"{name}/mark/{mark}" for mark in self._connected().children(f"{self._base}/{name}/mark"))
+        if not cursor:  # deleted, or emptied, by somebody who wants to begin anew
+            return Client(filter or "")
+        try:
+            document = json.loads(cursor)
+            if not isinstance(document, dict):
+                raise CursorError("it is not a JSON object")
+            theirs = Position.from_canal(document)
+            ours = Position.from_text(position) if position else theirs
+        except (ValueError, RecursionError, CursorError) as error:
+            reason = error.message if isinstance(error, CursorError) else "it is not JSON"
+            raise CursorError(f"the cursor in {self._base}/{name} cannot be read: {reason}", remedy=_REMEDY) from error
+        if Position.from_canal(ours.to_canal()) == theirs:
+            return Client(filter or "", ours)
+        log.warning("%s/%s/cursor was moved by another program since: going on from %s", self._base, name, theirs)
+        return Client(filter or "", theirs)
+
+    def _text(self, name: str) -> str | None:
+        value = self._connected().get(f"{self._base}/{name}")
+        if value is None:
+            return None
+        self._nodes.add(name)
+        try:
+            return value.data.decode()
+        except UnicodeDecodeError as error:
+            raise CursorError(f"{self._base}/{name} is not UTF-8", remedy=_REMEDY) from error
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _store(self, clients: Clients) -> None:
+        """Make the nodes hold this state, in one transaction."""
+        for _ in range(_RETRIES):
+            stored = self._stored
+            if stored is None:
+                stored = self._load()
+            writes = list(self._writes(stored, clients))
+            if not writes:
+                self._stored = clients
+                return
+            size = sum(len(write.path) + len(getattr(write, "data", b"")) + 32 for write in writes)
+            if size > _LARGEST:
+                raise CursorError(f"a write of {size} bytes is too large for ZooKeeper", remedy="Keep cursors in a file.")
+            self._stored = None  # unless the answer says otherwise
+            try:
+                self._connected().write(writes, self._fence)
+            except NotActiveError:
+                self._stored = stored
+                raise
+            except (NodeExists, NodeMissing, VersionChanged) as error:
+                log.info("%s was changed by another program, reading it again: %r", self._base, error)
+                continue
+            self._nodes.update(self._name(write) for write in writes if isinstance(write, Create))
+            self._nodes.difference_update(self._name(write) for write in writes if isinstance(write, Delete))
+            self._stored = clients
+            return
+        raise CoordinationError(f"another program changes {self._base} all the time")
+
+    def _name(self, write: Write) -> str:
+        return write.path.removeprefix(f"{self._base}/")
+
+    def _writes(self, stored: Clients, clients: Clients) -> Iterator[Write]:
+        for client_id in stored.keys() - clients.keys():
+            yield from self._delete(f"{self._base}/{client_id}")
+        for client_id, client in clients.items():
+            old = stored.get(client_id)
+            if client == old:
+                continue
+            if str(client_id) not in self._nodes:
+                yield Create(f"{self._base}/{client_id}")
+            if old is None or client.filter != old.filter:
+                yield self._put(f"{client_id}/filter", client.filter)
+            if client.cursor is not None and (old is None or client.cursor != old.cursor):
+                yield self._put(f"{client_id}/cursor", _canal_text(client.cursor))
+                yield self._put(f"{client_id}/position", client.cursor.to_text())
+            elif client.cursor is None:
+                yield from self._drop(f"{client_id}/cursor", f"{client_id}/position")
+            # canal's outstanding batches: of a cursor that has moved they say nothing any more.
+            yield from self._drop(*(name for name in self._nodes if name.startswith(f"{client_id}/mark/")))
+
+    def _put(self, name: str, text: str) -> Write:
+        path = f"{self._base}/{name}"
+        return Set(path, text.encode()) if name in self._nodes else Create(path, text.encode())
+
+    def _drop(self, *names: str) -> Iterator[Write]:
+        for name in sorted(set(names) & self._nodes):
+            yield Delete(f"{self._base}/{name}")
+
+    def _delete(self, path: str) -> Iterator[Write]:
+        """The node and all below it, such as the running node of canal's client."""
+        for child in self._connected().children(path):
+            yield from self._delete(f"{path}/{child}")
+        yield Delete(path)
+
+
+class MixedMeta(ZooKeeperMeta):
+    """In memory, and a thread writes each cursor to ZooKeeper as soon as the one before is there. See ``MetaManager``.
+
+    Loses nothing. When the process dies, what was acked within about one round trip to ZooKeeper comes again; while
+    ZooKeeper cannot be reached the thread tries on, and what was acked since comes again. So does, after a take-over,
+    what this process acked before it learned of it: two processes may then both have acked a change.
+
+    Only the newest cursor of each client waits, so nothing grows. After a failed write calls write at once again, until
+    one succeeds: so the failure reaches the caller. Subscriptions and first cursors are always written at once.
+    """
+
+    _interval = 0.0
+
+    def __init__(self, zookeeper: ZooKeeper | Session) -> None:
+        super().__init__(zookeeper)
+        self._writing = threading.Lock()  # held while nodes are written; never taken before _lock
+        self._wanted: Clients = {}  # what the nodes are to hold
+        self._failed: CanalError | None = None  # the last write did
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._writer: threading.Thread | None = None
+
+    def flush(self) -> None:
+        with self._lock:
+            self._write(self._started())
+
+    def _open(self, destination: str) -> Clients:
+        clients = self._wanted = super()._open(destination)
+        self._failed = None
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._writer = threading.Thread(target=self._run, name=f"canal-{destination}-meta", daemon=True)
+        self._writer.start()
+        return clients
+
+    def _close(self, clients: Clients) -> None:
+        self._stopping.set()
+        self._wake.set()
+        try:
+            if self._writer is not None:
+                self._writer.join()
+            if self._stored == clients:
+                return
+            if not self._connected().is_connected:  # do not hold up the end of a process that has lost its turn
+                raise CoordinationError(
+                    "the last cursors are not in ZooKeeper, which cannot be reached", destination=self._destination,
+                    remedy="Changes that were acked since are delivered again.",
+                )  # fmt: skip
+            self._write(clients)
+        finally:
+            self._release()
+
+    def _commit(self, clients: Clients, urgent: bool) -> None:
+        if urgent or self._failed is not None:
+            self._write(clients)
+        else:
+            self._wanted = clients
+            self._wake.set()
+
+    def _write(self, clients: Clients | None = None) -> None:
+        """Store this state and want it from now on; by default the one that is wanted. Others hold ``_lock``."""
+        with self._writing:
+            try:
+                self._store(self._wanted if clients is None else clients)
+            except CanalError as error:
+                if self._failed is None:
+                    log.error("[%s] cursors are not written: %s", self._destination, error)
+                self._failed = error
+                raise
+            self._failed = None
+            if clients is not None:
+                self._wanted = clients
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._stopping.wait(_PAUSE if self._failed is not None else self._interval)
+            if self._stopping.is_set():
+                return
+            self._wake.clear()
+            try:
+                self._write()
+            except NotActiveError:
+                return
+            except CanalError:
+                self._wake.set()
+
+
+class PeriodMixedMeta(MixedMeta):
+    """In memory, and a thread writes cursors that have changed every ``interval`` seconds. See ``MixedMeta``.
+
+    Loses nothing. When the process dies, what was acked within the last ``interval`` comes again, besides what
+    ``MixedMeta`` may repeat.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper | Session, interval: float = 1.0) -> None:
+        if not 0.0 < interval < threading.TIMEOUT_MAX:
+            raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
+        super().__init__(zookeeper)
+        self._interval = interval
+
+
+def _canal_text(position: Position) -> str:
+    document: dict[str, Any] = {"@type": _TYPE, **position.to_canal()}
+    return json.dumps(document, separators=(",", ":"))

@@ -1,0 +1,201 @@
+"""Meta in ZooKeeper: canal's nodes, the fence, writes of unknown outcome, and what a crash repeats."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import canal
+from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveError
+from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
+from canal.position import Position
+from canal.testing import ZooKeeperServer
+from canal.zookeeper import Create, Fence, Session, Set, ZooKeeper
+
+#: What canal writes, from its documentation of the nodes.
+CANALS = (
+    b'{"@type":"com.alibaba.otter.canal.protocol.position.LogPosition","identity":{"slaveId":-1,"sourceAddress":'
+    b'{"address":"db1","port":3306}},"postion":{"gtid":"","included":false,"journalName":"mysql-bin.000266",'
+    b'"position":226987109,"serverId":2757725211,"timestamp":1610750948000}}'
+)
+THEIRS = Position("mysql-bin.000266", 226987109, server_id=2757725211, timestamp=1610750948000)
+HERE = Position("bin.000001", 40, row=3, timestamp=7, server_id=2, source="a")
+THERE = Position("bin.000002", 4)
+
+
+@pytest.fixture
+def session(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Iterator[Session]:
+    session = Session(ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root))
+    session.open()
+    assert session.wait_connected(30)
+    session.make(f"{zookeeper_root}/destinations/example")
+    yield session
+    session.close()
+
+
+def started(session: Session, kind: Callable[..., ZooKeeperMeta] = ZooKeeperMeta) -> ZooKeeperMeta:
+    meta = kind(session)
+    meta.start("example")
+    return meta
+
+
+def node(session: Session, name: str) -> bytes | None:
+    value = session.get(session.config.destination_path("example", *name.split("/")))
+    return None if value is None else value.data
+
+
+def put(session: Session, name: str, data: bytes) -> None:
+    path = session.config.destination_path("example", *name.split("/"))
+    session.make(path)
+    session.write([Set(path, data)])
+
+
+def test_what_canal_left_is_taken_over(session: Session) -> None:
+    put(session, "1001/filter", "库\\..*".encode())
+    put(session, "1001/cursor", CANALS)
+    put(session, "1001/mark/0000000003", b"{}")
+    session.make(session.config.destination_path("example", "1002"))
+    put(session, "running", b'{"active":true,"address":"10.0.0.1:11111"}')
+    meta = started(session)
+    assert meta.subscriptions() == {1001: "库\\..*", 1002: ""}
+    assert (meta.cursor(1001), meta.cursor(1002)) == (THEIRS, None)
+    meta.update_cursor(1001, HERE)
+    assert node(session, "1001/mark/0000000003") is None  # batches outstanding at canal say nothing any more
+    assert started(session).cursor(1001) == HERE
+
+
+def test_canal_can_read_ours_and_its_own_cursor_counts(session: Session) -> None:
+    meta = started(session)
+    meta.subscribe(1001, "库\\..*")
+    meta.update_cursor(1001, THEIRS)
+    assert node(session, "1001/filter") == "库\\..*".encode()
+    ours = json.loads(node(session, "1001/cursor") or b"")
+    expected = json.loads(CANALS)
+    assert ours["postion"] == expected["postion"]
+    assert list(ours) == list(expected)
+    assert ours["@type"] == expected["@type"]
+    meta.update_cursor(1001, HERE)
+    assert started(session).cursor(1001) == HERE
+    put(session, "1001/cursor", CANALS)
+    assert started(session).cursor(1001) == THEIRS
+
+
+def test_unsubscribe_leaves_nothing_of_the_client(session: Session) -> None:
+    meta = started(session)
+    meta.subscribe(1, "a")
+    meta.update_cursor(1, HERE)
+    put(session, "1/mark/0000000001", b"{}")
+    put(session, "1/running", b"{}")
+    meta.unsubscribe(1)
+    assert session.children(session.config.destination_path("example")) == []
+
+
+@pytest.mark.parametrize(("name", "data"), [("filter", b"\xff"), ("cursor", b"{"), ("cursor", b"[]"), ("cursor", b"{}")])
+def test_a_damaged_node_is_refused(session: Session, name: str, data: bytes) -> None:
+    put(session, f"1/{name}", data)
+    with pytest.raises(CursorError, match="example/1"):
+        started(session)
+
+
+def test_what_a_node_cannot_hold_is_refused(session: Session) -> None:
+    with pytest.raises(ConfigError):
+        ZooKeeperMeta(session).start("a/b")
+    meta = started(session)
+    with pytest.raises(CursorError, match="too large"):
+        meta.subscribe(1, "x" * 2_000_000)
+    assert meta.subscriptions() == {}
+
+
+@pytest.mark.parametrize("kind", [ZooKeeperMeta, MixedMeta, PeriodMixedMeta])
+def test_after_a_take_over_nothing_is_written(session: Session, kind: type[ZooKeeperMeta]) -> None:
+    epoch = session.config.destination_path("example", "epoch")
+    session.write([Create(epoch, b"1")])
+    meta = kind(session)
+    meta.bind(session, lambda: Fence(epoch, 0, 1))
+    meta.start("example")
+    meta.subscribe(1, "a")
+    meta.update_cursor(1, HERE)
+    session.write([Set(epoch, b"2")])
+    for call in (lambda: meta.subscribe(1, "b"), lambda: meta.subscribe(2, "b"), lambda: meta.unsubscribe(1)):
+        with pytest.raises(NotActiveError):
+            call()
+    with pytest.raises(NotActiveError):
+        meta.update_cursor(1, THERE)
+    assert (meta.subscriptions(), meta.cursor(1)) == ({1: "a"}, HERE)
+    other = started(session)
+    assert (other.subscriptions(), other.cursor(1)) == ({1: "a"}, HERE)
+    meta.stop()
+
+
+def test_a_write_of_unknown_outcome_can_be_repeated(own_zookeeper: ZooKeeperServer) -> None:
+    meta = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=1.0))
+    meta.start("example")
+    meta.subscribe(1, "a")
+    meta.update_cursor(1, HERE)
+    own_zookeeper.pause()
+    with pytest.raises(CoordinationError):
+        meta.update_cursor(1, THERE)
+    assert meta.cursor(1) == HERE
+    own_zookeeper.kill()
+    own_zookeeper.start()
+    other = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts))
+    other.start("example")
+    assert other.cursor(1) in (HERE, THERE)
+    other.stop()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            meta.update_cursor(1, THERE)
+            break
+        except CoordinationError:
+            assert time.monotonic() < deadline
+    meta.stop()
+    other.start("example")
+    assert other.cursor(1) == THERE
+    other.stop()
+
+
+def test_what_is_put_off_is_written_in_the_end(session: Session) -> None:
+    meta = started(session, MixedMeta)
+    meta.subscribe(1, "")
+    for offset in range(1, 500):
+        meta.update_cursor(1, Position("bin.000001", offset))
+        if offset % 50 == 0:
+            meta.flush()
+    deadline = time.monotonic() + 30
+    while started(session).cursor(1) != Position("bin.000001", 499):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    meta.stop()
+
+
+_ACKS = """
+import os, signal, sys
+from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
+from canal.position import Position
+from canal.zookeeper import ZooKeeper
+kind, hosts, root = sys.argv[1:]
+config = ZooKeeper(hosts=hosts, root=root)
+meta = PeriodMixedMeta(config, 3600.0) if kind == "PeriodMixedMeta" else globals()[kind](config)
+meta.start("example")
+meta.subscribe(1, "a")
+for offset in range(1, 101):
+    meta.update_cursor(1, Position("bin.000001", offset))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("kind", "least"), [("ZooKeeperMeta", 100), ("MixedMeta", 1), ("PeriodMixedMeta", 1)])
+def test_what_a_killed_process_repeats(session: Session, kind: str, least: int) -> None:
+    arguments = [sys.executable, "-c", _ACKS, kind, session.config.hosts, session.config.root]
+    done = subprocess.run(arguments, cwd=Path(canal.__file__).parent.parent, timeout=60, capture_output=True)
+    assert done.returncode == -9, done.stderr
+    cursor = started(session).cursor(1)
+    assert cursor is not None
+    assert least <= cursor.offset <= (1 if kind == "PeriodMixedMeta" else 100)
