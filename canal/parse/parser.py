@@ -24,6 +24,7 @@ from canal.errors import (
     DecodeError,
     HookError,
     LostReason,
+    NotActiveError,
     PositionLostError,
     SourceError,
     StateError,
@@ -148,8 +149,9 @@ class BinlogParser:
         self._backoff = backoff
         self._alarms = AlarmDesk(alarm)
         self.oldest: Callable[[], Position | None] = lambda: None
+        self.history = history or MemoryHistory()
         self._follower = SchemaFollower(
-            history or MemoryHistory(), lambda text: self._alarms.tell(AlarmKind.SCHEMA, text), lambda: self.oldest()
+            self.history, lambda text: self._alarms.tell(AlarmKind.SCHEMA, text), lambda: self.oldest()
         )
         tables = tables or TableFilter()
         self._shadows = None if shadow_tables else ShadowTables(tables.accepts, self._tables_like)
@@ -334,7 +336,8 @@ class BinlogParser:
         if error.position is None:
             error.position = f"{self._decoder.journal}:{self._decoder.offset}" if self._decoder.journal else None
         self._error = error
-        self._alarms.announce(AlarmKind.STOPPED, f"the parser has stopped: {error}")
+        if not isinstance(error, NotActiveError):  # which is how it should be: another process goes on
+            self._alarms.announce(AlarmKind.STOPPED, f"the parser has stopped: {error}")
 
     def _reconnect_for_ever(self) -> None:
         backoff = Backoff(*self._backoff)

@@ -10,12 +10,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import canal
@@ -34,11 +34,19 @@ def state(number: int) -> dict[str, Any]:
     return {"columns": [f"c{number}"]}
 
 
-@pytest.fixture(params=["memory", "file"])
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> SchemaHistory:
-    made: SchemaHistory = canal.MemoryHistory() if request.param == "memory" else canal.FileHistory(tmp_path, keep_days=-1)
+def make(kind: str, request: pytest.FixtureRequest, directory: Path, root: str) -> Any:
+    if kind == "zookeeper":
+        hosts = request.getfixturevalue("zookeeper_server").hosts
+        return canal.ZooKeeperHistory(canal.ZooKeeper(hosts=hosts, root=root), keep_days=-1)
+    return canal.MemoryHistory() if kind == "memory" else canal.FileHistory(directory, keep_days=-1)
+
+
+@pytest.fixture(params=["memory", "file", "zookeeper"])
+def history(request: pytest.FixtureRequest, tmp_path: Path, zookeeper_root: str) -> Iterator[SchemaHistory]:
+    made: SchemaHistory = make(request.param, request, tmp_path, zookeeper_root)
     made.open("x")
-    return made
+    yield made
+    made.close()
 
 
 TABLES = [("s", "a"), ("s", "b"), ("t", "\udcff")]
@@ -55,16 +63,19 @@ _actions = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=_actions)
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("kind", ["memory", "file", "zookeeper"])
 def test_what_it_gives_back_is_what_a_replay_gives(
-    kind: str, actions: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
+    kind: str,
+    actions: list[tuple[Any, ...]],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+    zookeeper_root: str,
 ) -> None:
     """T85: by position, whatever was pruned before it; and closing changes nothing."""
-    history: Any = (
-        canal.MemoryHistory() if kind == "memory" else canal.FileHistory(tmp_path_factory.mktemp("h"), keep_days=-1)
-    )
+    directory = tmp_path_factory.mktemp("h")
+    history = make(kind, request, directory, f"{zookeeper_root}/{directory.name}")
     history.open("x")
     steps: list[tuple[int, dict[Any, Version], dict[str, Any] | None]] = []
     place, pruned = 0, 0
@@ -79,7 +90,7 @@ def test_what_it_gives_back_is_what_a_replay_gives(
             pruned = max([pruned, *(step[0] for step in steps if step[0] <= action[1])])
         else:
             resume = max(action[1], pruned)
-            if kind == "file":
+            if kind != "memory":
                 history.close()
                 history.open("x")
             found = history.restore(at(resume, row=1))
@@ -388,9 +399,9 @@ def test_a_lost_connection_goes_back_to_the_schemas_of_its_place() -> None:
 
 def test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_is_room(tmp_path: Path) -> None:
     fake = FakeBinlog(metadata="MINIMAL")
-    make = random.Random(1)
+    rng = random.Random(1)
     for number in range(60):
-        columns = ", ".join(f"c{make.getrandbits(64):x} INT" for _ in range(40))
+        columns = ", ".join(f"c{rng.getrandbits(64):x} INT" for _ in range(40))
         fake.ddl(f"CREATE TABLE shop.t{number} ({columns})")
         fake.table("shop", f"t{number}", columns).insert({})
     fake.end()
