@@ -48,7 +48,7 @@ from canal.errors import (  # noqa: E402
 from canal.filter import TableFilter  # noqa: E402
 from canal.ha import Heartbeat  # noqa: E402
 from canal.instance import Instance  # noqa: E402
-from canal.meta import FileMeta, MemoryMeta, MetaManager  # noqa: E402
+from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta  # noqa: E402
 from canal.model import (  # noqa: E402
     ChangedRow,
     Entry,
@@ -73,6 +73,7 @@ from canal.parse.log_positions import (  # noqa: E402
 from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
 from canal.parse.source import Connection, MySQLSource, Source  # noqa: E402
 from canal.parse.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
+from canal.parse.zookeeper_history import ZooKeeperHistory  # noqa: E402
 from canal.position import Position  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
 from canal.server import Server  # noqa: E402
@@ -88,6 +89,7 @@ from canal.status import (  # noqa: E402
     StoreStatus,
 )
 from canal.store import EntryStore, MemoryStore, Slice  # noqa: E402
+from canal.zookeeper import ZooKeeper  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = [
@@ -141,12 +143,14 @@ __all__ = [
     "MetaLogPositionManager",
     "MetaManager",
     "MissingTableMapError",
+    "MixedMeta",
     "MySQLSource",
     "NoLabel",
     "NotActiveError",
     "NotSubscribedError",
     "ParserStatus",
     "PartialJson",
+    "PeriodMixedMeta",
     "PlaceStatus",
     "Position",
     "PositionLostError",
@@ -175,5 +179,8 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "ZeroDate",
+    "ZooKeeper",
+    "ZooKeeperHistory",
+    "ZooKeeperMeta",
     "compiled",
 ]

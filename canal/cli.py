@@ -1,4 +1,4 @@
-"""The command line: ``canal tail`` prints the changes of a server or of binlog files as people read them.
+"""The command line: ``canal tail`` prints changes as people read them, ``canal ha`` tells who runs which destination.
 
 Never keeps a cursor: it is for looking, not for processing.
 """
@@ -11,8 +11,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import canal
 from canal.formats.canal_json import to_canal_json
+from canal.ha import overview
 from canal.model import Entry, EntryType, EventType, Message, Row
+from canal.zookeeper import ROOT, Session
 
 _STYLES = {EventType.INSERT: "green", EventType.UPDATE: "yellow", EventType.DELETE: "red"}
 
@@ -30,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        return _tail(options)
+        return int(options.run(options))
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:
@@ -44,6 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="canal", description="Changes of a MySQL or MariaDB server, as they happen.")
     commands = parser.add_subparsers(dest="command", required=True)
+    _tail_options(commands)
+    _ha_options(commands)
+    return parser
+
+
+def _tail_options(commands: Any) -> None:
     tail = commands.add_parser(
         "tail",
         help="print changes",
@@ -67,7 +76,23 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", type=int, default=0, metavar="N", help="stop after N entries, each of one or more rows (0: never)"
     )
     tail.add_argument("--verbose", action="store_true", help="log what the library does")
-    return parser
+    tail.set_defaults(run=_tail)
+
+
+def _ha_options(commands: Any) -> None:
+    ha = commands.add_parser("ha", help="look at the destinations that processes run by turns")
+    actions = ha.add_subparsers(dest="action", required=True)
+    status = actions.add_parser("status", help="show who runs what, who stands by, and where the clients are")
+    release = actions.add_parser("release", help="let another process take a destination over")
+    for command in (status, release):
+        command.add_argument("hosts", metavar="ZK_HOSTS", help="members of ZooKeeper, as zk1:2181,zk2:2181,zk3:2181")
+        command.add_argument("destination", metavar="DESTINATION", nargs="?" if command is status else None)
+        command.add_argument("--root", default=ROOT, help=f"where the tree begins (default: {ROOT})")
+        command.add_argument("--timeout", type=float, default=10.0 if command is status else 60.0, metavar="SECONDS")
+        command.add_argument("--verbose", action="store_true", help="log what the library does")
+    status.add_argument("--json", action="store_true", help="a JSON array of destinations")
+    status.set_defaults(run=_ha_status)
+    release.set_defaults(run=_ha_release)
 
 
 def _tail(options: argparse.Namespace) -> int:
@@ -296,3 +321,83 @@ class _RichProgress(AbstractContextManager[Callable[[int], None]]):
         if kind is None:
             self._progress.update(self._task, completed=self._total)
         self._progress.stop()
+
+
+# -- high availability -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _zookeeper(options: argparse.Namespace) -> Iterator[Session]:
+    if not options.verbose:
+        logging.getLogger("canal.ha.kazoo").setLevel(logging.CRITICAL)
+    session = Session(canal.ZooKeeper(hosts=options.hosts, root=options.root))
+    session.open()
+    try:
+        if not session.wait_connected(min(options.timeout, 10.0)):
+            raise canal.CoordinationError(
+                f"ZooKeeper at {options.hosts} does not answer",
+                remedy="Check the addresses, and that a majority of its members runs.",
+            )
+        yield session
+    finally:
+        session.close()
+
+
+def _ha_status(options: argparse.Namespace) -> int:
+    with _zookeeper(options) as session:
+        names = [options.destination] if options.destination else overview.destinations(session)
+        found = [overview.look_at(session, name) for name in names]
+    now = time.time()
+    if options.json:
+        print(json.dumps([_ha_document(one, now) for one in found], ensure_ascii=False, indent=2))
+    elif not found:
+        print(f"no destination under {options.root}")
+    else:
+        print("\n".join(line for one in found for line in _ha_lines(one, now)))
+    return 0
+
+
+def _ha_release(options: argparse.Namespace) -> int:
+    with _zookeeper(options) as session:
+        old, new = overview.release(session, options.destination, options.timeout)
+    print(f"{options.destination}: {old} has let go, {new.owner} runs it (epoch {new.epoch})")
+    return 0
+
+
+def _ha_document(one: overview.DestinationOverview, now: float) -> dict[str, Any]:
+    return {
+        "destination": one.name, "owner": one.owner or None, "active": one.active,
+        "since": _moment(one.since) if one.owner else None, "epoch": one.epoch, "members": list(one.members),
+        "clients": [
+            {
+                "id": client.id, "filter": client.filter,
+                "cursor": json.loads(client.cursor.to_text()) if client.cursor else None,
+                "acked": _moment(client.acked) if client.acked else None, "behind_at_most_s": client.behind(now),
+            }
+            for client in one.clients
+        ],
+    }  # fmt: skip
+
+
+def _ha_lines(one: overview.DestinationOverview, now: float) -> Iterator[str]:
+    yield one.name
+    if one.owner:
+        asked = "" if one.active else "  (asked to let go)"
+        yield f"  runs on   {one.owner}  since {_moment(one.since)} ({now - one.since:.0f} s)  epoch {one.epoch}{asked}"
+    else:
+        yield f"  runs on   no process  epoch {one.epoch}"
+    for member in one.standbys:
+        yield f"  stands by {member}"
+    for client in one.clients:
+        yield f"  client {client.id}" + (f"  filter {client.filter}" if client.filter else "")
+        if client.cursor is None:
+            yield "    no cursor" if not client.acked else "    a cursor that cannot be read"
+            continue
+        behind = client.behind(now)
+        yield f"    acked     {client.cursor}" + (f"  at {_moment(client.acked)}" if client.acked else "")
+        if behind is not None:
+            yield f"    behind    {behind:.1f} s at most: the last change that was acked is as old"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

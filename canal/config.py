@@ -16,13 +16,15 @@ from canal.alarm import Alarm, log_alarm
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
-from canal.meta import FileMeta, MemoryMeta, MetaManager
+from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.source import Source
 from canal.parse.start import ON_LOST
+from canal.parse.zookeeper_history import ZooKeeperHistory
 from canal.position import Position
 from canal.sink import Hook, RowPredicate
+from canal.zookeeper import ZooKeeper
 
 
 def _check_destination(instance: object, attribute: object, value: str) -> None:
@@ -123,9 +125,10 @@ class InstanceConfig:
         dump_error_threshold: before ``on_lost`` does anything but fail, the source is asked so many times again.
         fallback_interval: seconds to go back where only a time tells the place: another server without common GTIDs.
         log_positions: keeps where parsing stands; for parsers without a store behind them.
-        meta: keeps subscriptions and cursors.
+        ha: ZooKeeper, by which several processes that embed the destination take turns; one delivers, the others stand by.
+        meta: keeps subscriptions and cursors: in memory when none is given, with ``ha`` in ZooKeeper.
         schema_history: keeps the columns of tables by position, where the source does not write
-            binlog_row_metadata=FULL. Not given: beside the cursors of a FileMeta, else in memory.
+            binlog_row_metadata=FULL. Not given: with ``ha`` in ZooKeeper, beside the cursors of a FileMeta, else in memory.
         hooks: see :class:`canal.Hook`.
         time_zone: zone of TIMESTAMP values.
         json: "text" gives JSON as the server prints it, "objects" as dict, list, str, int, float, bool and None, with
@@ -164,7 +167,10 @@ class InstanceConfig:
     log_positions: LogPositionManager | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(LogPositionManager, "a log position manager"))
     )
-    meta: MetaManager = attrs.field(factory=MemoryMeta, validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
+    ha: ZooKeeper | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(ZooKeeper))
+    )
+    meta: MetaManager = attrs.field(validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
     schema_history: SchemaHistory | None = attrs.field(
         default=None,
         validator=attrs.validators.optional(_meets(SchemaHistory, "such as canal.FileHistory(directory)")),
@@ -181,7 +187,16 @@ class InstanceConfig:
     start_timeout: float = attrs.field(default=30.0, validator=_positive)
     alarm: Alarm = attrs.field(default=log_alarm, validator=_check_callable)
 
+    @meta.default
+    def _default_meta(self) -> MetaManager:
+        return MemoryMeta() if self.ha is None else ZooKeeperMeta(self.ha)
+
     def __attrs_post_init__(self) -> None:
+        if self.ha is not None and type(self.meta) in (MemoryMeta, FileMeta):
+            raise ConfigError(
+                f"with ha each process must see the cursors of the others, and {type(self.meta).__name__} is one process's own",
+                remedy="Leave meta out, or use canal.ZooKeeperMeta, MixedMeta or PeriodMixedMeta.",
+            )
         self.table_filter()
         self.column_filter()
 
@@ -189,6 +204,8 @@ class InstanceConfig:
         """The schema history to use."""
         if self.schema_history is not None:
             return self.schema_history
+        if self.ha is not None:
+            return ZooKeeperHistory(self.ha)
         return FileHistory(self.meta.directory) if isinstance(self.meta, FileMeta) else MemoryHistory()
 
     def table_filter(self) -> TableFilter:

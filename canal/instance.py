@@ -11,15 +11,28 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import attrs
 
+from canal.alarm import AlarmDesk, AlarmKind
 from canal.config import InstanceConfig
-from canal.errors import BatchError, CanalError, ConfigError, CursorError, NotSubscribedError, StateError
+from canal.errors import (
+    BatchError,
+    CanalError,
+    ConfigError,
+    ConnectionLostError,
+    CoordinationError,
+    CursorError,
+    NotActiveError,
+    NotSubscribedError,
+    StateError,
+    StoreClosedError,
+)
 from canal.filter import TableFilter
-from canal.ha import Heartbeat, SourceHealth
+from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, EntryType, Message, Transaction
 from canal.parse.log_positions import (
@@ -32,6 +45,7 @@ from canal.position import Position, earliest
 from canal.sink import EntrySink, Sink
 from canal.status import ClientStatus, InstanceStatus, Lag, ParserStatus, State, StoreStatus
 from canal.store import EntryStore, MemoryStore, Slice
+from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
 
@@ -69,6 +83,7 @@ class _Client:
     narrow: TableFilter | None = None
     batches: OrderedDict[int, _Batch] = attrs.field(factory=OrderedDict)
     next_id: int = 1
+    first_id: int = 1  # of this turn: earlier ones were handed out before another process was active
     last_acked: int = 0
     start: int = 0  # store sequence from which the next batch begins
     unclaimed: tuple[Position, int, int] | None = None  # position, sequence and ``done`` behind entries that its filter dropped
@@ -94,6 +109,7 @@ class Instance:
     """
 
     _health: SourceHealth | None = None
+    _ha: RunningMonitor | None = None
 
     def __init__(self, config: InstanceConfig) -> None:
         parser = BinlogParser(
@@ -128,6 +144,11 @@ class Instance:
         )
         store = MemoryStore(config.store_entries, config.store_bytes, isolate_ddl=config.isolate_ddl)
         self._compose(config.destination, parser, sink, store, config.meta, config.start_timeout)
+        if config.ha is not None:
+            alarms = AlarmDesk(config.alarm)
+            alarms.reset(config.destination)
+            tell = partial(alarms.tell, AlarmKind.FAILOVER)
+            self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), tell)
 
     @classmethod
     def compose(
@@ -170,7 +191,10 @@ class Instance:
         self._start_timeout = start_timeout
         self._clients: dict[int, _Client] = {}
         self._lock = threading.Lock()
-        self._running = False
+        self._started = False  # start() was called
+        self._running = False  # the parts run: with ``ha`` in the active process only
+        self._subscribed: dict[int, str] = {}  # with ``ha``: what is to be subscribed in each turn
+        self._next_ids: dict[int, int] = {}
         self._started_at = 0.0
         self._tail: Position | None = None  # where the store begins when no client is left to say
         self._tail_done = 0
@@ -178,10 +202,26 @@ class Instance:
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start meta, store, sink and parser. Does not wait for the source to answer."""
+        """Start meta, store, sink and parser. Does not wait for the source to answer.
+
+        With ``ha`` take part in the election instead; they are started when it is this process's turn.
+        """
         with self._lock:
-            if self._running:
+            if self._started:
                 raise StateError("the instance is started already", destination=self.destination)
+            self._started = True
+        try:
+            if self._ha is not None:
+                self._ha.start()
+            else:
+                self._start_parts()
+        except BaseException:
+            self._started = False
+            raise
+        return self
+
+    def _start_parts(self) -> None:
+        with self._lock:
             self.meta.start(self.destination)
             self._clients = {}
             self._tail = None
@@ -201,14 +241,39 @@ class Instance:
             self._started_at = time.monotonic()
             self._running = True
         log.info("[%s] started", self.destination)
-        return self
 
     def stop(self) -> None:
         """End the parser, wake every waiting call with ``StateError``, write cursors. A second call does nothing."""
         with self._lock:
+            if not self._started:
+                return
+            self._started = False
+        if self._ha is not None:
+            self._ha.stop()
+        else:
+            self._stop_parts()
+
+    def _begin_turn(self, session: Session) -> None:
+        """It is this process's turn: start the parts, and subscribe what was noted."""
+        ha = self._ha
+        assert ha is not None
+        for part in (self.meta, getattr(self.parser, "history", None)):
+            bind = getattr(part, "bind", None)
+            if bind is not None:
+                bind(session, lambda: ha.fence)
+        self._start_parts()
+        for client_id, filter in self._subscribed.items():
+            known = self._clients.get(client_id)
+            if known is None or known.filter != filter:
+                self._subscribe(client_id, filter, self._start_timeout)
+
+    def _stop_parts(self) -> None:
+        with self._lock:
             if not self._running:
                 return
             self._running = False
+            for client in self._clients.values():
+                self._next_ids[client.id] = client.next_id
         with contextlib.ExitStack() as parts:  # in reverse; each is stopped whatever another raises
             parts.callback(self.meta.stop)
             parts.callback(self.sink.stop)
@@ -219,7 +284,7 @@ class Instance:
         log.info("[%s] stopped", self.destination)
 
     def __enter__(self) -> Self:
-        return self if self._running else self.start()
+        return self if self._started else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -238,14 +303,35 @@ class Instance:
             raise StateError("this parser has no standby", destination=self.destination)
         return bool(switch(reason))
 
+    # -- turns: which process is active -------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """Whether this process is active for the destination; without ``ha`` it is whenever it runs."""
+        if self._ha is not None:
+            return self._ha.role
+        return Role.ACTIVE if self._running else Role.OFFLINE
+
+    def wait_active(self, timeout: float | None = None) -> bool:
+        """Wait until this process is active; False when ``timeout`` seconds are over or the instance was stopped."""
+        return self._running if self._ha is None else self._ha.wait_active(timeout)
+
+    def release(self) -> None:
+        """Let another process take over. This one stands by, and competes again after a while."""
+        self._check_running()
+        if self._ha is None:
+            raise StateError("there is no other process: this instance has no ha", destination=self.destination)
+        self._ha.release()
+
     @property
     def is_running(self) -> bool:
-        return self._running
+        """Between ``start`` and ``stop``, also while another process is active."""
+        return self._started
 
     @property
     def is_exhausted(self) -> bool:
         """True when nothing will ever come again: the log has ended, or the parser has failed (see ``error``)."""
-        return self.parser.is_finished
+        return self.parser.is_finished and (self._ha is None or self._running)
 
     @property
     def error(self) -> CanalError | None:
@@ -279,13 +365,20 @@ class Instance:
         Raises:
             ConnectionLostError: the source could not be reached in time (the parser goes on trying).
             CanalError: what stopped the parser.
+
+        With ``ha``, while another process is active, it only notes what to subscribe when the turn comes.
         """
-        self._check_running()
         TableFilter(filter)
+        if self._ha is not None and not self._may_subscribe(client_id, filter, timeout):
+            return
+        self._check_running()
+        self._subscribe(client_id, filter, self._start_timeout if timeout is None else timeout)
+
+    def _subscribe(self, client_id: int, filter: str, timeout: float) -> None:
         with self._lock:
             client = self._clients.get(client_id)
         if client is None:
-            started = self.parser.wait_started(self._start_timeout if timeout is None else timeout)
+            started = self._wait_started(timeout)
         with self._lock:
             client = self._clients.get(client_id)
             self.meta.subscribe(client_id, filter)
@@ -303,9 +396,40 @@ class Instance:
                     client.skip, client.done = slowest.skip, slowest.done
         log.info("[%s] client %d subscribed at %s", self.destination, client_id, cursor)
 
+    def _wait_started(self, timeout: float) -> Position:
+        """The parser's start; a stop of the instance ends the wait."""
+        deadline = time.monotonic() + timeout
+        while self._ha is not None and time.monotonic() < deadline - 0.2:
+            try:
+                return self.parser.wait_started(0.2)
+            except ConnectionLostError:
+                if not self._started or self.parser.is_finished:
+                    raise
+        return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
+
+    def _may_subscribe(self, client_id: int, filter: str, timeout: float | None) -> bool:
+        """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
+        assert self._ha is not None
+        if not self._started:
+            self._check_running()
+        self._subscribed[client_id] = filter
+        deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
+        while not self._ha.wait_active(0.02):
+            if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided:
+                return False
+            if not self._started:
+                self._check_running()
+            if time.monotonic() >= deadline:
+                raise CoordinationError(
+                    f"it is not known yet which process is active: this one is {self._ha.role.value}",
+                    destination=self.destination, remedy="Check that ZooKeeper can be reached; it goes on trying.",
+                )  # fmt: skip
+        return True
+
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
         """Forget a client, its filter and its cursor, durably."""
         self._check_running()
+        self._subscribed.pop(client_id, None)
         with self._lock:
             client = self._clients.pop(client_id, None)
             if client is None:
@@ -323,6 +447,7 @@ class Instance:
     def _add_client(self, client_id: int, filter: str, cursor: Position, like: int | None) -> _Client:
         self.store.open(client_id, like)
         client = _Client(id=client_id, filter=filter, cursor=cursor, got=cursor, narrow=_narrowing(filter))
+        client.next_id = client.first_id = self._next_ids.get(client_id, 1)
         self._clients[client_id] = client
         return client
 
@@ -354,9 +479,46 @@ class Instance:
         Raises:
             CanalError: what stopped the parser, once everything before it has been handed out.
             StateError: the instance is not running, or was stopped meanwhile.
+
+        With ``ha``, while another process is active, it waits and gives nothing, so one loop serves all processes.
         """
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        if self._ha is None:
+            return self._get(batch_size, timeout, linger, client_id)
+        return self._get_in_turn(self._ha, batch_size, timeout, linger, client_id)
+
+    def _get_in_turn(
+        self, ha: RunningMonitor, batch_size: int, timeout: float | None, linger: float, client_id: int
+    ) -> Message:
+        """A batch that is handed out while it is this process's turn, which is asked as the last thing."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not ha.wait_active(left):
+                if not self._started:
+                    self._check_running()
+                return Message(-1, [])
+            fence = ha.fence
+            try:
+                message = self._get(batch_size, left, linger, client_id)
+            except NotActiveError:
+                ha.fenced()
+                continue
+            except CanalError:
+                if not self._started or (ha.may_pass and ha.fence is fence):
+                    raise
+                continue  # the turn has ended meanwhile
+            if message and fence is not None and ha.may_pass and ha.fence is fence:
+                message.epoch = fence.epoch
+                return message
+            if message:  # too late: another process may deliver it by now
+                with contextlib.suppress(CanalError):
+                    self.rollback(message.id, client_id=client_id)
+            elif left is not None and deadline is not None and time.monotonic() >= deadline or self.is_exhausted:
+                return message
+
+    def _get(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
         client = self._client(client_id)
         deadline = None if timeout is None else time.monotonic() + timeout
         with client.turn:
@@ -387,6 +549,15 @@ class Instance:
 
         A crash in between therefore repeats a batch and loses none.
         """
+        with contextlib.suppress(NotActiveError):  # then another process delivers that batch
+            self._ack_last(client_id)
+        message = self.get_without_ack(batch_size, timeout, linger, client_id=client_id)
+        if message:
+            with contextlib.suppress(NotActiveError):
+                self._client(client_id).auto = message.id
+        return message
+
+    def _ack_last(self, client_id: int) -> None:
         client = self._client(client_id)
         with client.lock:
             auto, others = client.auto, [id for id in client.batches if id != client.auto]
@@ -397,10 +568,6 @@ class Instance:
             )  # fmt: skip
         if auto:
             self.ack(auto, client_id=client_id)
-        message = self.get_without_ack(batch_size, timeout, linger, client_id=client_id)
-        with client.lock:
-            client.auto = max(message.id, 0)
-        return message
 
     def ack(self, batch_id: int, *, client_id: int = CLIENT_ID) -> None:
         """Confirm the oldest outstanding batch. When it returns the cursor is durable (as the meta manager defines it).
@@ -410,14 +577,26 @@ class Instance:
         Raises:
             BatchError: the id is unknown, or an older batch is outstanding. Nothing has changed.
             CursorError: the cursor could not be written. Nothing has changed; ack again.
+            NotActiveError: with ``ha``: it is another process's turn, or was since the batch was handed out. It delivers
+                from the last cursor.
         """
+        if batch_id == -1 and self._started:
+            return
+        if self._ha is not None and self._started:
+            self._ha.check(f"batch {batch_id} cannot be acked")
         client = self._client(client_id)
         with client.lock:
-            if batch_id == -1 or (batch_id == client.last_acked and batch_id not in client.batches):
+            if batch_id == client.last_acked and batch_id not in client.batches:
                 return
             batch = self._oldest(client, batch_id)
-            self.meta.update_cursor(client_id, batch.position)
-            self.store.ack(client_id, batch.end)
+            try:
+                self.meta.update_cursor(client_id, batch.position)
+            except NotActiveError:
+                if self._ha is not None:
+                    self._ha.fenced()
+                raise
+            with contextlib.suppress(StoreClosedError):  # stopped meanwhile: the cursor is durable all the same
+                self.store.ack(client_id, batch.end)
             client.cursor, client.done = batch.position, batch.done
             client.rows_acked = _plus(client.rows_acked, batch.rows)
             client.last_acked = batch_id
@@ -426,6 +605,11 @@ class Instance:
                 client.auto = 0
 
     def _oldest(self, client: _Client, batch_id: int) -> _Batch:
+        if batch_id not in client.batches and 0 < batch_id < client.first_id:
+            raise NotActiveError(
+                f"batch {batch_id} was handed out before another process was active", destination=self.destination,
+                remedy="What was not acked then was delivered again.",
+            )  # fmt: skip
         if batch_id not in client.batches:
             raise BatchError(
                 f"batch {batch_id} is not outstanding for client {client.id}; outstanding are {list(client.batches)}",
@@ -630,7 +814,8 @@ class Instance:
         When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again.
         Ends when the source has ended (a file that is not followed); raises what stopped the parser.
         """
-        self.rollback(client_id=client_id)
+        with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+            self.rollback(client_id=client_id)
         return _Stream(self, batch_size, linger, client_id, poll)
 
     def consume(
@@ -668,8 +853,14 @@ class Instance:
     # -- checks ---------------------------------------------------------------------------------------------------
 
     def _check_running(self) -> None:
-        if not self._running:
-            raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
+        if self._running:
+            return
+        if self._started and self._ha is not None:
+            raise NotActiveError(
+                f"this process is {self._ha.role.value}", destination=self.destination,
+                remedy="Another process delivers; get waits until it is this one's turn.",
+            )  # fmt: skip
+        raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
 
     def _client(self, client_id: int) -> _Client:
         self._check_running()
@@ -681,7 +872,26 @@ class Instance:
         return client
 
     def __repr__(self) -> str:
-        return f"<Instance {self.destination} {'running' if self._running else 'stopped'}>"
+        state = "running" if self._running else self.role.value if self._started else "stopped"
+        return f"<Instance {self.destination} {state}>"
+
+
+class _Parts:
+    """An instance's parts as the monitor of the running node starts and stops them."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def start_parts(self, session: Session, fence: Fence) -> None:
+        self._instance._begin_turn(session)
+
+    def stop_parts(self) -> None:
+        try:
+            self._instance._stop_parts()
+        except CoordinationError as error:  # without contact, write-behind cursors cannot be written: they come again
+            log.warning("[%s] stopped: %s", self._instance.destination, error)
+        except Exception:
+            log.exception("[%s] did not stop cleanly", self._instance.destination)
 
 
 class _Stream(Iterator[Message]):
@@ -698,7 +908,8 @@ class _Stream(Iterator[Message]):
 
     def __next__(self) -> Message:
         instance = self._instance
-        instance.ack(self._in_hand, client_id=self._client_id)
+        with contextlib.suppress(NotActiveError):  # then another process delivers that message
+            instance.ack(self._in_hand, client_id=self._client_id)
         self._in_hand = -1
         while True:
             finished = instance.is_exhausted
@@ -715,8 +926,8 @@ class _Stream(Iterator[Message]):
             in_hand, self._in_hand = self._in_hand, -1
             try:
                 self._instance.rollback(in_hand, client_id=self._client_id)
-            except (BatchError, NotSubscribedError):
-                pass  # the user acked or rolled back by hand, or unsubscribed
+            except (BatchError, NotSubscribedError, NotActiveError):
+                pass  # the user acked or rolled back by hand, or unsubscribed, or another process is active
 
     def __del__(self) -> None:
         self.close()

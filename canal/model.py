@@ -566,12 +566,14 @@ class TableMap:
 class Message:
     """What one ``get`` hands out: ``id`` to acknowledge it with (-1 when empty) and its entries."""
 
-    __slots__ = ("id", "entries", "position")
+    __slots__ = ("id", "entries", "position", "epoch")
 
-    def __init__(self, id: int, entries: list[Entry], position: Position | None = None) -> None:
+    def __init__(self, id: int, entries: list[Entry], position: Position | None = None, epoch: int = 0) -> None:
         self.id = id
         self.entries = entries
         self.position = position
+        #: With ``ha``, the number of the turn in which it was handed out: what is written with it can be fenced.
+        self.epoch = epoch
 
     def __bool__(self) -> bool:
         return self.id != -1

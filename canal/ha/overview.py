@@ -1,0 +1,127 @@
+"""What ZooKeeper tells of the destinations under a root: who runs them, who stands by, and where their clients are.
+
+Never takes part in an election. The one thing it writes is an operator's wish that the owner of a destination let go of it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import attrs
+
+from canal.errors import CanalError, CoordinationError, UnknownDestinationError
+from canal.ha.running import read_running, running_document
+from canal.position import Position
+from canal.zookeeper import NodeMissing, Session, Set, VersionChanged
+
+
+@attrs.frozen
+class ClientOverview:
+    """A client: its filter, its cursor (None: none, or not readable), and when that was written, in seconds since 1970."""
+
+    id: int
+    filter: str
+    cursor: Position | None
+    acked: float
+
+    def behind(self, now: float) -> float | None:
+        """How many seconds the client is behind the source at most; None where its cursor has no time."""
+        if self.cursor is None or not self.cursor.timestamp:
+            return None
+        return max(now - self.cursor.timestamp / 1000, 0.0)
+
+
+@attrs.frozen
+class DestinationOverview:
+    """A destination. ``owner`` is "" when no process runs it; ``since`` is in seconds since 1970, by ZooKeeper's clock."""
+
+    name: str
+    owner: str
+    active: bool
+    since: float
+    epoch: int
+    members: tuple[str, ...]
+    clients: tuple[ClientOverview, ...]
+
+    @property
+    def standbys(self) -> tuple[str, ...]:
+        return tuple(member for member in self.members if member != self.owner)
+
+
+def destinations(session: Session) -> list[str]:
+    return session.children(f"{session.config.root}/destinations")
+
+
+def look_at(session: Session, name: str) -> DestinationOverview:
+    """
+    Raises:
+        UnknownDestinationError: no process has ever run a destination of that name under the root.
+    """
+    path = session.config.destination_path(name)
+    found = session.children(path)
+    if not found and name not in (known := destinations(session)):
+        raise UnknownDestinationError(
+            f"there is no destination {name!r} under {session.config.root}",
+            remedy=f"There are: {', '.join(known)}." if known else "There is none at all: check the root.",
+        )
+    running, epoch = session.get(f"{path}/running"), session.get(f"{path}/epoch")
+    owner, active = read_running(running.data) if running is not None else ("", False)
+    return DestinationOverview(
+        name, owner, active, running.created if running is not None else 0.0,
+        int(epoch.data) if epoch is not None and epoch.data.isdigit() else 0,
+        tuple(session.children(f"{path}/cluster")),
+        tuple(_client(session, path, int(one)) for one in found if one.isascii() and one.isdigit()),
+    )  # fmt: skip
+
+
+def _client(session: Session, path: str, number: int) -> ClientOverview:
+    filter, cursor, exact = (session.get(f"{path}/{number}/{node}") for node in ("filter", "cursor", "position"))
+    position = _position(cursor.data, exact.data if exact is not None else b"") if cursor is not None else None
+    text = filter.data.decode(errors="replace") if filter is not None else ""
+    return ClientOverview(number, text, position, cursor.changed if cursor is not None else 0.0)
+
+
+def _position(cursor: bytes, exact: bytes) -> Position | None:
+    """Ours, which says more, unless canal has moved its own since."""
+    try:
+        theirs = Position.from_canal(json.loads(cursor))
+        ours = Position.from_text(exact.decode()) if exact else theirs
+        return ours if Position.from_canal(ours.to_canal()) == theirs else theirs
+    except (ValueError, AttributeError, CanalError):
+        return None
+
+
+def release(
+    session: Session, name: str, timeout: float, sleep: Callable[[float], None] = time.sleep
+) -> tuple[str, DestinationOverview]:
+    """Ask the owner to let go, as canal's admin does, and wait until another process is the owner; gives the old and the new.
+
+    Raises:
+        CoordinationError: nobody runs the destination, nobody else could, or nobody has taken it over in time.
+    """
+    old = look_at(session, name)
+    if not old.owner:
+        raise CoordinationError(f"no process runs {name}: there is nothing to release")
+    if not old.standbys:
+        raise CoordinationError(
+            f"no other process stands by for {name}, so {old.owner} was left alone", remedy="Start another one first."
+        )
+    path = session.config.destination_path(name, "running")
+    node = session.get(path)
+    if node is not None and read_running(node.data)[0] == old.owner:
+        try:
+            session.write([Set(path, running_document(old.owner, active=False), node.version)])
+        except (NodeMissing, VersionChanged):
+            pass  # it goes by itself just now
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        new = look_at(session, name)
+        if new.owner not in ("", old.owner) and new.active:
+            return old.owner, new
+        sleep(0.05)
+    raise CoordinationError(
+        f"{old.owner} was asked to release {name}, but no other process has taken it over within {timeout:g} s",
+        remedy="Look at canal ha status and at the logs of the processes that stand by.",
+    )

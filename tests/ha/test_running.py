@@ -1,0 +1,313 @@
+"""Several instances of one destination, a real ZooKeeper between them: turns, fences and the gate."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal.ha import Role, running
+from canal.testing import FakeBinlog
+from canal.testing.zookeeper import ZooKeeperServer
+from canal.zookeeper import Create, Session, Set, ZooKeeper
+
+
+class Group:
+    """Instances on one log and one root."""
+
+    def __init__(self, server: ZooKeeperServer, root: str, stack: ExitStack) -> None:
+        self.config = ZooKeeper(hosts=server.hosts, root=root, session_timeout=2.0, takeover_delay=0.3)
+        self.log = FakeBinlog()
+        self.table = self.log.table("shop", "orders", "id INT PRIMARY KEY")
+        self.alarms: list[str] = []
+        self._stack = stack
+        self._written = 0
+
+    def instance(self, *, subscribe: bool = True, **options: Any) -> canal.Instance:
+        config = canal.InstanceConfig(
+            destination="d", source=self.log, ha=attrs.evolve(self.config, **options.pop("zookeeper", {})),
+            alarm=lambda destination, text: self.alarms.append(text), **options,
+        )  # fmt: skip
+        instance = canal.Instance(config)
+        self._stack.callback(instance.stop)
+        instance.start()
+        if subscribe:
+            instance.subscribe()
+        return instance
+
+    def write(self, count: int = 1) -> list[int]:
+        ids = list(range(self._written, self._written + count))
+        for one in ids:
+            self.table.insert({"id": one})
+        self._written += count
+        return ids
+
+    def session(self) -> Session:
+        session = Session(self.config)
+        session.open()
+        self._stack.callback(session.close)
+        assert session.wait_connected(10)
+        return session
+
+    def path(self, *parts: str) -> str:
+        return self.config.destination_path("d", *parts)
+
+
+@pytest.fixture
+def group(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Iterator[Group]:
+    with ExitStack() as stack:
+        yield Group(zookeeper_server, zookeeper_root, stack)
+
+
+def ids_of(message: canal.Message) -> list[int]:
+    return [row.after["id"] for entry in message.entries for row in entry.rows if row.after is not None]
+
+
+def until(true: Callable[[], Any], timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def read(instance: canal.Instance, count: int, timeout: float = 20.0) -> canal.Message:
+    """The next message that brings rows up to so many, acked but for the last one."""
+    message = instance.get_without_ack(1000, timeout=timeout, linger=0.2)
+    assert len(ids_of(message)) == count, (message.entries, instance.role)
+    return message
+
+
+def test_one_delivers_and_the_others_stand_by(group: Group) -> None:
+    first, second = group.instance(), group.instance()
+    assert (first.role, second.role) == (Role.ACTIVE, Role.STANDBY)
+    group.write(2)
+    message = read(first, 2)
+    assert message.epoch == 1
+    assert not second.get_without_ack(timeout=0.1)
+    for refused in (lambda: second.ack(message.id), second.rollback, second.position, second.release):
+        with pytest.raises(canal.NotActiveError):
+            refused()
+    first.ack(message.id)
+    first.stop()
+    group.write(1)
+    message = read(second, 1)
+    assert (ids_of(message), message.epoch, second.role) == ([2], 2, Role.ACTIVE)
+    second.ack(message.id)
+    assert group.session().children(group.path("cluster")) == [second._ha.address]  # type: ignore[union-attr]
+
+
+def test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused(group: Group) -> None:
+    first, second = group.instance(), group.instance()
+    group.write(3)
+    message = read(first, 3)
+    first.release()
+    again = read(second, 3)
+    assert ids_of(again) == ids_of(message)
+    second.ack(again.id)
+    with pytest.raises(canal.NotActiveError):
+        first.ack(message.id)
+    second.stop()
+    group.write(1)
+    third = read(first, 1)
+    assert third.id > message.id  # ids never repeat in a process
+    with pytest.raises(canal.NotActiveError):
+        first.ack(message.id)
+    first.ack(third.id)
+    assert third.epoch == 3
+
+
+def test_an_operator_may_retire_the_owner_as_in_canal(group: Group) -> None:
+    first, second = group.instance(), group.instance()
+    session = group.session()
+    address, active = running.read_running(session.get(group.path("running")).data)  # type: ignore[union-attr]
+    assert active
+    session.write([Set(group.path("running"), running.running_document(address, False))])
+    assert second.wait_active(20)
+    until(lambda: first.role is Role.STANDBY)
+
+
+def test_an_owner_whose_session_ends_stops_and_takes_it_up_again(group: Group, zookeeper_server: ZooKeeperServer) -> None:
+    owner = group.instance()
+    group.write(1)
+    message = read(owner, 1)
+    close_session(owner)
+    until(lambda: owner._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
+    with pytest.raises(canal.NotActiveError):
+        owner.ack(message.id)
+    again = read(owner, 1)
+    assert (ids_of(again), again.epoch) == ([0], 2)
+
+
+def close_session(instance: canal.Instance) -> None:
+    from kazoo.client import KazooClient
+
+    session = instance._ha.session  # type: ignore[union-attr]
+    other = KazooClient(hosts=session.config.hosts, client_id=session._client.client_id)
+    other.start()
+    other.stop()
+    other.close()
+
+
+def test_a_zombie_can_neither_deliver_nor_ack(group: Group) -> None:
+    """T91: another process has taken over, and this one does not know yet."""
+    owner = group.instance()
+    group.write(2)
+    message = read(owner, 2)
+    session = group.session()
+    epoch = session.get(group.path("epoch"))
+    assert epoch is not None
+    session.write([Set(group.path("epoch"), b"7", epoch.version)])
+    with pytest.raises(canal.NotActiveError):
+        owner.ack(message.id)
+    until(lambda: owner._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
+    again = read(owner, 2)
+    assert (ids_of(again), again.epoch) == ([0, 1], 8)
+
+
+def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after SIGSTOP: nothing has told this process yet that its session is over."""
+    owner = group.instance()
+    group.write(1)
+    message = read(owner, 1)
+    group.write(1)
+    ha = owner._ha
+    assert ha is not None
+    monkeypatch.setattr(ha, "_renew", lambda asked, doubts: None)
+    now = running._now
+    monkeypatch.setattr(running, "_now", lambda: now() + 100.0)
+    assert not ha.may_pass
+    assert not owner.get_without_ack(timeout=0.2)
+    with pytest.raises(canal.NotActiveError):
+        owner.ack(message.id)
+    assert owner.role is Role.ACTIVE
+
+
+def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only(group: Group) -> None:
+    owner = group.instance()
+    ha = owner._ha
+    assert ha is not None
+    ha._doubts += 1
+    ha._shut()
+    assert not ha.may_pass
+    assert owner.wait_active(20)
+    group.write(1)
+    owner.ack(read(owner, 1).id)
+
+
+def test_a_start_that_fails_gives_the_node_up(group: Group) -> None:
+    class Broken(canal.EntrySink):
+        fails = True
+
+        def start(self, destination: str, store: Any) -> None:
+            if self.fails:
+                raise canal.StoreError("a full disk")
+            super().start(destination, store)
+
+    first = group.instance(subscribe=False)
+    first.stop()
+    sink = first.sink = Broken()
+    first.start()
+    until(lambda: group.alarms)
+    assert "a full disk" in group.alarms[0]
+    second = group.instance()
+    assert second.wait_active(20)
+    second.stop()
+    sink.fails = False
+    assert first.wait_active(20)
+
+
+def test_a_leftover_node_of_a_dead_session_is_taken_up_at_once(group: Group) -> None:
+    instance = group.instance(subscribe=False, zookeeper={"takeover_delay": 60.0})
+    assert instance.wait_active(20)
+    instance.stop()
+    session = group.session()
+    ha = instance._ha
+    assert ha is not None
+    session.write([Create(group.path("running"), running.running_document(ha.address), ephemeral=True)])
+    instance.start()
+    assert instance.wait_active(20)
+
+
+def test_the_owner_goes_first_and_others_wait(group: Group) -> None:
+    slow = {"takeover_delay": 60.0}
+    first, second = group.instance(zookeeper=slow), group.instance(zookeeper=slow)
+    close_session(first)
+    until(lambda: first._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
+    assert second.role in (Role.WAITING, Role.STANDBY)
+
+
+def test_a_loop_runs_everywhere(group: Group) -> None:
+    instances = [group.instance() for _ in range(3)]
+    got: list[int] = []
+    done = threading.Event()
+
+    def consume(instance: canal.Instance) -> None:
+        try:
+            for message in instance.stream(poll=0.1):
+                got.extend(ids_of(message))
+                if done.is_set():
+                    return
+        except canal.StateError:
+            pass  # stopped
+
+    threads = [threading.Thread(target=consume, args=(instance,), daemon=True) for instance in instances]
+    for thread in threads:
+        thread.start()
+    for turn in range(3):
+        group.write(2)
+        until(lambda: len(set(got)) == 2 * (turn + 1))  # noqa: B023
+        if turn < 2:
+            next(one for one in instances if one.role is Role.ACTIVE).release()
+    done.set()
+    for instance in instances:
+        instance.stop()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    first_seen = list(dict.fromkeys(got))
+    assert first_seen == sorted(first_seen) == list(range(6))
+
+
+def test_a_subscription_that_is_noted_in_standby_is_made_when_the_turn_comes(group: Group) -> None:
+    first = group.instance(subscribe=False)
+    assert first.wait_active(20)
+    second = group.instance(subscribe=False)
+    second.subscribe(7, "shop\\..*")
+    assert first.subscriptions() == {}
+    first.stop()
+    assert second.wait_active(20)
+    assert second.subscriptions() == {7: "shop\\..*"}
+
+
+def test_without_zookeeper_nothing_starts_and_a_stop_is_quick(own_zookeeper: ZooKeeperServer, zookeeper_root: str) -> None:
+    with ExitStack() as stack:
+        group = Group(own_zookeeper, zookeeper_root, stack)
+        own_zookeeper.kill()
+        instance = group.instance(subscribe=False)
+        with pytest.raises(canal.CoordinationError, match="connecting"):
+            instance.subscribe(timeout=0.5)
+        assert not instance.get_without_ack(timeout=0.1)
+        began = time.monotonic()
+        instance.stop()
+        assert time.monotonic() - began < 10
+        instance.start()
+        own_zookeeper.start()
+        assert instance.wait_active(30)
+
+
+def test_no_thread_is_left(group: Group) -> None:
+    instance = group.instance()
+    instance.stop()
+    until(lambda: not [one for one in threading.enumerate() if one.name.startswith("canal-d")])
+
+
+def test_managers_of_one_process_are_refused(group: Group, tmp_path: Any) -> None:
+    for meta in (canal.MemoryMeta(), canal.FileMeta(tmp_path)):
+        with pytest.raises(canal.ConfigError, match="one process's own"):
+            canal.InstanceConfig(destination="d", source=group.log, ha=group.config, meta=meta)
