@@ -1,0 +1,22 @@
+"""Three processes embed one destination; owner, ensemble and network fail at random, and the journals are judged."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from canal.testing.servers import ThrowawayServer
+from canal.testing.zookeeper import ZooKeeperEnsemble
+from tests.ha_chaos import torment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_server", ["mariadb"], indirect=True)
+@pytest.mark.timeout(3600)
+def test_random_faults_lose_nothing_and_no_range_is_acked_twice(
+    own_server: ThrowawayServer, own_ensemble: ZooKeeperEnsemble, full_size: bool
+) -> None:
+    """T91"""
+    seed = random.randrange(1 << 32)
+    print(torment(own_server, own_ensemble, seed, 100, 3000.0 if full_size else 40.0))
