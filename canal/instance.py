@@ -583,7 +583,11 @@ class Instance:
         if batch_id == -1 and self._started:
             return
         if self._ha is not None and self._started:
-            self._ha.check(f"batch {batch_id} cannot be acked")
+            try:
+                self._ha.check(f"batch {batch_id} cannot be acked")
+            except NotActiveError:
+                self._disown(client_id)
+                raise
         client = self._client(client_id)
         with client.lock:
             if batch_id == client.last_acked and batch_id not in client.batches:
@@ -603,6 +607,13 @@ class Instance:
             del client.batches[batch_id]
             if client.auto == batch_id:
                 client.auto = 0
+
+    def _disown(self, client_id: int) -> None:
+        """A refusal is final: if this process turns out to be active still, what is outstanding comes again, with new ids."""
+        with contextlib.suppress(CanalError):
+            self.rollback(client_id=client_id)
+            client = self._client(client_id)
+            client.first_id = client.next_id
 
     def _oldest(self, client: _Client, batch_id: int) -> _Batch:
         if batch_id not in client.batches and 0 < batch_id < client.first_id:

@@ -187,6 +187,13 @@ def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.M
         owner.ack(message.id)
     assert owner.role is Role.ACTIVE
 
+    monkeypatch.undo()  # contact is there again, and nobody has taken over: the refusal stands, so it comes again
+    again = read(owner, 2)
+    assert (ids_of(again), again.epoch) == ([0, 1], 1)
+    with pytest.raises(canal.NotActiveError):
+        owner.ack(message.id)
+    owner.ack(again.id)
+
 
 def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only(group: Group) -> None:
     owner = group.instance()
