@@ -213,18 +213,27 @@ def _check_same_content(batches: list[Batch], verdict: Verdict) -> None:
 
 def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
     settled = _START  # place of the last entry whose ack is durable
-    doubt: Batch | None = None
+    doubts: list[Batch] = []  # of the present and the last turn
 
     def settle(batch: Batch) -> None:
-        nonlocal settled, doubt
+        nonlocal settled
         if batch.first is not None and batch.first <= settled:
-            verdict.violations.append(
-                f"two acks were accepted for one range: {batch} begins at {batch.first}, {settled} was acked"
-            )
-        verdict.changes += [change for _, changes in batch.pieces for change in changes]
-        settled, doubt = max(settled, batch.last), None
+            verdict.violations.append(f"two acks were accepted for one range: {batch} begins at {batch.first}, {settled} was acked")
+        verdict.changes += [change for place, changes in batch.pieces if place > settled for change in changes]
+        settled = max(settled, batch.last)
+        doubts.clear()
 
-    for steps in turns.values():
+    def resolve(first: Place) -> None:
+        """Where a turn begins tells which of the acks without an answer was the last one that is durable."""
+        durable = [one for one in doubts if settled < one.last < first]
+        amid = [one for one in doubts if one.first is not None and one.first < first <= one.last]
+        if durable:
+            settle(max(durable, key=lambda one: one.last))
+        elif amid:
+            verdict.violations.append(f"a turn begins at {first}, in the middle of {amid[0]}")
+        doubts.clear()
+
+    for epoch, steps in turns.items():
         outstanding: deque[Batch] = deque()
         for kind, batch in steps:
             if kind == "rollback":
@@ -232,32 +241,32 @@ def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
                 continue
             assert batch is not None
             if kind == "got":
-                if doubt is not None and doubt.epoch != batch.epoch and batch.first is not None:
-                    if batch.first > doubt.last:
-                        settle(doubt)
-                    elif doubt.first is not None and batch.first > doubt.first:
-                        verdict.violations.append(f"{batch} begins at {batch.first}, in the middle of {doubt}")
-                    doubt = None
                 if batch.first is not None:
-                    before = max([settled, *(one.last for one in outstanding)])
-                    if batch.first <= settled:
-                        verdict.violations.append(f"{batch} begins at {batch.first}, but {settled} was acked")
-                    elif batch.first <= before:
-                        verdict.violations.append(f"{batch} begins at {batch.first}, but {before} came before, not rolled back")
-                    places = [place for place, _ in batch.pieces]
-                    if places != sorted(set(places)):
-                        verdict.violations.append(f"{batch} is not in order")
+                    if any(one.epoch != epoch for one in doubts):
+                        resolve(batch.first)
+                    _check_begin(batch, outstanding, settled, verdict)
                 outstanding.append(batch)
-            elif batch.is_accepted or batch.is_doubtful:
-                if outstanding and outstanding[0] is not batch and batch in outstanding:
+            elif batch in outstanding:  # else a call that is repeated: the first one has been counted
+                if outstanding[0] is not batch and (batch.is_accepted or batch.is_doubtful):
                     verdict.violations.append(f"{batch} was acked before {outstanding[0]}")
-                if batch not in outstanding:
-                    continue  # a repeated call, whose first one has been counted
                 if batch.is_accepted:
                     outstanding.remove(batch)
                     settle(batch)
-                elif batch.pieces:
-                    doubt = batch
+                elif batch.is_doubtful and batch.pieces:
+                    doubts.append(batch)
+                if batch.acks[-1].answer == "refused":
+                    outstanding.clear()  # who is refused loses all that he holds
+
+
+def _check_begin(batch: Batch, outstanding: deque[Batch], settled: Place, verdict: Verdict) -> None:
+    places = [place for place, _ in batch.pieces]
+    if places != sorted(set(places)):
+        verdict.violations.append(f"{batch} is not in order")
+    before = max([settled, *(one.last for one in outstanding)])
+    if places[0] <= settled:
+        verdict.violations.append(f"{batch} begins at {places[0]}, but {settled} was acked")
+    elif places[0] <= before:
+        verdict.violations.append(f"{batch} begins at {places[0]}, but {before} came before, not rolled back")
 
 
 def _measure(batches: list[Batch], run: Sequence[Record], verdict: Verdict) -> None:

@@ -71,6 +71,16 @@ def test_a_refused_ack_of_an_earlier_epoch_does_no_harm() -> None:
     assert judge([frozen, [got(2, 1, [3, 4], 10), *acked(2, 1, 11)]]).violations == []
 
 
+def test_a_refused_owner_that_stays_active_delivers_again() -> None:
+    again = [got(1, 3, [3, 4], 6), got(1, 4, [5], 7), *acked(1, 3, 8), *acked(1, 4, 9)]
+    undecided = judge([[*FIRST, *acked(1, 2, 4, "UNKNOWN"), *acked(1, 2, 5, "REFUSED"), *again]])
+    refused = judge([[*FIRST, *acked(1, 2, 5, "REFUSED"), *again]])
+
+    for verdict in (undecided, refused):
+        assert verdict.violations == []
+        assert numbers_of(verdict.changes) == [1, 2, 3, 4, 5]
+
+
 PLANTED: dict[str, tuple[str, list[list[Record]]]] = {
     "two processes ack one range": (
         "two acks were accepted for one range",

@@ -195,6 +195,28 @@ def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.M
     owner.ack(again.id)
 
 
+def test_what_a_cut_off_owner_was_refused_comes_again_when_its_session_goes_on(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several batches are in hand, and the consumer drops each whose ack is refused."""
+    owner = group.instance()
+    group.write(3)
+    batches = [owner.get_without_ack(1, timeout=20) for _ in range(2)]
+    with monkeypatch.context() as cut_off:
+        assert owner._ha is not None
+        cut_off.setattr(owner._ha, "_renew", lambda asked, doubts: None)
+        now = running._now
+        cut_off.setattr(running, "_now", lambda: now() + 100.0)
+        with pytest.raises(canal.NotActiveError):
+            owner.ack(batches[0].id)
+    assert owner.wait_active(20)
+    with pytest.raises(canal.NotActiveError):
+        owner.ack(batches[1].id)
+    again = read(owner, 3)
+    assert (ids_of(again), again.epoch) == ([0, 1, 2], batches[0].epoch)
+    owner.ack(again.id)
+
+
 def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only(group: Group) -> None:
     owner = group.instance()
     ha = owner._ha

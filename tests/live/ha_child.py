@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 import canal
+from canal.errors import CoordinationError
 from canal.position import journal_key
 from canal.testing.journal import changes_of
 from canal.zookeeper import ZooKeeper
@@ -119,7 +120,7 @@ class Consumer:
             self.instance.ack(batch)
         except canal.NotActiveError:
             self.write("REFUSED", epoch, batch, time.monotonic())
-        except canal.CanalError as error:
+        except (CoordinationError, canal.CursorError) as error:
             self.write("UNKNOWN", epoch, batch, time.monotonic())
             self.write("ERROR", "ack", repr(error))
             self.doubtful = True
