@@ -96,6 +96,7 @@ class _Client:
     rows_got: int | None = 0
     rows_acked: int | None = 0
     auto: int = 0  # the batch that get() will ack at its next call
+    over: bool = False  # the parts were stopped
     lock: threading.Lock = attrs.field(factory=threading.Lock)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
 
@@ -273,7 +274,9 @@ class Instance:
                 return
             self._running = False
             for client in self._clients.values():
-                self._next_ids[client.id] = client.next_id
+                with client.lock:  # an ack under way is done, and none is carried over into a later turn
+                    client.over = True
+                    self._next_ids[client.id] = client.next_id
         with contextlib.ExitStack() as parts:  # in reverse; each is stopped whatever another raises
             parts.callback(self.meta.stop)
             parts.callback(self.sink.stop)
@@ -590,6 +593,9 @@ class Instance:
                 raise
         client = self._client(client_id)
         with client.lock:
+            if client.over:
+                self._check_running()
+                raise self._too_late(batch_id)
             if batch_id == client.last_acked and batch_id not in client.batches:
                 return
             batch = self._oldest(client, batch_id)
@@ -617,10 +623,7 @@ class Instance:
 
     def _oldest(self, client: _Client, batch_id: int) -> _Batch:
         if batch_id not in client.batches and 0 < batch_id < client.first_id:
-            raise NotActiveError(
-                f"batch {batch_id} was handed out before another process was active", destination=self.destination,
-                remedy="What was not acked then was delivered again.",
-            )  # fmt: skip
+            raise self._too_late(batch_id)
         if batch_id not in client.batches:
             raise BatchError(
                 f"batch {batch_id} is not outstanding for client {client.id}; outstanding are {list(client.batches)}",
@@ -635,6 +638,12 @@ class Instance:
                 remedy="Ack in the order of delivery.",
             )
         return oldest
+
+    def _too_late(self, batch_id: int) -> NotActiveError:
+        return NotActiveError(
+            f"batch {batch_id} was handed out before this process had to pause", destination=self.destination,
+            remedy="What was not acked then is delivered again, by the process that is active.",
+        )  # fmt: skip
 
     def rollback(self, batch_id: int | None = None, *, client_id: int = CLIENT_ID) -> None:
         """Hand out again: everything since the last ack, or batch ``batch_id`` and all after it (with new ids).
@@ -750,7 +759,7 @@ class Instance:
     def _settle(self, client: _Client, seen: int, idle: bool) -> None:
         """What the client's filter dropped since the last batch needs no ack by the user."""
         with client.lock:
-            if client.unclaimed is None or client.batches or client.rollbacks != seen:
+            if client.over or client.unclaimed is None or client.batches or client.rollbacks != seen:
                 return
             if not idle and time.monotonic() < client.settled + _SETTLE:
                 return

@@ -218,7 +218,8 @@ def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
     def settle(batch: Batch) -> None:
         nonlocal settled
         if batch.first is not None and batch.first <= settled:
-            verdict.violations.append(f"two acks were accepted for one range: {batch} begins at {batch.first}, {settled} was acked")
+            told = f"{batch} begins at {batch.first}, not after {settled}"
+            verdict.violations.append(f"two acks were accepted for one range: {told}")
         verdict.changes += [change for place, changes in batch.pieces if place > settled for change in changes]
         settled = max(settled, batch.last)
         doubts.clear()

@@ -292,6 +292,7 @@ def test_a_loop_runs_everywhere(group: Group) -> None:
         group.write(2)
         until(lambda: len(set(got)) == 2 * (turn + 1))  # noqa: B023
         if turn < 2:
+            until(lambda: any(one.role is Role.ACTIVE for one in instances))
             next(one for one in instances if one.role is Role.ACTIVE).release()
     done.set()
     for instance in instances:
