@@ -61,6 +61,7 @@ class Embedder:
         self.coordination = [FaultProxy("127.0.0.1", member.port).start() for member in run.ensemble.members]
         self.process: subprocess.Popen[bytes] | None = None
         self.session: tuple[int, bytes] | None = None
+        self.is_subscribed = False
         self.epoch = 0
         self.last: Place = (-1, 0, 0)
         self.acked = 0
@@ -128,6 +129,8 @@ class Embedder:
                 self.epoch = values[0]
             elif kind == "SESSION":
                 self.session = (values[0], values[1])
+            elif kind == "SUBSCRIBED":
+                self.is_subscribed = True
             elif kind == "ERROR":
                 self.errors[f"{values[0]}: {values[1][:120]}"] += 1
             elif kind == "ACKED":
@@ -389,7 +392,7 @@ def _torment(
     load.setup()
     with set_up(server, ensemble, directory, seed) as run:
         run.embedders[0].start()
-        run.await_(lambda: run.embedders[0].session is not None, "a session")
+        run.await_(lambda: run.embedders[0].is_subscribed, "the first process to subscribe")
         for embedder in run.embedders[1:]:
             embedder.start()
         time.sleep(1.0)

@@ -6,6 +6,7 @@ A journal is a file of records, each a pickled tuple behind its length. Those of
 
     START    process id
     SESSION  id, password                          of its session with ZooKeeper, each time there is a new one
+    SUBSCRIBED                                     or noted that it is to
     GOT      epoch, batch, asked, came, end, pieces   before anything is acked
     ACKING   epoch, batch, time                    before the call
     ACKED    epoch, batch, time                    the call has returned
@@ -217,7 +218,9 @@ def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
 
     def settle(batch: Batch) -> None:
         nonlocal settled
-        if batch.first is not None and batch.first <= settled:
+        if batch.first is None:
+            return  # a BEGIN alone says nothing of what is before it
+        if batch.first <= settled:
             told = f"{batch} begins at {batch.first}, not after {settled}"
             verdict.violations.append(f"two acks were accepted for one range: {told}")
         verdict.changes += [change for place, changes in batch.pieces if place > settled for change in changes]

@@ -51,6 +51,14 @@ def test_an_ack_without_an_answer_counts_when_the_next_owner_begins_behind_it(an
     assert numbers_of(verdict.changes) == [1, 2, 3, 4, 5]
 
 
+def test_a_turn_that_begins_with_a_begin_alone_decides_with_its_next_batch() -> None:
+    alone = ("GOT", 2, 1, 10, 10.1, (1, 4, 0), [])
+    verdict = judge([[*FIRST, ("ACKING", 1, 2, 4)], [alone, *acked(2, 1, 11), got(2, 2, [5], 12), *acked(2, 2, 13)]])
+
+    assert verdict.violations == []
+    assert numbers_of(verdict.changes) == [1, 2, 3, 4, 5]
+
+
 def test_an_ack_that_is_tried_again_counts_once() -> None:
     verdict = judge([[*FIRST, *acked(1, 2, 4, "UNKNOWN"), *acked(1, 2, 5), got(1, 3, [5], 6), *acked(1, 3, 7)]])
 

@@ -72,6 +72,7 @@ class Consumer:
         while not self.leaving.is_set():
             try:
                 self.instance.subscribe(timeout=2.0)
+                self.write("SUBSCRIBED")
                 return
             except canal.CanalError as error:
                 self.write("ERROR", "subscribe", repr(error))
