@@ -503,10 +503,12 @@ class Instance:
                     self._check_running()
                 return Message(-1, [])
             fence = ha.fence
+            if not ha.wait_active(0.0):
+                continue  # else the parts may be those of no turn, and not of the fence's
             try:
                 message = self._get(batch_size, left, linger, client_id)
             except NotActiveError:
-                ha.fenced()
+                ha.fenced(fence)
                 continue
             except CanalError:
                 if not self._started or (ha.may_pass and ha.fence is fence):
@@ -599,11 +601,12 @@ class Instance:
             if batch_id == client.last_acked and batch_id not in client.batches:
                 return
             batch = self._oldest(client, batch_id)
+            fence = self._ha.fence if self._ha is not None else None
             try:
                 self.meta.update_cursor(client_id, batch.position)
             except NotActiveError:
                 if self._ha is not None:
-                    self._ha.fenced()
+                    self._ha.fenced(fence)
                 raise
             with contextlib.suppress(StoreClosedError):  # stopped meanwhile: the cursor is durable all the same
                 self.store.ack(client_id, batch.end)

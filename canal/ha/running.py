@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import attrs
+
 from canal.errors import CanalError, CoordinationError, NotActiveError
 from canal.ha.machine import OWNING, Action, Event, Role, step
 from canal.zookeeper import (
@@ -71,6 +73,14 @@ def read_running(data: bytes) -> tuple[str, bool]:
         return "", True
 
 
+@attrs.frozen
+class _OfTurn:
+    """An event that means one turn: it may be taken from the queue when that is over, and the next one has begun."""
+
+    event: Event
+    fence: Fence
+
+
 class RunningMonitor:
     """Takes part in the election of the process that is active for a destination.
 
@@ -93,7 +103,7 @@ class RunningMonitor:
         self._parts = parts
         self._tell = tell
         self._role = Role.OFFLINE
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._open = False
@@ -126,12 +136,18 @@ class RunningMonitor:
 
     def release(self) -> None:
         """Let another process take over; this one stands by and rests a little before it competes again."""
-        self._events.put(Event.RELEASE)
+        fence = self._fence
+        if fence is not None:
+            self._events.put(_OfTurn(Event.RELEASE, fence))
 
-    def fenced(self) -> None:
-        """A write of the parts was refused: another process has taken over."""
-        self._shut()
-        self._events.put(Event.FENCED)
+    def fenced(self, fence: Fence | None) -> None:
+        """A write behind this fence was refused: another process has taken over. Nothing, when that turn is over already."""
+        with self._changed:
+            if fence is None or fence is not self._fence:
+                return
+            self._open = False
+            self._changed.notify_all()
+        self._events.put(_OfTurn(Event.FENCED, fence))
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
@@ -213,9 +229,13 @@ class RunningMonitor:
         if self._due is not None:
             pause = min(pause, max(self._due - _now(), 0.0))
         try:
-            return self._events.get(timeout=pause)
+            event = self._events.get(timeout=pause)
         except queue.Empty:
             pass
+        else:
+            if not isinstance(event, _OfTurn):
+                return event
+            return event.event if event.fence is self._fence else None
         if self._due is not None and _now() >= self._due:
             self._due = None
             return Event.DUE
@@ -350,6 +370,9 @@ class RunningMonitor:
         assert self._fence is not None
         try:
             self._parts.start_parts(self.session, self._fence)
+        except NotActiveError as error:
+            log.info("[%s] another process was quicker: %s", self.destination, error)
+            return Event.FENCED
         except Exception as error:
             self._failures += 1
             self._tell(f"the parts do not start, so another process may take over: {error}")

@@ -13,6 +13,7 @@ import pytest
 
 import canal
 from canal.ha import Role, running
+from canal.ha.machine import Event
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Session, Set, ZooKeeper
@@ -170,6 +171,38 @@ def test_a_zombie_can_neither_deliver_nor_ack(group: Group) -> None:
     assert (ids_of(again), again.epoch) == ([0, 1], 8)
 
 
+def test_a_refusal_that_comes_late_ends_no_later_turn(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A get that began in one turn is refused when the same process has the next one."""
+    owner = group.instance()
+    ha = owner._ha
+    assert ha is not None
+    group.write(1)
+    genuine = owner._get
+    refused: list[str] = []
+
+    def get(*arguments: Any) -> canal.Message:
+        if not refused:
+            close_session(owner)
+            until(lambda: ha.transitions[Role.ACTIVE] == 2)
+            refused.append("now")
+            raise canal.NotActiveError("of the first turn")
+        return genuine(*arguments)
+
+    monkeypatch.setattr(owner, "_get", get)
+    message = owner.get_without_ack(timeout=20)
+    assert (ids_of(message), message.epoch, refused) == ([0], 2, ["now"])
+    first = attrs.evolve(ha.fence, epoch=1)  # type: ignore[type-var]
+    ha.fenced(first)
+    assert ha.may_pass
+    ha._events.put(running._OfTurn(Event.FENCED, first))
+    ha._events.put(running._OfTurn(Event.RELEASE, first))
+    until(lambda: ha._events.empty())
+    group.write(1)
+    read(owner, 1)
+    owner.ack(message.id)
+    assert (owner.role, ha.transitions[Role.ACTIVE]) == (Role.ACTIVE, 2)
+
+
 def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after SIGSTOP: nothing has told this process yet that its session is over."""
     owner = group.instance()
@@ -249,6 +282,25 @@ def test_a_start_that_fails_gives_the_node_up(group: Group) -> None:
     second.stop()
     sink.fails = False
     assert first.wait_active(20)
+
+
+def test_who_is_overtaken_while_he_starts_stands_by_without_an_alarm(group: Group) -> None:
+    class Overtaken(canal.EntrySink):
+        starts = 0
+
+        def start(self, destination: str, store: Any) -> None:
+            self.starts += 1
+            if self.starts == 2:
+                raise canal.NotActiveError("another process has taken over")
+            super().start(destination, store)
+
+    instance = group.instance()
+    instance.stop()
+    sink = instance.sink = Overtaken()
+    sink.starts = 1
+    instance.start()
+    assert instance.wait_active(20)
+    assert (sink.starts, group.alarms) == (3, [])
 
 
 def test_a_leftover_node_of_a_dead_session_is_taken_up_at_once(group: Group) -> None:
