@@ -194,7 +194,7 @@ class Instance:
         self._lock = threading.Lock()
         self._started = False  # start() was called
         self._running = False  # the parts run: with ``ha`` in the active process only
-        self._subscribed: dict[int, str] = {}  # with ``ha``: what is to be subscribed in each turn
+        self._subscribed: dict[int, str | None] = {}  # with ``ha``: what is to be subscribed in each turn
         self._next_ids: dict[int, int] = {}
         self._started_at = 0.0
         self._tail: Position | None = None  # where the store begins when no client is left to say
@@ -265,7 +265,7 @@ class Instance:
         self._start_parts()
         for client_id, filter in self._subscribed.items():
             known = self._clients.get(client_id)
-            if known is None or known.filter != filter:
+            if known is None or filter not in (None, known.filter):
                 self._subscribe(client_id, filter, self._start_timeout)
 
     def _stop_parts(self) -> None:
@@ -358,10 +358,11 @@ class Instance:
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
-    def subscribe(self, client_id: int = CLIENT_ID, filter: str = "", *, timeout: float | None = None) -> None:
+    def subscribe(self, client_id: int = CLIENT_ID, filter: str | None = None, *, timeout: float | None = None) -> None:
         """Bind a client to the destination; calling it again only changes the filter.
 
-        ``filter`` narrows what this client gets, in the syntax of the instance's filter. When this returns the client's
+        ``filter`` narrows what this client gets, in the syntax of the instance's filter; "" is everything. None keeps the
+        stored one, as canal does, also over restarts; for a new client it is "". When this returns the client's
         first cursor is stored, so that "latest" followed by a crash loses nothing. Waits for the start position up to
         ``timeout`` seconds (None: the config's ``start_timeout``).
 
@@ -371,19 +372,25 @@ class Instance:
 
         With ``ha``, while another process is active, it only notes what to subscribe when the turn comes.
         """
-        TableFilter(filter)
+        TableFilter(filter or "")
         if self._ha is not None and not self._may_subscribe(client_id, filter, timeout):
             return
         self._check_running()
         self._subscribe(client_id, filter, self._start_timeout if timeout is None else timeout)
 
-    def _subscribe(self, client_id: int, filter: str, timeout: float) -> None:
+    def _subscribe(self, client_id: int, filter: str | None, timeout: float) -> None:
         with self._lock:
             client = self._clients.get(client_id)
         if client is None:
             started = self._wait_started(timeout)
         with self._lock:
             client = self._clients.get(client_id)
+            if filter is None:
+                if client is not None:
+                    if client.filter:
+                        log.info("[%s] client %d keeps its filter %s", self.destination, client_id, client.filter)
+                    return
+                filter = self.meta.subscriptions().get(client_id, "")  # it may be stored without a cursor
             self.meta.subscribe(client_id, filter)
             if client is not None:
                 with client.lock:
@@ -410,12 +417,12 @@ class Instance:
                     raise
         return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
 
-    def _may_subscribe(self, client_id: int, filter: str, timeout: float | None) -> bool:
+    def _may_subscribe(self, client_id: int, filter: str | None, timeout: float | None) -> bool:
         """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
         assert self._ha is not None
         if not self._started:
             self._check_running()
-        self._subscribed[client_id] = filter
+        self._subscribed[client_id] = self._subscribed.get(client_id) if filter is None else filter
         deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
         while not self._ha.wait_active(0.02):
             if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided:

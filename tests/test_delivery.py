@@ -338,6 +338,24 @@ def test_what_a_clients_filter_drops_moves_its_cursor_without_an_ack() -> None:
         assert instance.position().offset == 199
 
 
+def test_a_filter_that_is_not_given_is_kept_and_an_empty_one_is_everything() -> None:
+    meta = canal.MemoryMeta()
+    with composed(named(whole(1, 1), "a"), meta=meta) as instance:
+        instance.subscribe(filter=r"shop\.b")
+        instance.subscribe()
+        instance.subscribe(2)
+
+        assert instance.subscriptions() == meta.subscriptions() == {1001: r"shop\.b", 2: ""}
+    with composed(named(whole(1, 1), "a"), meta=meta) as instance:
+        instance.subscribe()
+
+        assert instance.subscriptions() == meta.subscriptions() == {1001: r"shop\.b", 2: ""}
+        assert not instance.get_without_ack(1, timeout=0.05)
+        instance.subscribe(filter="")
+
+        assert meta.subscriptions()[1001] == ""
+
+
 def test_unsubscribe_forgets_filter_and_cursor() -> None:
     meta = canal.MemoryMeta()
     with composed(whole(1, 1), meta=meta) as instance:

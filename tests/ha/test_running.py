@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -365,6 +366,35 @@ def test_a_subscription_that_is_noted_in_standby_is_made_when_the_turn_comes(gro
     first.stop()
     assert second.wait_active(20)
     assert second.subscriptions() == {7: "shop\\..*"}
+
+
+def test_canals_filter_is_kept_when_none_is_given(group: Group) -> None:
+    """With canal's cursor, and of a client that has subscribed and never acked; by whoever has the turn."""
+    session = group.session()
+    theirs = {"@type": "com.alibaba.otter.canal.protocol.position.LogPosition", **group.log.position.to_canal()}
+    for client_id in (1001, 1002):
+        session.make(group.path(str(client_id), "filter"))
+        session.write([Set(group.path(str(client_id), "filter"), rb"shop\.other")])
+    session.make(group.path("1001", "cursor"))
+    session.write([Set(group.path("1001", "cursor"), json.dumps(theirs).encode())])
+    first, second = group.instance(), group.instance()
+    first.subscribe(1002)
+    second.subscribe(1002)
+    expected = {1001: r"shop\.other", 1002: r"shop\.other"}
+    assert first.subscriptions() == expected
+    second.subscribe(1002, r"shop\.orders")  # noted for its turn
+    second.subscribe(1002)
+    group.write(1)
+    assert not first.get_without_ack(timeout=0.2)
+    assert not first.get_without_ack(timeout=0.2, client_id=1002)
+    assert session.get(group.path("1001", "filter")).data == rb"shop\.other"  # type: ignore[union-attr]
+    first.stop()
+    assert second.wait_active(20)
+    assert second.subscriptions() == expected | {1002: r"shop\.orders"}
+    second.subscribe(1001, "")
+    assert session.get(group.path("1001", "filter")).data == b""  # type: ignore[union-attr]
+    group.write(1)
+    assert ids_of(second.get_without_ack(timeout=20))
 
 
 def test_without_zookeeper_nothing_starts_and_a_stop_is_quick(own_zookeeper: ZooKeeperServer, zookeeper_root: str) -> None:
