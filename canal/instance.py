@@ -404,6 +404,8 @@ class Instance:
             if slowest is not None:
                 with slowest.lock:
                     client.skip, client.done = slowest.skip, slowest.done
+        if self._ha is not None:
+            self._ha.clients_changed()
         log.info("[%s] client %d subscribed at %s", self.destination, client_id, cursor)
 
     def _wait_started(self, timeout: float) -> Position:
@@ -448,6 +450,8 @@ class Instance:
                 self._tail, self._tail_done = client.cursor, client.done
             self.meta.unsubscribe(client_id)
             self.store.close(client_id)
+        if self._ha is not None:
+            self._ha.clients_changed()
 
     def subscriptions(self) -> dict[int, str]:
         """Client ids and their filters."""
@@ -914,6 +918,9 @@ class _Parts:
 
     def start_parts(self, session: Session, fence: Fence) -> None:
         self._instance._begin_turn(session)
+
+    def clients(self) -> list[int]:
+        return list(self._instance._clients)
 
     def stop_parts(self) -> None:
         try:

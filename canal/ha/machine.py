@@ -51,6 +51,7 @@ class Event(enum.Enum):
     READY = "the parts run"
     BROKEN = "the parts could not be started"
     FENCED = "a write was refused because another process has taken over, or the lease is over"
+    CLIENTS = "a client has subscribed or unsubscribed"
     RELEASE = "an operator asks for a release"
     DUE = "the wait is over"
 
@@ -65,6 +66,8 @@ class Action(enum.Enum):
     GIVE_UP = "remove the running node, if it is ours"
     START_PARTS = "start the parts from the stored cursors"
     STOP_PARTS = "stop the parts"
+    MARK = "write the running nodes of its clients, where they are missing"
+    UNMARK = "remove the running nodes of its clients"
     RESUME = "let deliveries and acks through"
     PAUSE = "let nothing through"
     WAIT_TURN = "wait for takeover_delay"
@@ -74,7 +77,7 @@ class Action(enum.Enum):
 
 R, E, A = Role, Event, Action
 #: Leaving the active role, in this order: nothing is delivered any more before anything else happens.
-_DOWN: Final = (A.PAUSE, A.STOP_PARTS)
+_DOWN: Final = (A.PAUSE, A.STOP_PARTS, A.UNMARK)
 
 #: What is not in the table changes nothing.
 TABLE: Final[Mapping[tuple[Role, Event], tuple[Role, tuple[Action, ...]]]] = {
@@ -104,7 +107,7 @@ TABLE: Final[Mapping[tuple[Role, Event], tuple[Role, tuple[Action, ...]]]] = {
     (R.CLAIMING, E.DISCONNECTED): (R.CONNECTING, ()),
     (R.CLAIMING, E.LOST): (R.CONNECTING, ()),
     (R.CLAIMING, E.STOP): (R.OFFLINE, (A.GIVE_UP, A.LEAVE, A.CLOSE)),
-    (R.STARTING, E.READY): (R.ACTIVE, (A.LOOK, A.RESUME)),
+    (R.STARTING, E.READY): (R.ACTIVE, (A.LOOK, A.RESUME, A.MARK)),
     (R.STARTING, E.BROKEN): (R.RESTING, (A.STOP_PARTS, A.GIVE_UP, A.WAIT_REST)),
     (R.STARTING, E.FENCED): (R.STANDBY, (*_DOWN, A.LOOK)),
     (R.STARTING, E.DISCONNECTED): (R.SUSPENDED, ()),
@@ -112,7 +115,8 @@ TABLE: Final[Mapping[tuple[Role, Event], tuple[Role, tuple[Action, ...]]]] = {
     (R.STARTING, E.STOP): (R.OFFLINE, (*_DOWN, A.GIVE_UP, A.LEAVE, A.CLOSE)),
     # -- active
     (R.ACTIVE, E.CHANGED): (R.ACTIVE, (A.LOOK,)),
-    (R.ACTIVE, E.OWN): (R.ACTIVE, (A.RESUME,)),  # where contact was lost and found again during a look
+    (R.ACTIVE, E.CLIENTS): (R.ACTIVE, (A.MARK,)),
+    (R.ACTIVE, E.OWN): (R.ACTIVE, (A.RESUME, A.MARK)),  # where contact was lost and found again during a look
     (R.ACTIVE, E.FREE): (R.STANDBY, (*_DOWN, A.LOOK)),
     (R.ACTIVE, E.GONE): (R.STANDBY, (*_DOWN, A.LOOK)),
     (R.ACTIVE, E.TAKEN): (R.STANDBY, _DOWN),
@@ -126,7 +130,7 @@ TABLE: Final[Mapping[tuple[Role, Event], tuple[Role, tuple[Action, ...]]]] = {
     # -- contact is lost
     (R.SUSPENDED, E.CONNECTED): (R.SUSPENDED, (A.LOOK,)),
     (R.SUSPENDED, E.CHANGED): (R.SUSPENDED, (A.LOOK,)),
-    (R.SUSPENDED, E.OWN): (R.ACTIVE, (A.RESUME,)),
+    (R.SUSPENDED, E.OWN): (R.ACTIVE, (A.RESUME, A.MARK)),
     (R.SUSPENDED, E.FREE): (R.STANDBY, (*_DOWN, A.LOOK)),
     (R.SUSPENDED, E.GONE): (R.STANDBY, (*_DOWN, A.LOOK)),
     (R.SUSPENDED, E.TAKEN): (R.STANDBY, _DOWN),

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import attrs
@@ -55,13 +55,19 @@ class Parts(Protocol):
     def start_parts(self, session: Session, fence: Fence) -> None:
         """Start from the stored cursors; raises what makes that impossible."""
 
+    def clients(self) -> Collection[int]:
+        """Ids of the clients that are subscribed now."""
+
     def stop_parts(self) -> None:
         """Stop; nothing may be outstanding afterwards. Never raises."""
 
 
-def running_document(address: str, active: bool = True) -> bytes:
-    """The running node's data, as canal writes it."""
-    return json.dumps({"active": active, "address": address}, separators=(",", ":")).encode()
+def running_document(address: str, active: bool = True, client_id: int | None = None) -> bytes:
+    """The data of a destination's running node, or of a client's, as canal writes it."""
+    document: dict[str, object] = {"active": active, "address": address}
+    if client_id is not None:
+        document["clientId"] = client_id
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def read_running(data: bytes) -> tuple[str, bool]:
@@ -111,6 +117,7 @@ class RunningMonitor:
         self._certain = 0
         self._lease_until = 0.0
         self._fence: Fence | None = None
+        self._marked: set[int] = set()  # clients whose running node is ours
         self._last_owner = ""
         self._due: float | None = None
         self._failures = 0
@@ -148,6 +155,10 @@ class RunningMonitor:
             self._open = False
             self._changed.notify_all()
         self._events.put(_OfTurn(Event.FENCED, fence))
+
+    def clients_changed(self) -> None:
+        """A client has subscribed or unsubscribed."""
+        self._events.put(Event.CLIENTS)
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
@@ -276,6 +287,8 @@ class RunningMonitor:
             self._parts.stop_parts()
         elif action is Action.PAUSE:
             self._shut()
+        elif action is Action.UNMARK:
+            self._unmark()
         elif action is Action.RESUME:
             self._resume()
         elif action is Action.WAIT_TURN:
@@ -291,7 +304,10 @@ class RunningMonitor:
             self.session.close()
         elif self.session.is_connected:
             with contextlib.suppress(CoordinationError):  # what cannot be removed goes with the session
-                {Action.JOIN: self._join, Action.LEAVE: self._leave, Action.GIVE_UP: self._give_up}[action]()
+                {
+                    Action.JOIN: self._join, Action.LEAVE: self._leave, Action.GIVE_UP: self._give_up,
+                    Action.MARK: self._mark,
+                }[action]()  # fmt: skip
 
     def _answer(self, ask: Callable[[], Event | None]) -> None:
         event = ask()
@@ -388,6 +404,27 @@ class RunningMonitor:
         if value.owner == self.session.id or read_running(value.data)[0] == self.address:
             with contextlib.suppress(NodeMissing, VersionChanged):
                 self.session.write([Delete(self._path("running"), value.version)])
+
+    def _mark(self) -> None:
+        """So that canal's tools see who consumes. A node of somebody else's is left alone, and looked at again later."""
+        clients = set(self._parts.clients())
+        self._marked &= clients  # of those that are gone the node went with all the others
+        for client_id in clients - self._marked:
+            path = self._path(str(client_id), "running")
+            with contextlib.suppress(NodeExists, NodeMissing):
+                document = running_document(self.address, client_id=client_id)
+                self.session.write([Create(path, document, ephemeral=True)], self._fence)
+                self._marked.add(client_id)
+
+    def _unmark(self) -> None:
+        """Without contact they go with the session."""
+        marked, self._marked = self._marked, set()
+        for client_id in marked if self.session.is_connected else ():
+            path = self._path(str(client_id), "running")
+            with contextlib.suppress(CoordinationError, NodeMissing, VersionChanged):
+                value = self.session.get(path)
+                if value is not None and value.owner == self.session.id:
+                    self.session.write([Delete(path, value.version)])
 
     def _join(self) -> None:
         for path in self._members():

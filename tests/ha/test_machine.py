@@ -43,6 +43,10 @@ def test_every_state_with_every_event(role: Role, event: Event) -> None:
     if Action.RESUME in actions:
         assert after is Role.ACTIVE
         assert event in (Event.READY, Event.OWN)
+    if Action.MARK in actions:
+        assert after is Role.ACTIVE
+    if role in (Role.ACTIVE, Role.SUSPENDED) and after not in OWNING:
+        assert Action.UNMARK in actions
     if Action.START_PARTS in actions:
         assert (role, event, after) == (Role.CLAIMING, Event.CLAIMED, Role.STARTING)
     if Action.CLAIM in actions:

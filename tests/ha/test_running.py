@@ -324,6 +324,67 @@ def test_the_owner_goes_first_and_others_wait(group: Group) -> None:
     assert second.role in (Role.WAITING, Role.STANDBY)
 
 
+def test_the_owner_writes_the_running_nodes_of_its_clients(group: Group) -> None:
+    session = group.session()
+    first, second = group.instance(), group.instance()
+
+    def running_of(client_id: int) -> dict[str, Any] | None:
+        node = session.get(group.path(str(client_id), "running"))
+        return None if node is None else json.loads(node.data)
+
+    def is_of(instance: canal.Instance, client_id: int) -> bool:
+        found, ha = running_of(client_id), instance._ha
+        assert ha is not None
+        return found == {"active": True, "address": ha.address, "clientId": client_id}
+
+    until(lambda: is_of(first, 1001))
+    node = session.get(group.path("1001", "running"))
+    assert node is not None
+    assert node.owner == first._ha.session.id  # type: ignore[union-attr]
+    assert node.data.startswith(b'{"active":true,"address":"')
+    first.subscribe(7)
+    until(lambda: is_of(first, 7))
+    first.unsubscribe(7)
+    assert session.children(group.path("7")) == []
+    first.subscribe(7)
+    until(lambda: is_of(first, 7))
+    first.release()
+    until(lambda: is_of(second, 1001) and is_of(second, 7))
+    second.stop()
+    assert running_of(1001) is running_of(7) is None
+    assert session.get(group.path("1001", "cursor")) is not None
+
+
+def test_a_clients_running_node_of_somebody_else_is_left_until_it_goes(group: Group) -> None:
+    """canal's own client waits there for a server of canal's."""
+    theirs, path = group.session(), group.path("1001", "running")
+    theirs.make(group.path("1001"))
+    data = b'{"active":true,"address":"10.0.0.9:50112","clientId":1001}'
+    theirs.write([Create(path, data, ephemeral=True)])
+    owner = group.instance()
+    group.write(1)
+    owner.ack(read(owner, 1).id)
+    assert theirs.get(path).data == data  # type: ignore[union-attr]
+    theirs.close()
+    session = group.session()
+    until(lambda: session.get(path) is not None and session.get(path).owner == owner._ha.session.id)  # type: ignore[union-attr]
+
+
+def test_members_are_seen_also_after_a_new_session(group: Group) -> None:
+    session = group.session()
+    first, second = group.instance(), group.instance()
+    places = group.path("cluster"), f"{group.config.root}/cluster"
+    both = sorted(one._ha.address for one in (first, second))  # type: ignore[union-attr]
+    for member in (first, second):
+        close_session(member)
+        for place in places:
+            until(lambda place=place: session.children(place) == both)  # type: ignore[misc]
+    nodes = [session.get(f"{place}/{both[0]}") for place in places]
+    assert all(node is not None and node.data == b"" and node.owner for node in nodes)
+    second.stop()
+    assert [session.children(place) for place in places] == [[first._ha.address]] * 2  # type: ignore[union-attr]
+
+
 def test_a_loop_runs_everywhere(group: Group) -> None:
     instances = [group.instance() for _ in range(3)]
     got: list[int] = []
