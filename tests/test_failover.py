@@ -134,6 +134,49 @@ def test_a_restart_on_the_other_side_goes_on_at_the_cursor(pair: Pair) -> None:
         assert following.ids(1) == [5]
 
 
+def test_a_restart_after_a_switch_goes_on_at_the_standby(pair: Pair) -> None:
+    """Both answer: the cursor tells which of them it is a place of."""
+    meta = canal.MemoryMeta()
+
+    def following(**options: Any) -> Following:
+        return Following(**{"source": pair.first, "standby": pair.second, "meta": meta, **options})
+
+    with following() as one:
+        pair.write(1, 2)
+        assert one.ids(2) == [1, 2]
+        assert one.instance.switch()
+        pair.write(3)
+        assert one.ids(1) == [3]
+        one.instance.get(1)
+    pair.write(4, to=(pair.second,))  # nobody replicates to the first one any more
+    with following() as one:
+        assert one.ids(1) == [4]
+        assert one.alarm("going on at")
+        one.instance.get(1)
+    gone = Address(None)
+    with following(source=pair.second, standby=gone) as one:  # the config follows: no need to ask anybody else
+        assert (one.ids(0), one.alarms, gone.connects) == ([], [], 0)
+
+
+def test_a_standby_that_may_have_the_place_and_does_not_answer(pair: Pair) -> None:
+    meta = canal.MemoryMeta()
+    gone = Address(pair.second)
+    with Following(source=pair.first, standby=gone, meta=meta) as one:
+        pair.write(1)
+        assert one.ids(1) == [1]
+        assert one.instance.switch()
+        pair.write(2)
+        assert one.ids(1) == [2]
+        one.instance.get(1)
+    gone.server = None
+    pair.write(3)
+    with Following(source=pair.first, standby=gone, meta=meta) as one:
+        assert one.ids(1) == [3]
+        one.instance.get(1)
+    with Following(source=pair.second, standby=Address(pair.second), meta=meta) as other:  # a place of neither
+        assert other.ids(0) == []
+
+
 def test_another_server_behind_the_address_is_known_by_its_identity(pair: Pair) -> None:
     address = Address(pair.first)
     with Following(source=address) as following:
@@ -235,7 +278,7 @@ def test_a_switch_while_the_login_ends_leaves_the_old_source(monkeypatch: pytest
     connect = parser._connect
     switched: list[bool] = []
 
-    def connect_and_switch() -> Any:
+    def connect_and_switch(*arguments: Any) -> Any:
         connection = connect()
         if not switched:
             switched.append(parser.switch())

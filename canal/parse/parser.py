@@ -412,6 +412,8 @@ class BinlogParser:
     def _stream_once(self) -> None:
         self._progress.state = State.CONNECTING
         connection = self._connect()
+        if connection is not None and self._started is None:
+            connection = self._choose(connection)
         if connection is None:
             return
         self._progress.connected(connection)
@@ -461,11 +463,43 @@ class BinlogParser:
             raise ConnectionLostError(f"{_name(self.source)} has changes in its log that it does not send")
         self._is_behind = behind
 
-    def _connect(self) -> Connection | None:
+    def _choose(self, connection: Connection) -> Connection | None:
+        """At the start: a connection with that one of source and standby of which the stored cursor is a place.
+
+        After a switch that is the standby, for a later run and for another process too: the source may be back, and lag
+        or be followed by nobody.
+        """
+        place, other, source = self._place(), self.other_source, self.source
+        if place is None or other is None or place.source in ("", connection.identity):
+            return connection
+        active, second = self._active, None
+        try:
+            second = self._connect(other)
+        except CanalError as error:  # a ConfigError too
+            log.warning("[%s] %s, which may have the place of the cursor, does not answer: %s", self._destination,
+                        _name(other), error)  # fmt: skip
+        found = second is not None and second.identity == place.source
+        kept, dropped = (second, connection) if found else (connection, second)
+        if dropped is not None:
+            dropped.close()
+        with self._changed:
+            self._connection = kept
+            if self._stopping.is_set():
+                return None
+            if self._active != active:
+                raise ConnectionLostError(f"{_name(source)} is given up")
+            if found:
+                self._active = 1 - active
+        if found:
+            place_of = f"the cursor is a place in its log, not in that of {_name(source)}"
+            self._alarms.announce(AlarmKind.FAILOVER, f"going on at {_name(other)}: {place_of}")
+        return kept
+
+    def _connect(self, source: Source | None = None) -> Connection | None:
         """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
         made: list[Connection | BaseException] = []
         with self._changed:
-            source, active = self.source, self._active
+            source, active = source or self.source, self._active
         begin = getattr(source, "new_connection", None)
         fresh = None if begin is None else begin()
 
