@@ -106,6 +106,16 @@ def _free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
+def _check_free(port: int) -> None:
+    """Else another server there might be taken for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: connections of a killed server do not count
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ServerUnavailableError(f"ZooKeeper cannot have port {port}: {error.strerror}") from error
+
+
 class ZooKeeperServer:
     """A ZooKeeper of its own on a free port of loopback, with its data in memory where there is room.
 
@@ -150,13 +160,14 @@ class ZooKeeperServer:
         if self._process is not None:
             return
         programs = find_programs()
+        self.port = self.port or _free_ports(1)[0]
+        _check_free(self.port)
         if self._base is None:
             self._base = Path(tempfile.mkdtemp(prefix="canal-zookeeper-", dir=_scratch()))
             (self._base / "data").mkdir()
             if self.number:
                 (self._base / "data/myid").write_text(f"{self.number}\n")
         base = self._base
-        self.port = self.port or _free_ports(1)[0]
         text = _SETTINGS.format(tick=int(TICK * 1000), shortest=int(TICK * 2000), base=base, port=self.port)
         (base / "zoo.cfg").write_text(text + "\n".join(self.settings) + "\n")
         (base / "log4j.properties").write_text(_LOGGING.format(base=base))
