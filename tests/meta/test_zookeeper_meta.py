@@ -175,6 +175,89 @@ def test_what_is_put_off_is_written_in_the_end(session: Session) -> None:
     meta.stop()
 
 
+def stored(server: ZooKeeperServer) -> Position | None:
+    """What another process finds."""
+    meta = ZooKeeperMeta(ZooKeeper(hosts=server.hosts))
+    meta.start("example")
+    cursor = meta.cursor(1)
+    meta.stop()
+    return cursor
+
+
+def behind(kind: type[MixedMeta], server: ZooKeeperServer) -> MixedMeta:
+    """One whose connection is lost, and which has put a cursor off."""
+    config = ZooKeeper(hosts=server.hosts, session_timeout=1.0)
+    meta = PeriodMixedMeta(config, 0.05) if kind is PeriodMixedMeta else kind(config)
+    meta.start("example")
+    meta.subscribe(1, "a")
+    meta.update_cursor(1, HERE)
+    session = meta._session
+    assert session is not None
+    server.kill()
+    deadline = time.monotonic() + 30
+    while session.is_connected:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    meta.update_cursor(1, THERE)
+    return meta
+
+
+LATER = Position("bin.000003", 4)
+
+
+@pytest.mark.parametrize("kind", [MixedMeta, PeriodMixedMeta])
+def test_a_lost_connection_is_told_and_what_was_put_off_is_written_when_it_is_back(
+    own_zookeeper: ZooKeeperServer, kind: type[MixedMeta]
+) -> None:
+    meta = behind(kind, own_zookeeper)
+    with pytest.raises(CoordinationError):
+        meta.flush()
+    assert meta.cursor(1) == THERE
+    for call in (lambda: meta.update_cursor(1, LATER), lambda: meta.subscribe(2, ""), lambda: meta.unsubscribe(1)):
+        with pytest.raises(CoordinationError):  # after a failed write every call writes
+            call()
+    assert (meta.cursor(1), meta.subscriptions()) == (THERE, {1: "a"})
+
+    own_zookeeper.start()
+    deadline = time.monotonic() + 30
+    while stored(own_zookeeper) != THERE:  # without another call
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    meta.flush()
+    meta.update_cursor(1, LATER)
+    meta.flush()
+    assert stored(own_zookeeper) == LATER
+    meta.stop()
+
+
+@pytest.mark.parametrize("kind", [MixedMeta, PeriodMixedMeta])
+def test_a_stop_without_connection_is_quick_and_leaves_the_last_durable_cursor(
+    own_zookeeper: ZooKeeperServer, kind: type[MixedMeta]
+) -> None:
+    meta = behind(kind, own_zookeeper)
+    with pytest.raises(CoordinationError, match="delivered again"):
+        meta.stop()
+    with pytest.raises(canal.StateError):
+        meta.cursor(1)
+    meta.stop()
+    own_zookeeper.start()
+    assert stored(own_zookeeper) == HERE
+    meta.start("example")  # the object itself goes on from there too
+    assert meta.cursor(1) == HERE
+    meta.update_cursor(1, THERE)
+    meta.stop()
+    assert stored(own_zookeeper) == THERE
+
+
+def test_a_stop_without_connection_and_nothing_put_off_is_no_error(own_zookeeper: ZooKeeperServer) -> None:
+    meta = MixedMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=1.0))
+    meta.start("example")
+    meta.subscribe(1, "a")
+    meta.update_cursor(1, HERE)
+    own_zookeeper.kill()
+    meta.stop()
+
+
 _ACKS = """
 import os, signal, sys
 from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
