@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,74 +15,15 @@ import pytest
 import canal
 from canal.ha import Role, running
 from canal.ha.machine import Event
-from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import Create, Session, Set, ZooKeeper
-
-
-class Group:
-    """Instances on one log and one root."""
-
-    def __init__(self, server: ZooKeeperServer, root: str, stack: ExitStack) -> None:
-        self.config = ZooKeeper(hosts=server.hosts, root=root, session_timeout=2.0, takeover_delay=0.3)
-        self.log = FakeBinlog()
-        self.table = self.log.table("shop", "orders", "id INT PRIMARY KEY")
-        self.alarms: list[str] = []
-        self._stack = stack
-        self._written = 0
-
-    def instance(self, *, subscribe: bool = True, **options: Any) -> canal.Instance:
-        config = canal.InstanceConfig(
-            destination="d", source=self.log, ha=attrs.evolve(self.config, **options.pop("zookeeper", {})),
-            alarm=lambda destination, text: self.alarms.append(text), **options,
-        )  # fmt: skip
-        instance = canal.Instance(config)
-        self._stack.callback(instance.stop)
-        instance.start()
-        if subscribe:
-            instance.subscribe()
-        return instance
-
-    def write(self, count: int = 1) -> list[int]:
-        ids = list(range(self._written, self._written + count))
-        for one in ids:
-            self.table.insert({"id": one})
-        self._written += count
-        return ids
-
-    def session(self) -> Session:
-        session = Session(self.config)
-        session.open()
-        self._stack.callback(session.close)
-        assert session.wait_connected(10)
-        return session
-
-    def path(self, *parts: str) -> str:
-        return self.config.destination_path("d", *parts)
+from canal.zookeeper import Create, Set
+from tests.ha_group import Group, close_session, ids_of, read, until
 
 
 @pytest.fixture
 def group(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Iterator[Group]:
     with ExitStack() as stack:
         yield Group(zookeeper_server, zookeeper_root, stack)
-
-
-def ids_of(message: canal.Message) -> list[int]:
-    return [row.after["id"] for entry in message.entries for row in entry.rows if row.after is not None]
-
-
-def until(true: Callable[[], Any], timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def read(instance: canal.Instance, count: int, timeout: float = 20.0) -> canal.Message:
-    """The next message that brings rows up to so many, acked but for the last one."""
-    message = instance.get_without_ack(1000, timeout=timeout, linger=0.2)
-    assert len(ids_of(message)) == count, (message.entries, instance.role)
-    return message
 
 
 def test_one_delivers_and_the_others_stand_by(group: Group) -> None:
@@ -144,16 +85,6 @@ def test_an_owner_whose_session_ends_stops_and_takes_it_up_again(group: Group, z
         owner.ack(message.id)
     again = read(owner, 1)
     assert (ids_of(again), again.epoch) == ([0], 2)
-
-
-def close_session(instance: canal.Instance) -> None:
-    from kazoo.client import KazooClient
-
-    session = instance._ha.session  # type: ignore[union-attr]
-    other = KazooClient(hosts=session.config.hosts, client_id=session._client.client_id)
-    other.start()
-    other.stop()
-    other.close()
 
 
 def test_a_zombie_can_neither_deliver_nor_ack(group: Group) -> None:
