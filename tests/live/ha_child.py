@@ -40,13 +40,19 @@ class Consumer:
         self.leaving = threading.Event()
         self.in_hand: collections.deque[tuple[int, int]] = collections.deque()  # epoch, batch
         self.doubtful = False
+        source, *standby = [
+            canal.MySQLSource(
+                host="127.0.0.1", port=port, user=options["user"], password=options["password"],
+                connect_timeout=2.0, read_timeout=3.0, heartbeat_interval=0.5,
+            )
+            for port in (options["port"], *options.get("standby", ()))
+        ]  # fmt: skip
         self.instance = canal.Instance(
             canal.InstanceConfig(
                 destination=options["destination"],
-                source=canal.MySQLSource(
-                    host="127.0.0.1", port=options["port"], user=options["user"], password=options["password"],
-                    connect_timeout=2.0, read_timeout=3.0, heartbeat_interval=0.5,
-                ),
+                source=source,
+                standby=standby[0] if standby else None,
+                heartbeat=canal.Heartbeat(interval=0.2, timeout=2.0, retries=2) if standby else None,
                 filter=options["schema"] + r"\..*",
                 ha=ZooKeeper(
                     hosts=options["hosts"], session_timeout=options["session_timeout"],
