@@ -1,0 +1,87 @@
+"""Without column names in the log: who takes over has the columns that each table had at his place, from ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import canal
+from canal.testing import MariaDBServer, MySQLServer, ZooKeeperServer
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import source
+
+SERVERS = [
+    pytest.param(MariaDBServer, id="mariadb", marks=pytest.mark.mariadb),
+    pytest.param(MySQLServer, id="mysql", marks=pytest.mark.mysql),
+]
+
+
+def read(instance: canal.Instance, count: int) -> tuple[list[dict[str, Any]], int]:
+    """So many rows, and the batches that hold them, but for the last one acked; gives its id."""
+    rows: list[dict[str, Any]] = []
+    batch = -1
+    while len(rows) < count:
+        instance.ack(batch)
+        message = instance.get_without_ack(1000, timeout=30)
+        assert message, (rows, instance.role)
+        batch = message.id
+        rows += [row.after.as_dict() for entry in message.entries for row in entry.rows if row.after is not None]
+    assert len(rows) == count, rows
+    return rows, batch
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_statement_while_another_process_is_active_names_the_columns_right(
+    kind: Callable[..., ThrowawayServer], zookeeper_server: ZooKeeperServer, zookeeper_root: str
+) -> None:
+    """All columns are INT, and renamed crosswise: what the table is now would fit, with the wrong names."""
+    with ExitStack() as stack:
+        server = stack.enter_context(kind())
+        server.query("CREATE DATABASE d")
+        server.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
+        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=3.0, takeover_delay=0.2)
+
+        def process() -> canal.Instance:
+            config = canal.InstanceConfig(destination="unnamed", source=source(server), filter=r"d\..*", ha=ha)
+            instance = canal.Instance(config).start()
+            stack.callback(instance.stop)
+            instance.subscribe()
+            return instance
+
+        first, second = process(), process()
+        server.query("INSERT INTO d.t VALUES (1, 10, 100)")
+        rows, batch = read(first, 1)
+        assert rows == [{"id": 1, "a": 10, "b": 100}]
+        first.ack(batch)
+
+        server.query("INSERT INTO d.t VALUES (2, 20, 200)")
+        server.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        server.query("INSERT INTO d.t VALUES (3, 30, 300)")
+        server.query("ALTER TABLE d.t CHANGE a c INT, ADD COLUMN z INT FIRST, DROP COLUMN b")
+        server.query("INSERT INTO d.t VALUES (0, 4, 400)")
+        expected = [{"id": 2, "a": 20, "b": 200}, {"id": 3, "b": 30, "a": 300}, {"z": 0, "id": 4, "c": 400}]
+        assert read(first, 3)[0] == expected
+        first.release()
+        rows, batch = read(second, 3)
+        assert rows == expected
+        assert second.role is canal.ha.Role.ACTIVE
+        second.ack(batch)
+
+        second.stop()  # the first one has the turn again, with what was done in the other's
+        server.query("INSERT INTO d.t VALUES (0, 5, 500)")
+        server.query("ALTER TABLE d.t RENAME COLUMN z TO c, RENAME COLUMN c TO z")
+        server.query("INSERT INTO d.t VALUES (0, 6, 600)")
+        rows, batch = read(first, 2)
+        assert rows == [{"z": 0, "id": 5, "c": 500}, {"c": 0, "id": 6, "z": 600}]
+        first.ack(batch)
+        first.stop()
+
+        server.query("INSERT INTO d.t VALUES (0, 7, 700)")  # while nobody runs
+        server.query("ALTER TABLE d.t RENAME COLUMN z TO c, RENAME COLUMN c TO z")
+        server.query("INSERT INTO d.t VALUES (0, 8, 800)")
+        third = process()
+        assert read(third, 2)[0] == [{"c": 0, "id": 7, "z": 700}, {"z": 0, "id": 8, "c": 800}]
+        assert third.error is None
