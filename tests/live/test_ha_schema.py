@@ -12,6 +12,7 @@ import canal
 from canal.testing import MariaDBServer, MySQLServer, ZooKeeperServer
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import source
+from tests.live.test_failover import UNNAMED, Kind, wait_for_row
 
 SERVERS = [
     pytest.param(MariaDBServer, id="mariadb", marks=pytest.mark.mariadb),
@@ -85,3 +86,44 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         third = process()
         assert read(third, 2)[0] == [{"c": 0, "id": 7, "z": 700}, {"z": 0, "id": 8, "c": 800}]
         assert third.error is None
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+    with ExitStack() as stack:
+        one, two = stack.enter_context(kind.pair())
+        one.query("CREATE DATABASE d")
+        one.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
+        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=3.0, takeover_delay=0.2)
+
+        def process() -> canal.Instance:
+            config = canal.InstanceConfig(
+                destination="switched", source=source(one), standby=source(two), filter=r"d\..*", ha=ha,
+                heartbeat=canal.Heartbeat(interval=3600.0),
+            )  # fmt: skip
+            instance = canal.Instance(config).start()
+            stack.callback(instance.stop)
+            instance.subscribe()
+            return instance
+
+        first, second = process(), process()
+        one.query("INSERT INTO d.t VALUES (1, 10, 100)")
+        one.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        one.query("INSERT INTO d.t VALUES (2, 20, 200)")
+        rows, batch = read(first, 2)
+        assert rows == [{"id": 1, "a": 10, "b": 100}, {"id": 2, "b": 20, "a": 200}]
+        first.ack(batch)
+        wait_for_row(two, "SELECT COUNT(*) FROM d.t WHERE id = 2")
+        assert first.switch()
+        two.stop_replication()
+        two.query("INSERT INTO d.t VALUES (3, 30, 300)")
+        rows, batch = read(first, 1)
+        assert rows == [{"id": 3, "b": 30, "a": 300}]
+        first.ack(batch)
+        two.query("INSERT INTO d.t VALUES (4, 40, 400)")
+        two.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        two.query("INSERT INTO d.t VALUES (5, 50, 500)")
+        expected = [{"id": 4, "b": 40, "a": 400}, {"id": 5, "a": 50, "b": 500}]
+        assert read(first, 2)[0] == expected
+        first.release()
+        assert read(second, 2)[0] == expected
