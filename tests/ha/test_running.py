@@ -360,6 +360,24 @@ def test_a_subscription_that_is_noted_in_standby_is_made_when_the_turn_comes(gro
     assert second.subscriptions() == {7: "shop\\..*"}
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_write_behind_manager_repeats_what_it_had_no_time_to_write(group: Group, in_order: bool) -> None:
+    """A stop in order writes it, the end of the session does not."""
+    owner, heir = (group.instance(meta=canal.PeriodMixedMeta(group.config, interval=3600.0)) for _ in range(2))
+    group.write(2)
+    owner.ack(read(owner, 2).id)
+    if in_order:
+        owner.stop()
+    else:
+        close_session(owner)
+        until(lambda: owner._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
+        assert ids_of(read(owner, 2)) == [0, 1]
+        owner.release()
+    assert heir.wait_active(20)
+    group.write(1)
+    assert ids_of(heir.get_without_ack(1000, timeout=20, linger=0.2)) == ([2] if in_order else [0, 1, 2])
+
+
 def test_canals_filter_is_kept_when_none_is_given(group: Group) -> None:
     """With canal's cursor, and of a client that has subscribed and never acked; by whoever has the turn."""
     session = group.session()
