@@ -244,17 +244,23 @@ def _freeze(shortest: float, longest: float) -> Callable[[Run], None]:
 
 def _close_session(run: Run) -> None:
     from kazoo.client import KazooClient
+    from kazoo.handlers.threading import KazooTimeoutError
 
     owner = run.owner
     if owner.session is None:
         return
     run.note_death("session closed", owner.epoch)
-    killer = KazooClient(hosts=run.ensemble.hosts, client_id=owner.session, timeout=SESSION)
-    try:
-        killer.start(timeout=10)
-    finally:
-        killer.stop()
-        killer.close()
+    for _ in range(5):
+        killer = KazooClient(hosts=run.ensemble.hosts, client_id=owner.session, timeout=SESSION)
+        try:
+            killer.start(timeout=10)
+            return
+        except KazooTimeoutError:
+            pass  # or the owner has taken its session back at that moment
+        finally:
+            killer.stop()
+            killer.close()
+    raise ChaosError("the ensemble lets nobody close a session")
 
 
 def _cut(shortest: float, longest: float, database: bool) -> Callable[[Run], None]:
