@@ -177,6 +177,34 @@ def test_a_standby_that_may_have_the_place_and_does_not_answer(pair: Pair) -> No
         assert other.ids(0) == []
 
 
+def test_a_standby_that_is_silent_at_the_start_holds_up_no_stop() -> None:
+    asked, let = threading.Event(), threading.Event()
+
+    class Silent:
+        def connect(self, server_id_hint: int | None = None) -> Any:
+            asked.set()
+            assert let.wait(60)
+            raise canal.ConnectionLostError("too late")
+
+    pair = Pair()
+    pair.write(1)
+    meta = canal.MemoryMeta()
+    meta.start("x")
+    meta.subscribe(1001, "")
+    meta.update_cursor(1001, attrs.evolve(pair.first.position, source="another"))
+    meta.stop()
+    following = Following(source=pair.first, standby=Silent(), meta=meta)
+    following.instance.start()
+    assert asked.wait(20)
+    following.instance.stop()
+    assert not let.is_set()
+    following.instance.start()
+    let.set()
+    pair.write(2)
+    assert following.ids(1) == [2]
+    following.instance.stop()
+
+
 def test_another_server_behind_the_address_is_known_by_its_identity(pair: Pair) -> None:
     address = Address(pair.first)
     with Following(source=address) as following:
