@@ -177,6 +177,33 @@ def test_a_standby_that_may_have_the_place_and_does_not_answer(pair: Pair) -> No
         assert other.ids(0) == []
 
 
+def test_a_switch_before_the_start_stands(pair: Pair) -> None:
+    """The cursor is a place of the source, which hangs: whoever switches does not want to go back there."""
+    meta = canal.MemoryMeta()
+    with Following(source=pair.first, standby=pair.second, meta=meta) as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+        following.instance.get(1)
+    asked, let = threading.Event(), threading.Event()
+
+    class Hanging:
+        def connect(self, server_id_hint: int | None = None) -> Any:
+            if not asked.is_set():
+                asked.set()
+                assert let.wait(60)
+            return pair.first.connect(server_id_hint)
+
+    pair.write(2, to=(pair.second,))
+    following = Following(source=Hanging(), standby=pair.second, meta=meta)
+    following.instance.start()
+    assert asked.wait(20)
+    assert following.instance.switch()
+    let.set()
+    assert following.ids(1) == [2]
+    assert not following.alarm("going on at")
+    following.instance.stop()
+
+
 def test_a_standby_that_is_silent_at_the_start_holds_up_no_stop() -> None:
     asked, let = threading.Event(), threading.Event()
 

@@ -135,6 +135,7 @@ class BinlogParser:
         if standby is not None:
             self._sources.append((standby, standby_start))
         self._active = 0
+        self._has_switched = False
         self._positions = log_positions or MemoryLogPositionManager()
         self._on_lost = on_lost
         self._threshold = dump_error_threshold
@@ -193,6 +194,7 @@ class BinlogParser:
         self._sink = sink
         self._resume = resume
         self._active = self._lost = 0
+        self._has_switched = False
         self._lost_because = self._damage = None
         self._none_done = False
         self._positions.start(destination)
@@ -254,6 +256,7 @@ class BinlogParser:
             if self._stopping.is_set() or self._ended or self._thread is not run or self.other_source is not other:
                 return False
             self._active = 1 - self._active
+            self._has_switched = True
             connection = self._connection
             self._changed.notify_all()
         if connection is not None:
@@ -412,7 +415,7 @@ class BinlogParser:
     def _stream_once(self) -> None:
         self._progress.state = State.CONNECTING
         connection = self._connect()
-        if connection is not None and self._started is None:
+        if connection is not None and self._started is None and not self._has_switched:
             connection = self._choose(connection)
         if connection is None:
             return
@@ -489,7 +492,7 @@ class BinlogParser:
             if self._active != active:
                 raise ConnectionLostError(f"{_name(source)} is given up")
             if found:
-                self._active = 1 - active
+                self._active, self._has_switched = 1 - active, True
         if found:
             place_of = f"the cursor is a place in its log, not in that of {_name(source)}"
             self._alarms.announce(AlarmKind.FAILOVER, f"going on at {_name(other)}: {place_of}")
