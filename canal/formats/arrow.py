@@ -5,10 +5,11 @@ Never guesses: what an Arrow type cannot hold is null in its column and stands, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, Literal
 
+import attrs
 import pyarrow as pa
 
 from canal.model import Entry, TableMap, decode_tuples
@@ -17,8 +18,10 @@ from canal.schema import ColumnSchema
 
 _INTEGERS = {1: (pa.int8(), pa.uint8()), 2: (pa.int16(), pa.uint16()), 9: (pa.int32(), pa.uint32()),
              3: (pa.int32(), pa.uint32()), 8: (pa.int64(), pa.uint64())}  # fmt: skip
-_OPERATIONS = {0: ("", "insert"), 1: ("update_preimage", "update_postimage"), 2: ("delete", "")}
-_OPERATIONS[3] = _OPERATIONS[1]
+#: Names of the numbers in ``Changes.op``.
+_OPERATIONS = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+_ABSENT = pa.list_(pa.string())
+_EXACT = pa.map_(pa.string(), pa.string())
 
 
 def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
@@ -56,6 +59,73 @@ def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
     return pa.binary()
 
 
+@attrs.frozen
+class Changes:
+    """The row changes of one table and schema version as Arrow arrays, all of the same length.
+
+    ``op``: int8, 0 insert, 1 before-image of an update, 2 update, 3 delete. ``ord``: int64, number of the row change within
+    its transaction. ``entry``: int32, index of its entry in what was given. ``columns``: the table's columns in the order
+    of ``table.columns``. ``absent``: names of columns that the row image does not hold, or null; they are null. ``exact``:
+    text of the values that the Arrow type cannot hold, or null; they are null. With the layout "changes", ``before`` and
+    what begins so are the same of the image before an update, and null of other changes; else they are None.
+    """
+
+    table: TableMap
+    op: pa.Array
+    ord: pa.Array
+    entry: pa.Array
+    columns: list[pa.Array]
+    absent: pa.Array
+    exact: pa.Array
+    before: list[pa.Array] | None = None
+    before_absent: pa.Array | None = None
+    before_exact: pa.Array | None = None
+
+
+def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "images") -> Changes:
+    """Decode the rows of entries that all have the same ``table.schema``.
+
+    With the layout "images" an update is two rows, the one before it first. With "changes" every change is one row: the
+    values after it, or those of the deleted row. JSON is text, as everywhere in Arrow.
+
+    Raises:
+        DecodeError: as ``entry.rows`` raises it.
+        ValueError: no entry, or one without rows.
+    """
+    if not entries:
+        raise ValueError("no entries")
+    table = entries[0].table
+    if table is None:
+        raise ValueError(f"{entries[0]!r} has no rows")
+    rows = _Rows(table)
+    old = _Rows(table) if layout == "changes" else None
+    op: list[int] = []
+    order: list[int] = []
+    index: list[int] = []
+    for place, entry in enumerate(entries):
+        pairs = decode_tuples(entry, json_text=True)
+        numbers = entry.selected if entry.selected is not None else range(len(pairs))
+        first = entry.first_row + entry.skip_rows
+        for number, (before, after) in zip(numbers, pairs):
+            if old is not None:
+                images = [(0 if before is None else 3 if after is None else 2, before if after is None else after)]
+                old.rows.append(before if after is not None else None)
+            elif before is None:
+                images = [(0, after)]
+            else:
+                images = [(1, before), (2, after)] if after is not None else [(3, before)]
+            for code, values in images:
+                op.append(code)
+                order.append(first + number)
+                index.append(place)
+                rows.rows.append(values)
+    columns, absent, exact = rows.arrays()
+    found = Changes(
+        table, pa.array(op, pa.int8()), pa.array(order, pa.int64()), pa.array(index, pa.int32()), columns, absent, exact
+    )
+    return found if old is None else attrs.evolve(found, **dict(zip(("before", "before_absent", "before_exact"), old.arrays())))
+
+
 def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
     """One ``RecordBatch`` per table and schema version, in the order in which they first appear.
 
@@ -66,60 +136,49 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
     null). The schema's metadata names ``canal.schema`` and
     ``canal.table``. BEGIN, END and statements make no rows.
     """
-    groups: dict[int, _Group] = {}
+    groups: dict[int, list[Entry]] = {}
     for entry in entries:
         table = entry.table
         if table is not None:
-            group = groups.get(id(table.schema))
-            if group is None:
-                group = groups[id(table.schema)] = _Group(table)
-            group.add(entry)
-    return [group.batch() for group in groups.values()]
+            groups.setdefault(id(table.schema), []).append(entry)
+    return [_batch(group) for group in groups.values()]
 
 
-class _Group:
-    """The rows of one table and schema version."""
+def _batch(entries: list[Entry]) -> pa.RecordBatch:
+    found = changes(entries)
+    table = found.table
+    transactions = pa.array([_transaction(entry) for entry in entries], pa.string())
+    arrays = [
+        _OPERATIONS.take(found.op), transactions.take(found.entry), found.ord, *found.columns, found.absent, found.exact
+    ]  # fmt: skip
+    names = ["_op", "_txn", "_ord", *(column.name for column in table.columns), "_absent", "_exact"]
+    schema = pa.schema(
+        [pa.field(name, array.type) for name, array in zip(names, arrays)],
+        metadata={"canal.schema": table.schema.schema, "canal.table": table.schema.table},
+    )
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _transaction(entry: Entry) -> str:
+    transaction = entry.transaction
+    return transaction.gtid or f"{transaction.journal}:{transaction.offset}"
+
+
+class _Rows:
+    """Rows of one table as tuples, None where there is none."""
 
     def __init__(self, table: TableMap) -> None:
         self.table = table
-        self.op: list[str] = []
-        self.txn: list[str] = []
-        self.ord: list[int] = []
-        self.rows: list[tuple[Any, ...]] = []
+        self.rows: list[tuple[Any, ...] | None] = []
 
-    def add(self, entry: Entry) -> None:
-        transaction = entry.transaction
-        txn = transaction.gtid or f"{transaction.journal}:{transaction.offset}"
-        before_op, after_op = _OPERATIONS[entry.kind]
-        pairs = decode_tuples(entry, json_text=True)
-        numbers = entry.selected if entry.selected is not None else range(len(pairs))
-        first = entry.first_row + entry.skip_rows
-        for number, (before, after) in zip(numbers, pairs):
-            for op, values in ((before_op, before), (after_op, after)):
-                if values is not None:
-                    self.op.append(op)
-                    self.txn.append(txn)
-                    self.ord.append(first + number)
-                    self.rows.append(values)
-
-    def batch(self) -> pa.RecordBatch:
-        columns = self.table.columns
+    def arrays(self) -> tuple[list[pa.Array], pa.Array, pa.Array]:
         absent: list[list[str] | None] = [None] * len(self.rows)
         exact: list[list[tuple[str, str]] | None] = [None] * len(self.rows)
-        arrays: list[pa.Array] = [
-            pa.array(self.op, pa.string()), pa.array(self.txn, pa.string()), pa.array(self.ord, pa.int64())
-        ]  # fmt: skip
-        for index, column in enumerate(columns):
-            values = [row[index] for row in self.rows]
+        arrays = []
+        for index, column in enumerate(self.table.columns):
+            values = [None if row is None else row[index] for row in self.rows]
             arrays.append(_array(values, column, absent, exact))
-        arrays.append(pa.array(absent, pa.list_(pa.string())))
-        arrays.append(pa.array(exact, pa.map_(pa.string(), pa.string())))
-        names = ["_op", "_txn", "_ord", *(column.name for column in columns), "_absent", "_exact"]
-        schema = pa.schema(
-            [pa.field(name, array.type) for name, array in zip(names, arrays)],
-            metadata={"canal.schema": self.table.schema.schema, "canal.table": self.table.schema.table},
-        )
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return arrays, pa.array(absent, _ABSENT), pa.array(exact, _EXACT)
 
 
 def _array(
