@@ -24,6 +24,7 @@ COMPILED_MODULES: tuple[str, ...] = (
     "canal.parse.framing",
     "canal.parse.decoder",
     "canal.parse.rows",
+    "canal.parse.columnar",
     "canal.parse.json",
     "canal.sink.condense",
     "canal.store.ring",

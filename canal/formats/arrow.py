@@ -6,20 +6,34 @@ Never guesses: what an Arrow type cannot hold is null in its column and stands, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC
+from datetime import timedelta, timezone, tzinfo
 from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
 
+from canal.errors import DecodeError
 from canal.model import Entry, TableMap, decode_tuples
-from canal.parse.values import ABSENT, InvalidText, PartialJson, ZeroDate
+from canal.parse import columnar, native
+from canal.parse.values import PartialJson
 from canal.schema import ColumnSchema
 
 _INTEGERS = {1: (pa.int8(), pa.uint8()), 2: (pa.int16(), pa.uint16()), 9: (pa.int32(), pa.uint32()),
              3: (pa.int32(), pa.uint32()), 8: (pa.int64(), pa.uint64())}  # fmt: skip
 #: Names of the numbers in ``Changes.op``.
 _OPERATIONS = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+#: The Arrow type that the kernel lays each kind of value out as.
+_LAYOUTS = {
+    native.I8: pa.int8(), native.U8: pa.uint8(), native.I16: pa.int16(), native.U16: pa.uint16(), native.I24: pa.int32(),
+    native.U24: pa.uint32(), native.I32: pa.int32(), native.U32: pa.uint32(), native.I64: pa.int64(),
+    native.U64: pa.uint64(), native.FLOAT: pa.float32(), native.DOUBLE: pa.float64(), native.YEAR: pa.int16(),
+    native.DATE: pa.date32(), native.DATETIME: pa.timestamp("us"), native.TIME: pa.duration("us"), native.BIT: pa.uint64(),
+    native.NUMBER: pa.uint64(), native.BYTES: pa.binary(), native.PADDED: pa.binary(),
+    **dict.fromkeys(
+        (native.UTF8, native.ASCII, native.CODEC, native.ENUM, native.SET, native.JSON, native.UUID, native.INET4, native.INET6),
+        pa.string(),
+    ),
+}  # fmt: skip
 _ABSENT = pa.list_(pa.string())
 _EXACT = pa.map_(pa.string(), pa.string())
 
@@ -81,6 +95,16 @@ class Changes:
     before_absent: pa.Array | None = None
     before_exact: pa.Array | None = None
 
+    def take(self, rows: pa.Array) -> Changes:
+        """Some of the rows, by their numbers."""
+        found: dict[str, Any] = {name: value for name, value in attrs.asdict(self, recurse=False).items() if name != "table"}
+        for name, value in found.items():
+            if isinstance(value, list):
+                found[name] = [array.take(rows) for array in value]
+            elif value is not None:
+                found[name] = value.take(rows)
+        return Changes(self.table, **found)
+
 
 def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "images") -> Changes:
     """Decode the rows of entries that all have the same ``table.schema``.
@@ -90,40 +114,122 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
 
     Raises:
         DecodeError: as ``entry.rows`` raises it.
-        ValueError: no entry, or one without rows.
+        UsageError: a column has more than 2 GiB of text or bytes.
+        ValueError: no entry, one without rows, or one of another table.
     """
     if not entries:
         raise ValueError("no entries")
     table = entries[0].table
     if table is None:
         raise ValueError(f"{entries[0]!r} has no rows")
-    rows = _Rows(table)
-    old = _Rows(table) if layout == "changes" else None
-    op: list[int] = []
-    order: list[int] = []
-    index: list[int] = []
-    for place, entry in enumerate(entries):
-        pairs = decode_tuples(entry, json_text=True)
-        numbers = entry.selected if entry.selected is not None else range(len(pairs))
-        first = entry.first_row + entry.skip_rows
-        for number, (before, after) in zip(numbers, pairs):
-            if old is not None:
-                images = [(0 if before is None else 3 if after is None else 2, before if after is None else after)]
-                old.rows.append(before if after is not None else None)
-            elif before is None:
-                images = [(0, after)]
-            else:
-                images = [(1, before), (2, after)] if after is not None else [(3, before)]
-            for code, values in images:
-                op.append(code)
-                order.append(first + number)
-                index.append(place)
-                rows.rows.append(values)
-    columns, absent, exact = rows.arrays()
-    found = Changes(
-        table, pa.array(op, pa.int8()), pa.array(order, pa.int64()), pa.array(index, pa.int32()), columns, absent, exact
-    )
-    return found if old is None else attrs.evolve(found, **dict(zip(("before", "before_absent", "before_exact"), old.arrays())))
+    kinds = [arrow_type(column, _zone_name(table.decoder.timezone)) for column in table.columns]
+    found = columnar.ChangeColumns(table.decoder.text_form, _usual(table, kinds), layout == "changes")
+    kept = _Kept()
+    for number, entry in enumerate(entries):
+        if entry.table is not table and (entry.table is None or not entry.table.decoder.decodes_as(table.decoder)):
+            raise ValueError(f"{entry!r} is not of the table of {entries[0]!r} as that was then")
+        try:
+            count = found.add(entry.data, entry.body, entry.body_end, entry.kind, entry.first_row, number)
+        except DecodeError:
+            decode_tuples(entry, json_text=True)  # says what is wrong first in the event, and where
+            raise
+        kept.add(entry, count, 2 if entry.kind & 1 and layout == "images" else 1)
+    found.close()
+    rows = found.images.rows
+    made = Changes(
+        table,
+        _buffers(pa.int8(), rows, found.op), _buffers(pa.int64(), rows, found.order), _buffers(pa.int32(), rows, found.entry),
+        *_side(found.images, table, kinds), *(_side(found.before, table, kinds) if found.before is not None else ()),
+    )  # fmt: skip
+    return made if kept.rows is None else made.take(pa.array(kept.rows, pa.int64()))
+
+
+class _Kept:
+    """Which of the rows that were decoded ``skip_rows`` and ``select`` leave; ``rows`` is None while that is all."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] | None = None
+        self.count = 0
+
+    def add(self, entry: Entry, changes: int, images: int) -> None:
+        if self.rows is None and (entry.skip_rows or entry.selected is not None):
+            self.rows = list(range(self.count))
+        if self.rows is not None:
+            numbers: Sequence[int] = range(changes)[entry.skip_rows :]
+            if entry.selected is not None:
+                numbers = [numbers[number] for number in entry.selected]
+            self.rows += [self.count + number * images + image for number in numbers for image in range(images)]
+        self.count += changes * images
+
+
+def _usual(table: TableMap, kinds: list[pa.DataType]) -> bytes:
+    """For each column, 1 where its Arrow type is the one that the decoder's kind of value is laid out as."""
+    plan = {row[2]: (row[0], row[3], row[4]) for row in table.decoder.text_form.plan}
+    return bytes(_layout(*plan[slot], kind) == kind for slot, kind in enumerate(kinds))
+
+
+def _layout(kind: int, param: int, extra: Any, wanted: pa.DataType) -> pa.DataType | None:
+    if kind == native.COMPRESSED:
+        kind = param
+    if kind == native.DECIMAL:
+        precision = sum(extra[1::2])
+        return pa.decimal128(precision, param) if precision <= 38 else pa.decimal256(precision, param)
+    if kind == native.TIMESTAMP:
+        return pa.timestamp("us", tz=getattr(wanted, "tz", None) or "UTC")
+    return _LAYOUTS.get(kind)
+
+
+def _side(images: columnar.Images, table: TableMap, kinds: list[pa.DataType]) -> tuple[list[pa.Array], pa.Array, pa.Array]:
+    """The columns, ``absent`` and ``exact`` of the rows of one side."""
+    names = [column.name for column in table.columns]
+    arrays = [_array(column, kind) for column, kind in zip(images.columns, kinds)]
+    if len(images.absent) == 1:
+        absent = pa.nulls(images.rows, _ABSENT)
+    else:
+        sets = pa.array([[names[slot] for slot in slots] or None for slots in images.absent], _ABSENT)
+        absent = sets.take(_buffers(pa.int32(), images.rows, images.numbers))
+    exact: list[list[tuple[str, str]] | None] | None = None
+    for column in images.columns:
+        for row, value in column.exact:
+            if exact is None:
+                exact = [None] * images.rows
+            exact[row] = [*(exact[row] or ()), (column.name, _exact_text(value, column.name))]
+    return arrays, absent, pa.nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)
+
+
+def _array(column: columnar.Column, kind: pa.DataType) -> pa.Array:
+    if column.objects is not None:
+        return pa.array(column.objects, kind)
+    valid = pa.py_buffer(column.valid) if column.nulls else None
+    data = [pa.py_buffer(column.data)] if column.is_text else []
+    return pa.Array.from_buffers(kind, column.rows, [valid, pa.py_buffer(column.values), *data], column.nulls)
+
+
+def _buffers(kind: pa.DataType, rows: int, values: bytearray) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)], 0)
+
+
+def _exact_text(value: Any, column: str) -> str:
+    if isinstance(value, PartialJson):
+        return value.expression(column)
+    if isinstance(value, bytes):
+        return value.hex()
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes of a label that are no text
+        return str(value.encode("utf-8", "surrogateescape").hex())
+    return str(value)
+
+
+def _zone_name(zone: tzinfo) -> str:
+    """The zone as Arrow names it."""
+    offset = zone.utcoffset(None) if isinstance(zone, timezone) else None
+    if offset is None:
+        return str(zone)
+    minutes = offset // timedelta(minutes=1)
+    if not minutes or offset % timedelta(minutes=1):
+        return "UTC"
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 
 def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
@@ -162,50 +268,3 @@ def _batch(entries: list[Entry]) -> pa.RecordBatch:
 def _transaction(entry: Entry) -> str:
     transaction = entry.transaction
     return transaction.gtid or f"{transaction.journal}:{transaction.offset}"
-
-
-class _Rows:
-    """Rows of one table as tuples, None where there is none."""
-
-    def __init__(self, table: TableMap) -> None:
-        self.table = table
-        self.rows: list[tuple[Any, ...] | None] = []
-
-    def arrays(self) -> tuple[list[pa.Array], pa.Array, pa.Array]:
-        absent: list[list[str] | None] = [None] * len(self.rows)
-        exact: list[list[tuple[str, str]] | None] = [None] * len(self.rows)
-        arrays = []
-        for index, column in enumerate(self.table.columns):
-            values = [None if row is None else row[index] for row in self.rows]
-            arrays.append(_array(values, column, absent, exact))
-        return arrays, pa.array(absent, _ABSENT), pa.array(exact, _EXACT)
-
-
-def _array(
-    values: list[Any], column: ColumnSchema, absent: list[list[str] | None], exact: list[list[tuple[str, str]] | None]
-) -> pa.Array:
-    kind = arrow_type(column, _zone_name(values))
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        pass  # some value is not of the column's plain type
-    for number, value in enumerate(values):
-        if value is ABSENT:
-            absent[number] = [*(absent[number] or ()), column.name]
-            values[number] = None
-        elif isinstance(value, (ZeroDate, InvalidText)):
-            text = value.hex() if isinstance(value, bytes) else str(value)
-            exact[number] = [*(exact[number] or ()), (column.name, text)]
-            values[number] = None
-        elif isinstance(value, PartialJson):
-            exact[number] = [*(exact[number] or ()), (column.name, value.expression(column.name))]
-            values[number] = None
-    return pa.array(values, kind)
-
-
-def _zone_name(values: list[Any]) -> str:
-    for value in values:
-        zone = getattr(value, "tzinfo", None)
-        if zone is not None:
-            return "UTC" if zone is UTC else str(zone)
-    return "UTC"

@@ -223,6 +223,25 @@ def codec_of(charset: str | None) -> str | None:
     raise UnsupportedError(f"character set {charset!r} is unknown")
 
 
+@lru_cache(maxsize=64)
+def utf8_table(charset: str) -> bytes:
+    """Of a single-byte set, for each byte how many bytes its UTF-8 has, and these, padded to 3; no character has 0 of them.
+
+    Empty for other sets.
+    """
+    codec = codec_of(charset)
+    if codec is None or charset.lower() in MAX_CHAR_BYTES:
+        return b""
+    table = b""
+    for byte in range(256):
+        try:
+            text = bytes([byte]).decode(codec).encode()
+        except UnicodeDecodeError:
+            text = b""
+        table += bytes([len(text)]) + text.ljust(3, b"\0")
+    return table
+
+
 def lenient_text(data: bytes, codec: str) -> str:
     """Text of names and statements, which must not stop the stream: bytes that are none stay as surrogates."""
     try:

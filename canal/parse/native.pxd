@@ -4,13 +4,22 @@ from cpython.datetime cimport date_new as _date_new, datetime_new as _datetime_n
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
-from canal.parse.wire cimport u16, u24, u32, u64
+from canal.parse.wire cimport be_any, u16, u24, u32, u64
 
 cdef extern from "Python.h":
     str PyUnicode_FromStringAndSize(const char* text, Py_ssize_t size)
+    int PyByteArray_Resize(object buffer, Py_ssize_t size) except -1
+
+cdef extern from *:
+    """
+    static const uint32_t canal_powers[] = {
+        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000
+    };
+    """
+    const uint32_t* canal_powers
 
 cdef enum:
     NULL
@@ -131,3 +140,106 @@ cdef inline str decimal_text(const uint8_t* p, Py_ssize_t start, const uint8_t* 
         memcpy(text + at, digits + whole, scale)
         at += scale
     return PyUnicode_FromStringAndSize(text, at)
+
+cdef inline bint put_decimal(uint8_t* to, Py_ssize_t at, Py_ssize_t width, const uint8_t* p, Py_ssize_t start,
+                             const uint8_t* groups, Py_ssize_t count) noexcept nogil:
+    # Groups have nine digits at most, so all that is added and multiplied here fits into 62 bits; limbs are 32 bits each.
+    cdef uint32_t limbs[8]
+    cdef uint64_t value, carry
+    cdef Py_ssize_t i, k, size, used = 0
+    cdef bint negative = not p[start] & 0x80
+    memset(limbs, 0, 32)
+    for i in range(count):
+        size = groups[2 * i]
+        value = be_any(p, start, size)
+        if i == 0:
+            value ^= <uint64_t>0x80 << (8 * (size - 1))
+        if negative:
+            value = ~value & ((<uint64_t>1 << (8 * size)) - 1)
+        if value >= canal_powers[groups[2 * i + 1]]:
+            return False
+        start += size
+        carry = value
+        for k in range(used):
+            carry += <uint64_t>limbs[k] * canal_powers[groups[2 * i + 1]]
+            limbs[k] = <uint32_t>carry
+            carry >>= 32
+        if carry:
+            limbs[used] = <uint32_t>carry
+            used += 1
+    if negative:
+        carry = 1
+        for k in range(8):
+            carry += <uint32_t>~limbs[k]
+            limbs[k] = <uint32_t>carry
+            carry >>= 32
+    memcpy(to + at, limbs, width)
+    return True
+
+cdef inline int resize(bytearray buffer, Py_ssize_t size) except -1:
+    return PyByteArray_Resize(buffer, size)
+
+cdef inline void put16(uint8_t* to, Py_ssize_t at, int64_t value) noexcept nogil:
+    cdef uint16_t v = <uint16_t>value
+    memcpy(to + at, &v, 2)
+
+cdef inline void put32(uint8_t* to, Py_ssize_t at, int64_t value) noexcept nogil:
+    cdef uint32_t v = <uint32_t>value
+    memcpy(to + at, &v, 4)
+
+cdef inline void put64(uint8_t* to, Py_ssize_t at, uint64_t value) noexcept nogil:
+    memcpy(to + at, &value, 8)
+
+cdef inline void copy(uint8_t* to, Py_ssize_t at, const uint8_t* p, Py_ssize_t start, Py_ssize_t size) noexcept nogil:
+    memcpy(to + at, p + start, size)
+
+cdef inline void zero(uint8_t* to, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    memset(to + at, 0, size)
+
+cdef inline bint is_utf8(const uint8_t* p, Py_ssize_t i, Py_ssize_t end) noexcept nogil:
+    cdef uint64_t eight
+    cdef uint8_t first, second
+    while i < end:
+        first = p[i]
+        if first < 0x80:
+            if end - i >= 8:
+                memcpy(&eight, p + i, 8)
+                if not eight & <uint64_t>0x8080808080808080ULL:
+                    i += 8
+                    continue
+            i += 1
+        elif first < 0xC2 or first > 0xF4 or i + 1 >= end:
+            return False
+        else:
+            second = p[i + 1]
+            if first < 0xE0:
+                if second & 0xC0 != 0x80:
+                    return False
+                i += 2
+            elif first < 0xF0:
+                if second & 0xC0 != 0x80 or i + 2 >= end or p[i + 2] & 0xC0 != 0x80:
+                    return False
+                if first == 0xE0 and second < 0xA0 or first == 0xED and second > 0x9F:
+                    return False
+                i += 3
+            else:
+                if second & 0xC0 != 0x80 or i + 3 >= end or p[i + 2] & 0xC0 != 0x80 or p[i + 3] & 0xC0 != 0x80:
+                    return False
+                if first == 0xF0 and second < 0x90 or first == 0xF4 and second > 0x8F:
+                    return False
+                i += 4
+    return True
+
+cdef inline Py_ssize_t put_utf8(uint8_t* to, Py_ssize_t at, const uint8_t* p, Py_ssize_t start, Py_ssize_t end,
+                                const uint8_t* table) noexcept nogil:
+    cdef Py_ssize_t first = at, size
+    cdef const uint8_t* one
+    while start < end:
+        one = table + 4 * <Py_ssize_t>p[start]
+        size = one[0]
+        if size == 0:
+            return -1
+        memcpy(to + at, one + 1, 3)  # room is for three
+        at += size
+        start += 1
+    return at - first

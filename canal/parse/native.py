@@ -106,3 +106,67 @@ def decimal_text(p, start, groups, count, scale):
     whole = digits[: len(digits) - scale].lstrip("0") or "0"
     sign = "-" if flip else ""
     return f"{sign}{whole}.{digits[len(digits) - scale :]}" if scale else sign + whole
+
+
+def put_decimal(to, at, width, p, start, groups, count):
+    """Write a DECIMAL, without its point, as a little-endian integer of ``width`` bytes; False if it is none.
+
+    ``groups`` and ``count`` as for :func:`decimal_text`.
+    """
+    text = decimal_text(p, start, groups, count, 0)
+    if text is None:
+        return False
+    to[at : at + width] = int(text).to_bytes(width, "little", signed=True)
+    return True
+
+
+def resize(buffer, size):
+    """Make a bytearray this long; what it is longer by holds anything."""
+    if size < len(buffer):
+        del buffer[size:]
+    else:
+        buffer.extend(bytes(size - len(buffer)))
+
+
+def put16(to, at, value):
+    to[at : at + 2] = (value & 0xFFFF).to_bytes(2, "little")
+
+
+def put32(to, at, value):
+    to[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def put64(to, at, value):
+    to[at : at + 8] = (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
+
+
+def copy(to, at, p, start, size):
+    to[at : at + size] = p[start : start + size]
+
+
+def zero(to, at, size):
+    to[at : at + size] = bytes(size)
+
+
+def is_utf8(p, start, end):
+    """Whether the bytes are UTF-8 as Python and Arrow have it: no surrogates, nothing longer than it must be."""
+    try:
+        p[start:end].decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def put_utf8(to, at, p, start, end, table):
+    """Write bytes of a single-byte character set as UTF-8 and give how many that are; -1 if one is no character.
+
+    ``table`` has four bytes for each of the 256: how many its UTF-8 has, 0 for none, and these.
+    """
+    first = at
+    for byte in p[start:end]:
+        size = table[4 * byte]
+        if size == 0:
+            return -1
+        to[at : at + size] = table[4 * byte + 1 : 4 * byte + 1 + size]
+        at += size
+    return at - first

@@ -36,6 +36,7 @@ cdef class RowDecoder:
     cdef int last_mask
     cdef dict _images
 
+    cpdef bint decodes_as(self, RowDecoder other) except -1
     @cython.locals(at=Cursor, before=Image, after=Image, rows=Py_ssize_t)
     cpdef Py_ssize_t walk(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind) except -1
     @cython.locals(at=Cursor, before=Image, after=Image, rows=list, old=tuple)
@@ -60,6 +61,8 @@ cdef class RowDecoder:
                    slots="const unsigned char*", plain=bint, nulls=Py_ssize_t, end=Py_ssize_t, pos=Py_ssize_t,
                    i=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, slot=Py_ssize_t, kind=int, values=tuple)
     cdef tuple _row(self, Image image, bytes data, Cursor at)
+    @cython.locals(kinds="const unsigned char*", kind=int)
+    cdef object cell(self, Image image, Py_ssize_t i, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(p="const unsigned char*", raw=bytes)
     cdef object _text(self, Image image, Py_ssize_t i, int kind, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(p="const unsigned char*", params="const unsigned char*", days="long long", seconds="long long",

@@ -252,6 +252,10 @@ class RowDecoder:
             self._text_form = RowDecoder(*self._arguments[:5])
         return self._text_form
 
+    def decodes_as(self, other):
+        """Whether both give the same values for the same bytes."""
+        return self is other or self._arguments == other._arguments
+
     def _resolve(self, i, code, meta, column, slot):
         """(kind, width, slot, parameter, extra, name) of a column."""
         name = f"@{i + 1}" if column is None else column.name
@@ -593,6 +597,16 @@ class RowDecoder:
         return native.tuple_done(values)
 
     # -- values: each gets exactly the bytes that were measured --------------------------------------------------------
+
+    def cell(self, image, i, data, start, end):
+        """The value of column ``i`` of an image."""
+        kinds = image.kinds
+        kind = kinds[i]
+        if kind <= native.U64:
+            return _integer(data, start, kind)
+        if kind <= native.PADDED:
+            return self._text(image, i, kind, data, start, end)
+        return self._value(image, i, kind, data, start, end)
 
     def _text(self, image, i, kind, data, start, end):
         p = data
