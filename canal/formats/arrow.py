@@ -125,16 +125,17 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     kinds = [arrow_type(column, _zone_name(table.decoder.timezone)) for column in table.columns]
     found = columnar.ChangeColumns(table.decoder.text_form, _usual(table, kinds), layout == "changes")
     kept = _Kept()
-    for number, entry in enumerate(entries):
-        if entry.table is not table and (entry.table is None or not entry.table.decoder.decodes_as(table.decoder)):
-            raise ValueError(f"{entry!r} is not of the table of {entries[0]!r} as that was then")
-        try:
+    try:
+        for number, entry in enumerate(entries):
+            if entry.table is not table and (entry.table is None or not entry.table.decoder.decodes_as(table.decoder)):
+                raise ValueError(f"{entry!r} is not of the table of {entries[0]!r} as that was then")
             count = found.add(entry.data, entry.body, entry.body_end, entry.kind, entry.first_row, number)
-        except DecodeError:
-            decode_tuples(entry, json_text=True)  # says what is wrong first in the event, and where
-            raise
-        kept.add(entry, count, 2 if entry.kind & 1 and layout == "images" else 1)
-    found.close()
+            kept.add(entry, count, 2 if entry.kind & 1 and layout == "images" else 1)
+        found.close()
+    except DecodeError:
+        for entry in entries:  # the first that fails says what is wrong first in it, and where
+            decode_tuples(entry, json_text=True)
+        raise
     rows = found.images.rows
     made = Changes(
         table,
@@ -164,7 +165,7 @@ class _Kept:
 
 def _usual(table: TableMap, kinds: list[pa.DataType]) -> bytes:
     """For each column, 1 where its Arrow type is the one that the decoder's kind of value is laid out as."""
-    plan = {row[2]: (row[0], row[3], row[4]) for row in table.decoder.text_form.plan}
+    plan: dict[int, tuple[int, int, Any]] = {row[2]: (row[0], row[3], row[4]) for row in table.decoder.text_form.plan}
     return bytes(_layout(*plan[slot], kind) == kind for slot, kind in enumerate(kinds))
 
 

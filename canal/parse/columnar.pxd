@@ -3,7 +3,7 @@ from canal.parse cimport native, wire
 from canal.parse.rows cimport Cursor, Image, RowDecoder
 
 cdef int _OTHER_TEXT, _OBJECTS, _SKIP, _VARIABLE
-cdef Py_ssize_t _NOWHERE, _BLOCK, _MAX_TEXT
+cdef Py_ssize_t _NOWHERE, _BLOCK, _JOINED, _SMALL, _MAX_TEXT
 cdef long long _EPOCH_DAYS, _DATETIME_ZERO, _MILLION
 cdef dict _SIZES
 cdef tuple _TEXTS
@@ -25,19 +25,20 @@ cdef class Column:
     cdef int _kind(self, int kind, param, extra, direct) except -3
     @cython.locals(end=Py_ssize_t)
     cdef int _label_kind(self, labels) except -3
-    cdef append(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, bytes data)
+    cdef append(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, data)
     @cython.locals(c="const unsigned char*", p="const unsigned char*", to="unsigned char*", kind=int, size=Py_ssize_t,
                    extra=bytes, groups="const unsigned char*", group_count=Py_ssize_t, pos=Py_ssize_t, n=Py_ssize_t,
                    start=Py_ssize_t, end=Py_ssize_t, good=bint, value="long long", micros=int, day="long long",
                    month="long long", year="long long", second="long long")
-    cdef _append_fixed(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, bytes data)
+    cdef _append_fixed(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, data)
     @cython.locals(c="const unsigned char*", p="const unsigned char*", to="unsigned char*", d="unsigned char*", kind=int,
                    table="const unsigned char*", ends="const unsigned char*", labels=Py_ssize_t, room=Py_ssize_t,
                    used=Py_ssize_t, n=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, size=Py_ssize_t,
                    number=Py_ssize_t)
-    cdef _append_texts(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, bytes data)
-    @cython.locals(c="const unsigned char*", decoder=RowDecoder, n=Py_ssize_t, start=Py_ssize_t)
-    cdef _append_others(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, bytes data)
+    cdef _append_texts(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, data)
+    @cython.locals(c="const unsigned char*", p="const unsigned char*", decoder=RowDecoder, n=Py_ssize_t, start=Py_ssize_t,
+                   raw=bytes)
+    cdef _append_others(self, bytearray cells, Py_ssize_t first, Py_ssize_t stride, Py_ssize_t count, data)
     @cython.locals(n=Py_ssize_t)
     cdef extend(self, list values)
     @cython.locals(raw=bytes)
@@ -46,8 +47,8 @@ cdef class Column:
     @cython.locals(n=Py_ssize_t)
     cdef pad(self, Py_ssize_t count)
     cdef close(self)
-    @cython.locals(decoder=RowDecoder)
-    cdef _odd(self, Py_ssize_t row, bytes data, Py_ssize_t start, Py_ssize_t end)
+    @cython.locals(p="const unsigned char*", decoder=RowDecoder, raw=bytes)
+    cdef _odd(self, Py_ssize_t row, data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(valid="unsigned char*")
     cdef void _null(self, Py_ssize_t row) noexcept
     @cython.locals(rows=Py_ssize_t, size=Py_ssize_t)
@@ -68,16 +69,16 @@ cdef class Images:
     @cython.locals(p="const unsigned char*", c="unsigned char*", widths="const unsigned char*", slots="const unsigned char*",
                    plain=bint, nulls=Py_ssize_t, end=Py_ssize_t, pos=Py_ssize_t, first=Py_ssize_t, slot=Py_ssize_t,
                    i=Py_ssize_t, size=Py_ssize_t)
-    cdef int measure(self, Image image, Py_ssize_t number, bytes data, Cursor at) except -1
-    @cython.locals(slot=Py_ssize_t, column=Column)
-    cdef flush(self, bytes data, bint partial)
-    @cython.locals(count=Py_ssize_t, first=Py_ssize_t, column=Column)
-    cdef pad(self, Py_ssize_t rows)
-    @cython.locals(size=Py_ssize_t)
-    cdef _reserve(self)
+    cdef int measure(self, Image image, Py_ssize_t number, bytes data, Cursor at, Py_ssize_t shift) except -1
+    @cython.locals(c="unsigned char*", first=Py_ssize_t, slot=Py_ssize_t)
+    cdef _clear(self)
+    @cython.locals(count=Py_ssize_t, slot=Py_ssize_t, column=Column)
+    cdef follow(self, Images other)
+    @cython.locals(slot=Py_ssize_t, size=Py_ssize_t, column=Column)
+    cdef flush(self, data, bint partial)
     @cython.locals(slot=Py_ssize_t, column=Column)
     cdef extend(self, list images)
-    @cython.locals(column=Column)
+    @cython.locals(slot=Py_ssize_t, column=Column)
     cdef close(self)
 
 @cython.final
@@ -85,12 +86,16 @@ cdef class ChangeColumns:
     cdef RowDecoder decoder
     cdef readonly Images images, before
     cdef readonly bytearray op, order, entry
+    cdef bytearray joined
+    cdef Py_ssize_t joined_size
 
     @cython.locals(decoder=RowDecoder, at=Cursor, before=Image, after=Image, new=Images, old=Images, paired=bint,
-                   partial=bint, before_number=Py_ssize_t, after_number=Py_ssize_t, rows=Py_ssize_t)
+                   partial=bint, small=bint, shift=Py_ssize_t, before_number=Py_ssize_t, after_number=Py_ssize_t, rows=Py_ssize_t)
     cpdef Py_ssize_t add(
         self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind, long long first, int entry
     ) except -1
+    cdef _decode(self, data, bint partial)
+    cdef _flush(self)
     cdef _add_json(self, Images old, Images new, list rows)
     @cython.locals(before=Py_ssize_t, count=Py_ssize_t, ops="unsigned char*", orders="unsigned char*",
                    entries="unsigned char*", n=Py_ssize_t)

@@ -18,8 +18,10 @@ _OBJECTS = -2
 _NOWHERE = 0xFFFFFFFF
 _SKIP = 0xFFFF
 _VARIABLE = 128
-#: Values that are measured before they are decoded, column by column: as many as the caches hold.
+#: Values, and bytes of small events, that are measured before they are decoded, column by column: what the caches hold.
 _BLOCK = 4096
+_JOINED = 65536
+_SMALL = 16384
 #: Offsets of Arrow's strings are 32 bits.
 _MAX_TEXT = 0x7FFFFFFF
 #: Days from 0000-03-01, where years of the calculation begin, to 1970-01-01.
@@ -251,12 +253,14 @@ class Column:
 
     def _append_others(self, cells, first, stride, count, data):
         c = cells
+        p = data
         decoder = self.decoder
         for n in range(count):
             start = wire.u32(c, first + n * stride)
             value = None
             if start != _NOWHERE:
-                value = decoder.cell(decoder.full, self.i, data, start, wire.u32(c, first + n * stride + 4))
+                raw = bytes(p[start : wire.u32(c, first + n * stride + 4)])
+                value = decoder.cell(decoder.full, self.i, raw, 0, len(raw))
             self._put(self.rows + n, value)
 
     def extend(self, values):
@@ -320,8 +324,10 @@ class Column:
 
     def _odd(self, row, data, start, end):
         """A value that is none to Arrow, or an error: the decoder of Python values knows which."""
+        p = data
         decoder = self.decoder
-        value = decoder.cell(decoder.full, self.i, data, start, end)
+        raw = bytes(p[start:end])
+        value = decoder.cell(decoder.full, self.i, raw, 0, len(raw))
         if not isinstance(value, (ZeroDate, InvalidText)):
             raise DecodeError(f"column {self.name!r} reads in two ways, which is a fault of this library", column=self.name)
         self.exact.append((row, value))
@@ -360,10 +366,11 @@ class Images:
     """
 
     def __init__(self, decoder, direct, limit):
-        slots = {row[2]: i for i, row in enumerate(decoder.plan)}
+        places = {row[2]: i for i, row in enumerate(decoder.plan)}
         self.width = decoder.width
-        self.columns = tuple(Column(decoder, slots[slot], direct[slot], limit) for slot in range(decoder.width))
+        self.columns = tuple([Column(decoder, places[slot], direct[slot], limit) for slot in range(decoder.width)])
         self.block = max(8, _BLOCK // max(self.width, 1))
+        # For each value of the rows that are measured and not yet decoded, where it starts and ends.
         self.cells = bytearray(8 * self.width * self.block)
         self.rows = 0
         self.filled = 0
@@ -372,12 +379,14 @@ class Images:
 
     def number(self, absent):
         """The place of a set of absent columns in ``absent``."""
+        if not absent:
+            return 0
         if absent not in self.absent:
             self.absent.append(absent)
         return self.absent.index(absent)
 
-    def measure(self, image, number, data, at):
-        """Note where the values of the row at ``at`` are, and move behind it."""
+    def measure(self, image, number, data, at, shift):
+        """Note where the values of the row at ``at`` are, as many bytes further on as ``shift`` says, and move behind it."""
         p = data
         c = self.cells
         widths = image.widths
@@ -388,10 +397,9 @@ class Images:
         pos = nulls + image.null_bytes
         if pos > end:
             raise _short()
-        first = 8 * self.width * self.filled
         if number:
-            for slot in range(self.width):
-                native.put32(c, first + 8 * slot, _NOWHERE)
+            self._clear()
+        first = 8 * self.width * self.filled
         for i in range(image.count):
             slot = i if plain else wire.u16(slots, 2 * i)
             if p[nulls + (i >> 3)] >> (i & 7) & 1:
@@ -408,39 +416,48 @@ class Images:
             if size > end - pos:
                 raise _short()
             if slot != _SKIP:
-                native.put32(c, first + 8 * slot, pos)
-                native.put32(c, first + 8 * slot + 4, pos + size)
+                native.put32(c, first + 8 * slot, pos + shift)
+                native.put32(c, first + 8 * slot + 4, pos + shift + size)
             pos += size
         at.pos = pos
         native.put32(self.numbers, 4 * (self.rows + self.filled), number)
         self.filled += 1
 
-    def flush(self, data, partial):
-        """Decode what was measured; with ``partial`` all but the JSON columns."""
-        if self.filled:
+    def _clear(self):
+        """Let the next row have no values."""
+        c = self.cells
+        first = 8 * self.width * self.filled
+        for slot in range(self.width):
+            native.put32(c, first + 8 * slot, _NOWHERE)
+
+    def follow(self, other):
+        """Go up to as many rows as the other images are with nulls."""
+        count = other.rows - self.rows
+        if count > 0:  # nothing is measured
             for slot in range(self.width):
                 column = self.columns[slot]
-                if not (partial and column.is_json):
-                    column.append(self.cells, 8 * slot, 8 * self.width, self.filled, data)
-            self.rows += self.filled
-            self.filled = 0
-            self._reserve()
-
-    def pad(self, rows):
-        """Go up to ``rows`` with nulls."""
-        count = rows - self.rows
-        if count > 0:
-            for column in self.columns:
                 column.pad(count)
-            first = self.rows
-            self.rows = rows
-            self._reserve()
-            native.zero(self.numbers, 4 * first, 4 * count)
+            native.resize(self.numbers, 4 * (other.rows + self.block))
+            native.zero(self.numbers, 4 * self.rows, 4 * count)
+            self.rows = other.rows
+        while self.filled < other.filled:
+            self._clear()
+            native.put32(self.numbers, 4 * (self.rows + self.filled), 0)
+            self.filled += 1
 
-    def _reserve(self):
+    def flush(self, data, partial):
+        """Decode what was measured; with ``partial`` all but the JSON columns."""
+        if self.filled == 0:
+            return
+        for slot in range(self.width):
+            column = self.columns[slot]
+            if not (partial and column.is_json):
+                column.append(self.cells, 8 * slot, 8 * self.width, self.filled, data)
+        self.rows += self.filled
+        self.filled = 0
         size = 4 * (self.rows + self.block)
         if size > len(self.numbers):
-            native.resize(self.numbers, max(size, 2 * len(self.numbers)))
+            native.resize(self.numbers, 2 * size)
 
     def extend(self, images):
         """Take the JSON columns of rows that were decoded otherwise."""
@@ -451,7 +468,8 @@ class Images:
 
     def close(self):
         native.resize(self.numbers, 4 * self.rows)
-        for column in self.columns:
+        for slot in range(self.width):
+            column = self.columns[slot]
             column.close()
 
 
@@ -475,14 +493,18 @@ class ChangeColumns:
         self.op = bytearray()
         self.order = bytearray()
         self.entry = bytearray()
+        # Small events, one after the other: a block of rows may be of many.
+        self.joined = bytearray(_JOINED + _SMALL)
+        self.joined_size = 0
 
     def add(self, data, pos, end, kind, first, entry):
-        """Decode the rows of an event; gives how many changes it has.
+        """Decode the rows of an event, now or with a later one; gives how many changes it has.
 
         ``pos``, ``end`` and ``kind`` are as for ``RowDecoder.decode``; ``first`` is the number of its first change.
 
         Raises:
-            DecodeError: as ``RowDecoder.decode`` raises one, if it does with better words; what was added is of no use then.
+            DecodeError: this event or one before it cannot be decoded; ``RowDecoder.decode`` says why. What was added is of
+                no use then.
             UsageError: a column has more text than ``limit``.
         """
         if len(data) >= _MAX_TEXT:
@@ -496,32 +518,49 @@ class ChangeColumns:
         paired = before is not None and after is not None
         if paired and self.before is not None:
             old = self.before
-            old.pad(new.rows)
+            old.follow(new)
         partial = kind == 3
+        small = not partial and end - pos <= _SMALL
+        shift = 0
+        if small:
+            shift = self.joined_size - pos
+            native.copy(self.joined, self.joined_size, data, pos, end - pos)
+            self.joined_size += end - pos
+        else:
+            self._flush()
         before_number = 0 if before is None else old.number(before.absent)
         after_number = 0 if after is None else new.number(after.absent)
         rows = 0
         while at.pos < end or rows == 0:
-            if rows == 0 and at.pos == end:
+            if at.pos == end:
                 # An image without any column is no bytes; servers write such a row alone in its event.
                 if partial or (before is not None and before.count) or (after is not None and after.count):
                     break
             if before is not None:
-                old.measure(before, before_number, data, at)
+                old.measure(before, before_number, data, at, shift)
             if after is not None:
-                new.measure(decoder._partial_image(after, data, at) if partial else after, after_number, data, at)
+                new.measure(decoder._partial_image(after, data, at) if partial else after, after_number, data, at, shift)
             rows += 1
-            if new.filled + 2 > new.block or old.filled + 2 > old.block:
-                if old is not new:
-                    old.flush(data, partial)
-                new.flush(data, partial)
-        if old is not new:
-            old.flush(data, partial)
-        new.flush(data, partial)
+            if new.filled + 2 > new.block:
+                self._decode(self.joined if small else data, partial)
+        if not small:
+            self._decode(data, partial)
+        elif self.joined_size > _JOINED:
+            self._flush()
         if partial:
             self._add_json(old, new, decoder.decode(data, pos, end, kind))
         self._tell(rows, 2 if paired and old is new else 1, 0 if before is None else 3 if after is None else 2, first, entry)
         return rows
+
+    def _decode(self, data, partial):
+        if self.before is not None:
+            self.before.flush(data, partial)
+        self.images.flush(data, partial)
+
+    def _flush(self):
+        """Decode the small events."""
+        self._decode(self.joined, False)
+        self.joined_size = 0
 
     def _add_json(self, old, new, rows):
         if old is new:
@@ -546,9 +585,13 @@ class ChangeColumns:
             native.put32(entries, 4 * (before + n), entry)
 
     def close(self):
-        """Cut the buffers to what is used of them; nothing may be added then."""
+        """Decode what is left and cut the buffers to what is used of them; nothing may be added then.
+
+        Raises: as :meth:`add` does.
+        """
+        self._flush()
         if self.before is not None:
-            self.before.pad(self.images.rows)
+            self.before.follow(self.images)
             self.before.close()
         self.images.close()
 
