@@ -124,13 +124,8 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
         raise ValueError(f"{entries[0]!r} has no rows")
     kinds = [arrow_type(column, _zone_name(table.decoder.timezone)) for column in table.columns]
     found = columnar.ChangeColumns(table.decoder.text_form, _usual(table, kinds), layout == "changes")
-    kept = _Kept()
     try:
-        for number, entry in enumerate(entries):
-            if entry.table is not table and (entry.table is None or not entry.table.decoder.decodes_as(table.decoder)):
-                raise ValueError(f"{entry!r} is not of the table of {entries[0]!r} as that was then")
-            count = found.add(entry.data, entry.body, entry.body_end, entry.kind, entry.first_row, number)
-            kept.add(entry, count, 2 if entry.kind & 1 and layout == "images" else 1)
+        found.extend(entries)
         found.close()
     except DecodeError:
         for entry in entries:  # the first that fails says what is wrong first in it, and where
@@ -142,25 +137,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
         _buffers(pa.int8(), rows, found.op), _buffers(pa.int64(), rows, found.order), _buffers(pa.int32(), rows, found.entry),
         *_side(found.images, table, kinds), *(_side(found.before, table, kinds) if found.before is not None else ()),
     )  # fmt: skip
-    return made if kept.rows is None else made.take(pa.array(kept.rows, pa.int64()))
-
-
-class _Kept:
-    """Which of the rows that were decoded ``skip_rows`` and ``select`` leave; ``rows`` is None while that is all."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] | None = None
-        self.count = 0
-
-    def add(self, entry: Entry, changes: int, images: int) -> None:
-        if self.rows is None and (entry.skip_rows or entry.selected is not None):
-            self.rows = list(range(self.count))
-        if self.rows is not None:
-            numbers: Sequence[int] = range(changes)[entry.skip_rows :]
-            if entry.selected is not None:
-                numbers = [numbers[number] for number in entry.selected]
-            self.rows += [self.count + number * images + image for number in numbers for image in range(images)]
-        self.count += changes * images
+    return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))
 
 
 def _usual(table: TableMap, kinds: list[pa.DataType]) -> bytes:

@@ -1,4 +1,5 @@
 cimport cython
+from canal.model cimport Entry, TableMap
 from canal.parse cimport native, wire
 from canal.parse.rows cimport Cursor, Image, RowDecoder
 
@@ -86,20 +87,22 @@ cdef class ChangeColumns:
     cdef RowDecoder decoder
     cdef readonly Images images, before
     cdef readonly bytearray op, order, entry
+    cdef readonly list kept
+    cdef int entries
     cdef bytearray joined
     cdef Py_ssize_t joined_size
 
+    @cython.locals(table=TableMap, entry=Entry, before=Py_ssize_t, rows=Py_ssize_t)
+    cpdef extend(self, entries)
     @cython.locals(decoder=RowDecoder, at=Cursor, before=Image, after=Image, new=Images, old=Images, paired=bint,
                    partial=bint, small=bint, shift=Py_ssize_t, before_number=Py_ssize_t, after_number=Py_ssize_t, rows=Py_ssize_t)
-    cpdef Py_ssize_t add(
-        self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind, long long first, int entry
-    ) except -1
+    cdef Py_ssize_t _add(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind, long long first) except -1
     cdef _decode(self, data, bint partial)
     cdef _flush(self)
     cdef _add_json(self, Images old, Images new, list rows)
     @cython.locals(before=Py_ssize_t, count=Py_ssize_t, ops="unsigned char*", orders="unsigned char*",
                    entries="unsigned char*", n=Py_ssize_t)
-    cdef _tell(self, Py_ssize_t rows, Py_ssize_t images, int op, long long first, int entry)
+    cdef _tell(self, Py_ssize_t rows, Py_ssize_t images, int op, long long first)
     cpdef close(self)
 
 cdef object _short()

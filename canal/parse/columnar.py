@@ -483,7 +483,7 @@ class ChangeColumns:
         limit: the most bytes of text in a column.
 
     ``op`` (int8: 0 insert, 1 before an update, 2 update, 3 delete), ``order`` (int64) and ``entry`` (int32) have one number
-    for each row of ``images``.
+    for each row of ``images``. All rows of an event are decoded; if not all are wanted, ``kept`` lists those that are.
     """
 
     def __init__(self, decoder, direct, apart=False, limit=_MAX_TEXT):
@@ -493,20 +493,40 @@ class ChangeColumns:
         self.op = bytearray()
         self.order = bytearray()
         self.entry = bytearray()
+        self.kept = None
+        self.entries = 0
         # Small events, one after the other: a block of rows may be of many.
         self.joined = bytearray(_JOINED + _SMALL)
         self.joined_size = 0
 
-    def add(self, data, pos, end, kind, first, entry):
-        """Decode the rows of an event, now or with a later one; gives how many changes it has.
-
-        ``pos``, ``end`` and ``kind`` are as for ``RowDecoder.decode``; ``first`` is the number of its first change.
+    def extend(self, entries):
+        """Decode the rows of entries, now or with later ones.
 
         Raises:
-            DecodeError: this event or one before it cannot be decoded; ``RowDecoder.decode`` says why. What was added is of
-                no use then.
+            DecodeError: of one of the entries so far; ``RowDecoder.decode`` says what is wrong. What was added is of no use then.
             UsageError: a column has more text than ``limit``.
+            ValueError: an entry of another table, or without rows.
         """
+        table = None
+        for entry in entries:
+            if entry.table is not table:
+                table = entry.table
+                if table is None or table.decoder is None or not self.decoder.decodes_as(table.decoder.text_form):
+                    raise ValueError(f"{entry!r} is not of the same table as the entries before it")
+            before = len(self.op)
+            rows = self._add(entry.data, entry.body, entry.body_end, entry.kind, entry.first_row)
+            if self.kept is None and (entry.skip_rows or entry.selected is not None):
+                self.kept = list(range(before))
+            if self.kept is not None:
+                numbers = range(rows)[entry.skip_rows :]
+                if entry.selected is not None:
+                    numbers = [numbers[number] for number in entry.selected]
+                images = (len(self.op) - before) // rows if rows else 0
+                self.kept += [before + number * images + image for number in numbers for image in range(images)]
+            self.entries += 1
+
+    def _add(self, data, pos, end, kind, first):
+        """Decode the rows of an event, or remember it; gives how many changes it has."""
         if len(data) >= _MAX_TEXT:
             raise UnsupportedError(f"rows event of {len(data)} bytes")
         decoder = self.decoder
@@ -549,7 +569,7 @@ class ChangeColumns:
             self._flush()
         if partial:
             self._add_json(old, new, decoder.decode(data, pos, end, kind))
-        self._tell(rows, 2 if paired and old is new else 1, 0 if before is None else 3 if after is None else 2, first, entry)
+        self._tell(rows, 2 if paired and old is new else 1, 0 if before is None else 3 if after is None else 2, first)
         return rows
 
     def _decode(self, data, partial):
@@ -569,7 +589,7 @@ class ChangeColumns:
             old.extend([row[0] for row in rows])
             new.extend([row[1] for row in rows])
 
-    def _tell(self, rows, images, op, first, entry):
+    def _tell(self, rows, images, op, first):
         """Number, entry and operation of the changes that were added."""
         before = len(self.op)
         count = rows * images
@@ -582,12 +602,12 @@ class ChangeColumns:
         for n in range(count):
             ops[before + n] = op if images == 1 else 1 + (n & 1)
             native.put64(orders, 8 * (before + n), first + n // images)
-            native.put32(entries, 4 * (before + n), entry)
+            native.put32(entries, 4 * (before + n), self.entries)
 
     def close(self):
         """Decode what is left and cut the buffers to what is used of them; nothing may be added then.
 
-        Raises: as :meth:`add` does.
+        Raises: as :meth:`extend` does.
         """
         self._flush()
         if self.before is not None:
