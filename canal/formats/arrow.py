@@ -161,11 +161,12 @@ def _side(images: columnar.Images, table: TableMap, kinds: list[pa.DataType]) ->
     """The columns, ``absent`` and ``exact`` of the rows of one side."""
     names = [column.name for column in table.columns]
     arrays = [_array(column, kind) for column, kind in zip(images.columns, kinds)]
-    if len(images.absent) == 1:
+    sets: list[tuple[int, ...]] = images.absent
+    if len(sets) == 1:
         absent = pa.nulls(images.rows, _ABSENT)
     else:
-        sets = pa.array([[names[slot] for slot in slots] or None for slots in images.absent], _ABSENT)
-        absent = sets.take(_buffers(pa.int32(), images.rows, images.numbers))
+        lists = pa.array([[names[slot] for slot in slots] or None for slots in sets], _ABSENT)
+        absent = lists.take(_buffers(pa.int32(), images.rows, images.numbers))
     exact: list[list[tuple[str, str]] | None] | None = None
     for column in images.columns:
         for row, value in column.exact:

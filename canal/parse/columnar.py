@@ -35,7 +35,7 @@ _SIZES = {
     native.I64: 8, native.U64: 8, native.FLOAT: 4, native.DOUBLE: 8, native.YEAR: 2, native.DATE: 4, native.DATETIME: 8,
     native.TIMESTAMP: 8, native.TIME: 8, native.BIT: 8, native.NUMBER: 8,
 }  # fmt: skip
-_TEXTS = (native.UTF8, native.ASCII, native.CODEC, native.BYTES, native.PADDED, native.ENUM)
+_TEXTS = (native.UTF8, native.BYTES, native.PADDED)
 
 
 class Column:
@@ -84,10 +84,10 @@ class Column:
             return kind
         if kind == native.ENUM:
             return self._label_kind(extra)
-        if kind == native.ASCII or kind == native.CODEC:
+        if kind == native.ASCII:
             self.extra = utf8_table(extra[1])
             self.longest = 3
-            return native.ASCII if self.extra else _OTHER_TEXT
+            return kind if self.extra else _OTHER_TEXT
         return kind if kind in _TEXTS else _OTHER_TEXT
 
     def _label_kind(self, labels):
