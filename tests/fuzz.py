@@ -37,11 +37,13 @@ from typing import Any
 import attrs
 
 import canal
-from canal.errors import CanalError, ConfigError, CursorError, SourceError, TruncatedError
+from canal.errors import CanalError, ConfigError, CursorError, DecodeError, SourceError, TruncatedError
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import ddl
 from canal.parse.catalog import Catalog
+from canal.parse.columnar import ChangeColumns
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, parse_format, query_context
 from canal.parse.follow import logged_statement
@@ -49,6 +51,7 @@ from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
 from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects
 from canal.parse.rows import RowDecoder
 from canal.parse.tables import RawTableMap, TableResolver, misfit
+from canal.parse.values import ABSENT
 from canal.position import Position, PreparedXa
 from canal.schema import ColumnSchema, TableSchema
 from canal.testing import _encode
@@ -770,6 +773,7 @@ def _any_type(rng: random.Random) -> tuple[int, int, str]:
 
 def walked(decoder: Any, data: bytes, pos: int, kind: int) -> str:
     """The rows; the walk and the decoding must agree about what can be read."""
+    columns = by_column(decoder, data, pos, len(data), kind)
     try:
         count = decoder.walk(data, pos, len(data), kind)
     except SourceError as error:
@@ -787,8 +791,43 @@ def walked(decoder: Any, data: bytes, pos: int, kind: int) -> str:
     if len(rows) != count:
         raise Finding(f"the walk counted {count} rows, there are {len(rows)}")
     if kind == 3:
-        return repr((rows, decoder.diffs(data, pos, len(data))))
-    return repr(rows)
+        return repr((rows, decoder.diffs(data, pos, len(data)), columns))
+    return repr((rows, columns))
+
+
+def by_column(decoder: Any, data: bytes, pos: int, end: int, kind: int) -> str:
+    """The rows as the columnar kernel has them, twice in each of its layouts; it must fail where the tuples do."""
+    decoder = decoder.text_form
+    try:
+        rows = decoder.decode(data, pos, end, kind)
+    except SourceError:
+        rows = None
+    entry = Entry(EntryType.ROWDATA, EventType.UPDATE, Transaction("", "binlog.000001", 4, 1, 0), data, 4, 0, 1)
+    entry.table = TableMap(TableSchema("shop", "t", ()), (), decoder, True)
+    entry.body, entry.body_end, entry.kind = pos, end, kind
+    text = ""
+    for apart in (False, True):
+        kernel = ChangeColumns(decoder, b"\1" * decoder.width, apart)
+        try:
+            kernel.extend([entry, entry])
+            kernel.close()
+        except DecodeError as error:
+            if rows is not None:
+                raise Finding(f"the kernel refuses what can be decoded: {error}") from error
+            continue
+        if rows is None:
+            raise Finding("the kernel decodes what is refused")
+        images = [[row[1] or row[0] for row in rows], [row[0] if row[1] and row[0] else None for row in rows]]
+        if not apart:
+            images = [[image for row in rows for image in row if image is not None]]
+        for side, wanted in zip((kernel.images, kernel.before), images):
+            for slot, column in enumerate(side.columns):
+                values = 2 * sum(1 for image in wanted if image and image[slot] is not None and image[slot] is not ABSENT)
+                if column.rows != 2 * len(wanted) or values != column.rows - column.nulls + len(column.exact):
+                    raise Finding(f"column {slot} has {column.rows} rows and {column.nulls} nulls in the kernel")
+                buffers = (bytes(column.valid), bytes(column.values), bytes(column.data))
+                text += repr((buffers, column.objects, column.exact))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entries: int = 0) -> str:
@@ -850,6 +889,8 @@ def _entry_text(entry: Any, datas: bool) -> str:
             raise Finding(f"{entry!r} should have {header.row_count} rows and has {len(rows)}")
         if datas:
             rows = (rows, entry.row_change.row_datas, entry.json_diffs())
+            if entry.table is not None:
+                rows += (by_column(entry.table.decoder, entry.data, entry.body, entry.body_end, entry.kind),)
     except SourceError as error:
         if isinstance(error, TruncatedError) and "JSON" not in str(error):
             raise Finding(f"the walk accepted an event that is too short: {error}") from error

@@ -161,7 +161,7 @@ def _side(images: columnar.Images, table: TableMap, kinds: list[pa.DataType]) ->
     """The columns, ``absent`` and ``exact`` of the rows of one side."""
     names = [column.name for column in table.columns]
     arrays = [_array(column, kind) for column, kind in zip(images.columns, kinds)]
-    sets: list[tuple[int, ...]] = images.absent
+    sets: Sequence[tuple[int, ...]] = images.absent
     if len(sets) == 1:
         absent = pa.nulls(images.rows, _ABSENT)
     else:
