@@ -38,6 +38,7 @@ lint: $(SETUP)lint
 	$(BIN)/mypy
 
 bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+	$(BIN)/python -m benchmarks.columnar
 	$(BIN)/python benchmarks/run.py
 
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
@@ -49,10 +50,10 @@ asan: $(SETUP)compiler $(SETUP)test
 	@rm -rf $(ASAN) && mkdir -p $(ASAN)
 	@cp -r canal tests setup.py pyproject.toml $(ASAN) && find $(ASAN) -name '*.so' -delete
 	cd $(ASAN) && CANAL_PURE=0 CANAL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
-	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 && \
+	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=halt_on_error=1 && \
 	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
 	$(CURDIR)/$(BIN)/python -m tests.fuzz --events 100000 && \
-	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper' tests/parse
+	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper' tests/parse tests/formats/test_columnar.py
 
 build: $(SETUP)build
 

@@ -95,7 +95,7 @@ cdef class ChangeColumns:
     @cython.locals(table=TableMap, entry=Entry, before=Py_ssize_t, rows=Py_ssize_t)
     cpdef extend(self, entries)
     @cython.locals(decoder=RowDecoder, at=Cursor, before=Image, after=Image, new=Images, old=Images, paired=bint,
-                   partial=bint, small=bint, shift=Py_ssize_t, before_number=Py_ssize_t, after_number=Py_ssize_t, rows=Py_ssize_t)
+                   partial=bint, small=bint, shift=Py_ssize_t, size=Py_ssize_t, before_number=Py_ssize_t, after_number=Py_ssize_t, rows=Py_ssize_t)
     cdef Py_ssize_t _add(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind, long long first) except -1
     cdef _decode(self, data, bint partial)
     cdef _flush(self)

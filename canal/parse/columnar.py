@@ -496,7 +496,7 @@ class ChangeColumns:
         self.kept = None
         self.entries = 0
         # Small events, one after the other: a block of rows may be of many.
-        self.joined = bytearray(_JOINED + _SMALL)
+        self.joined = bytearray()
         self.joined_size = 0
 
     def extend(self, entries):
@@ -543,9 +543,12 @@ class ChangeColumns:
         small = not partial and end - pos <= _SMALL
         shift = 0
         if small:
+            size = end - pos
             shift = self.joined_size - pos
-            native.copy(self.joined, self.joined_size, data, pos, end - pos)
-            self.joined_size += end - pos
+            if self.joined_size + size > len(self.joined):
+                native.resize(self.joined, 2 * (self.joined_size + size))
+            native.copy(self.joined, self.joined_size, data, pos, size)
+            self.joined_size += size
         else:
             self._flush()
         before_number = 0 if before is None else old.number(before.absent)

@@ -29,7 +29,8 @@ Arrow; a column that the row image leaves out is `canal.ABSENT`, and null in Arr
 |---|---|---|---|---|---|
 """
 TAIL = """
-* `ZeroDate` (a `str`), `InvalidText` (a `bytes`) and what no Arrow type holds are null in Arrow, and stand in `_exact`.
+* `ZeroDate` (a `str`), `InvalidText` (a `bytes`) and what no Arrow type holds are null in Arrow, and stand in `_exact`. A column
+  of more than 2 GiB of text or bytes in one batch is a `UsageError`: take fewer entries at once.
 * An ENUM that holds none of its members (index 0) is `NoLabel()`, which equals `""`; canal's text is `0`. A member `''` is plain `""`.
 * TIMESTAMP is in the zone that `time_zone` names, UTC by default; 0 is a `ZeroDate`.
 * A FLOAT is the double whose text is the shortest that reads back as its 32 bits: 0.1, not 0.10000000149011612.
