@@ -25,6 +25,7 @@ from canal.parse.rows import RowDecoder
 from canal.parse.values import ABSENT, InvalidText, PartialJson, ZeroDate
 from canal.schema import ColumnSchema, TableSchema
 from canal.testing.fake import FakeBinlog
+from tests.formats.types_table import EXAMPLES
 from tests.parse import test_partial_json, test_rows
 from tests.parse.test_parser import decoded
 from tests.parse.test_roundtrip import decode, logs
@@ -187,6 +188,46 @@ def test_rows_of_blocks_and_events_of_every_size(layout: str) -> None:
         entries.append(entry_of(MIXED_TABLE, kind, body))
         entries[-1].first_row = 1000 * number
     check(entries, layout)
+
+
+def test_every_type_of_the_docs() -> None:
+    for example in EXAMPLES:
+        column = example.column
+        code = 254 if column.type_code in (247, 248) else column.type_code
+        decoder = RowDecoder(bytes([code]), (example.meta,), (column,))
+        table = TableMap(TableSchema("shop", "t", (column,)), (column,), decoder, True)
+        check([entry_of(table, INSERT, event(1, b"\xfe" + bytes.fromhex(example.data), b"\xff"))], "images")
+
+
+def test_every_day_that_is_one_and_that_is_none() -> None:
+    table = table_of([(10, 0, test_rows.column("day")), (18, 0, test_rows.column("at"))])
+    rows = []
+    for year in (0, 1, 4, 100, 400, 1900, 1969, 1970, 2000, 2023, 2024, 9999):
+        for month in range(14):
+            for day in range(32):
+                moment = ((year * 13 + month % 13) << 5 | day) << 17 | 23 << 12 | 59 << 6 | 59
+                day3 = (year << 9 | month << 5 | day).to_bytes(3, "little")
+                rows.append(b"\0" + day3 + (moment + (1 << 39)).to_bytes(5, "big"))
+    check([entry_of(table, INSERT, event(2, *rows))], "images")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_skipped_and_chosen_rows(layout: str) -> None:
+    for kind in (INSERT, UPDATE, DELETE):
+        entries = [entry_of(MIXED_TABLE, kind, event(len(MIXED), random_rows(random.Random(2), 12), kind=kind)) for _ in range(5)]
+        entries[1].skip_rows = 2
+        entries[2].select((3, 0, 3))
+        entries[3].skip_rows = 1
+        entries[3].select((0, 2))
+        check(entries, layout)
+        check(entries[:1] + entries[2:3], layout)
+
+
+def test_members_that_a_column_does_not_have() -> None:
+    columns = [test_rows.column("c", "enum", charset="utf8mb4", labels=("a", "b")), test_rows.column("d")]
+    table = table_of([(254, 0xF701, columns[0]), (3, 0, columns[1])])
+    assert outcome([entry_of(table, INSERT, event(2, b"\0\2\0\0\0\0"))], "images") is None
+    assert outcome([entry_of(table, INSERT, event(2, b"\0\3\0\0\0\0"))], "images") is not None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
