@@ -2,8 +2,8 @@
 
     python -m benchmarks.columnar [--rows 400000] [--rounds 5] [--json FILE]
 
-Ten mixed columns, inserts and updates in events of the servers' size and of one row each. Before anything is timed, both
-ways must come to the same values, and each timed round to the same count and sum.
+Ten mixed columns: inserts in events of the size that servers make and of one row each, and updates. Before anything is timed,
+both ways must come to the same values, and each timed round to the same count and sum.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> int:
     options = parser.parse_args()
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[-1]})
     report = []
-    for load, size, kind in (("insert, 8 KiB events", 8192, "insert"), ("update, 8 KiB events", 8192, "update"),
+    for load, size, kind in (("insert, 8 KiB events", 8192, "insert"), ("update, a row an event", 8192, "update"),
                              ("insert, a row an event", 64, "insert")):  # fmt: skip
         report.append(compare(load, entries(options.rows, size, kind), options.rounds))
     if options.json:
