@@ -31,7 +31,7 @@ def to_canal_json(
     if now is None:
         now = time.time_ns() // 1_000_000
     return [
-        _dumps(flat_message(entry, batch_id=batch_id, now=now))
+        dumps(flat_message(entry, batch_id=batch_id, now=now))
         for entry in message_or_entries
         if entry.entry_type == EntryType.ROWDATA
     ]
@@ -85,7 +85,8 @@ def _key_names(rows: list[RowData], event_type: EventType) -> list[str] | None:
     return [column.name for column in columns if column.is_key] or None
 
 
-def _dumps(message: dict[str, Any]) -> str:
+def dumps(message: dict[str, Any]) -> str:
+    """JSON that is valid UTF-8, whatever a statement or a name holds."""
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode("utf-8")

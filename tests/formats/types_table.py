@@ -16,6 +16,7 @@ from canal.formats import columns
 from canal.formats.arrow import arrow_type
 from canal.parse.rows import RowDecoder
 from canal.schema import ColumnSchema, column_from_text
+from canal.spark.types import spark_arrow_type
 
 CODES = {value: name for name, value in vars(columns).items() if name.isupper() and isinstance(value, int) and name[0] != "_"}
 
@@ -25,8 +26,8 @@ HEAD = """\
 What a column's value becomes. Made by `python -m tests.formats.types_table`; a test keeps it so. NULL is None in Python and null in
 Arrow; a column that the row image leaves out is `canal.ABSENT`, and null in Arrow with its name in `_absent`.
 
-| column | Python, for example | canal's text | JDBC code | with `codes_of_values` | Arrow |
-|---|---|---|---|---|---|
+| column | Python, for example | canal's text | JDBC code | with `codes_of_values` | Arrow | Spark |
+|---|---|---|---|---|---|---|
 """
 TAIL = """
 * `ZeroDate` (a `str`), `InvalidText` (a `bytes`) and what no Arrow type holds are null in Arrow, and stand in `_exact`. A column
@@ -40,6 +41,9 @@ TAIL = """
   schema history or at the server, and the column is what it was at its place of the log. Where nobody can tell (a file
   without `schema=`, no SELECT, a table that was changed or dropped later in the log), such a column of a FULL log is bytes in
   all three forms, as BINARY is, and the log of the instance says so once per table.
+* Spark: `_exact` and `_absent` are the same; a row before an update is in `_before` and has its own. Unsigned integers take the
+  next wider type, BIT(n) is a bigint and BIT(64) a decimal(20,0), a DECIMAL of more than 38 digits is text. DATETIME has no zone
+  (timestamp_ntz), TIMESTAMP is an instant, whatever the zones of session, driver and executors.
 * MySQL's JSON with `binlog_row_value_options=PARTIAL_JSON` may be `PartialJson`, see the README.
 * Types as old servers logged them (TIME, DATETIME and TIMESTAMP of before MySQL 5.6.4, MariaDB's with
   `mysql56_temporal_format=OFF`, COMPRESSED columns) give the same as the others.
@@ -118,6 +122,20 @@ EXAMPLES = [
 ]  # fmt: skip
 
 
+#: Spark's names of the Arrow types that its columns come as.
+SPARK = {
+    "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float", "double": "double",
+    "date32[day]": "date", "duration[us]": "interval day to second", "timestamp[us]": "timestamp_ntz",
+    "timestamp[us, tz=UTC]": "timestamp", "string": "string", "binary": "binary",
+}  # fmt: skip
+
+
+def spark_type(column: ColumnSchema) -> str:
+    """The Spark type that SQL and ``simpleString`` name so."""
+    name = str(spark_arrow_type(column))
+    return SPARK.get(name) or name.replace("decimal128", "decimal").replace(" ", "")
+
+
 def _cell(value: Any) -> str:
     return f"`{value!r}`".replace("|", "\\|").replace("datetime.", "")
 
@@ -131,7 +149,7 @@ def _lines() -> Iterator[str]:
         names = [CODES[code], f"{CODES[of_value]}, NULL {CODES[null]}" if {code, null} != {code} or of_value != code else "the same"]
         charset = f" {example.charset}" if example.charset else ""
         name = f"{column.column_type.replace('|', '')}{charset}"
-        yield f"| {name} | {_cell(value)} | {_cell(text)} | {names[0]} ({code}) | {names[1]} | {arrow_type(column)} |"
+        yield f"| {name} | {_cell(value)} | {_cell(text)} | {names[0]} ({code}) | {names[1]} | {arrow_type(column)} | {spark_type(column)} |"
 
 
 def page() -> str:
