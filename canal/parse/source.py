@@ -275,7 +275,10 @@ class MySQLSource:
         if self.ssl_mode == "DISABLED" or (self.ssl_mode == "PREFERRED" and self.unix_socket):
             return None
         try:
-            context = ssl.create_default_context(cafile=self.ssl_ca)
+            if self.ssl_mode in _VERIFYING:
+                context = ssl.create_default_context(cafile=self.ssl_ca)
+            else:  # to load the system's certificates, which nobody looks at, takes longer than to connect
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if self.ssl_cert:
                 context.load_cert_chain(self.ssl_cert, self.ssl_key)
         except OSError as error:
