@@ -1,7 +1,7 @@
 """The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
 
 Never sends anything of its own. Names checked against PyMySQL 1.1 to 1.2: ``_sock``, ``_rfile``, ``_execute_command``,
-``_read_ok_packet``, ``_ssl_required``, ``_secure``, ``_closed``.
+``_read_ok_packet``, ``_ssl_required``, ``_secure``, ``_closed``; of a cursor ``_result`` with ``unbuffered_active``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import socket
 import ssl
 import struct
 import threading
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pymysql
 import pymysql.connections
+import pymysql.cursors
 
 #: Errors that PyMySQL raises for what a server or a network does.
 DriverError = pymysql.err.MySQLError
@@ -213,3 +215,39 @@ def close(connection: Any) -> None:
     """Close without a word to the server; never waits and never fails."""
     with contextlib.suppress(Exception):
         connection._force_close()
+
+
+def give_bytes(connection: Any) -> None:
+    """From now on every value of a row is the bytes of the answer, or None."""
+    connection.use_unicode = False
+    connection.decoders = {}
+
+
+def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a query as they arrive, at most ``rows`` at once, or as many as ``size`` bytes need.
+
+    An iteration that is not finished leaves the connection to be closed.
+    """
+    cursor = connection.cursor(pymysql.cursors.SSCursor)
+    try:
+        with understood():
+            cursor.execute(sql)
+        while taken := _some(cursor, rows, size):
+            yield taken
+    finally:  # or PyMySQL would read what is left, some time, from a connection that is closed
+        if cursor._result is not None:
+            cursor._result.unbuffered_active = False
+        cursor.connection = None
+
+
+def _some(cursor: Any, rows: int, size: int) -> list[tuple[Any, ...]]:
+    taken: list[tuple[Any, ...]] = []
+    held = 0
+    with understood():
+        while len(taken) < rows and held < size:
+            row = cursor.fetchone()
+            if row is None:
+                break
+            taken.append(row)
+            held += sum(map(len, filter(None, row)))
+    return taken

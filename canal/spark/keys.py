@@ -1,0 +1,453 @@
+"""Chunks of a table: ranges between keys that are found by looking into the index, and their SQL.
+
+Never scans, and never decides what comes before what: the server compares. Keys are text, hexadecimal for text and bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import attrs
+
+from canal.errors import CursorError, ServerError, UnsupportedError
+from canal.parse.alter import TableState
+from canal.parse.charsets import codec_of
+from canal.schema import ColumnSchema, TableSchema
+
+log = logging.getLogger("canal.spark")
+
+#: Chunks of a plan at most; where the table needs more, they are larger than asked for.
+MAX_CHUNKS: Final = 10_000
+
+Key = tuple[str, ...]
+Range = tuple[Key | None, Key | None, int]
+"""The rows with ``lower < key <= upper``, and the estimate of their number."""
+
+
+class Session(Protocol):
+    """Asks the server; values of rows are bytes or None."""
+
+    @property
+    def flavor(self) -> str: ...
+
+    def run(self, sql: str, args: tuple[Any, ...] = (), doing: str = "") -> list[tuple[Any, ...]]: ...
+    def explain(self, sql: str) -> dict[str, Any]: ...
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+@attrs.frozen
+class KeyColumn:
+    """How the values of a key's column are read, written in SQL, and where one between two others may lie.
+
+    ``kind`` is number, moment, text, bytes or address.
+    """
+
+    name: str
+    kind: str
+    #: The charset of a text, the type of an address.
+    charset: str = ""
+    is_bits: bool = False
+    is_float: bool = False
+
+    @property
+    def select(self) -> str:
+        name = quoted(self.name)
+        return f"{name}+0" if self.is_bits else f"{name}*1e0" if self.is_float else name
+
+    def value(self, cell: bytes) -> str:
+        return cell.hex() if self.kind in ("text", "bytes") else cell.decode("ascii")
+
+    def literal(self, value: str) -> str:
+        """SQL of a value; nothing but a value gets through."""
+        good = _LITERALS[self.kind].fullmatch(value)
+        if good is None:
+            raise CursorError(f"the plan of a snapshot has a bound of {self.name} that is no {self.kind}")
+        if self.kind == "number":
+            return value
+        return f"_{self.charset or 'binary'} X'{value}'" if self.kind in ("text", "bytes") else f"'{value}'"
+
+
+_LITERALS: Final = {
+    "number": re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "moment": re.compile(r"-?\d[\d:. -]*"),
+    "text": re.compile("([0-9a-f]{2})*"), "bytes": re.compile("([0-9a-f]{2})*"), "address": re.compile("[0-9a-fA-F:.-]+"),
+}  # fmt: skip
+NUMBERS: Final = frozenset((1, 2, 3, 8, 9, 0, 246, 4, 5, 13, 16))
+MOMENTS: Final = frozenset((7, 10, 11, 12, 14, 17, 18, 19))
+STRINGS: Final = frozenset((15, 249, 250, 251, 252, 253, 254))
+ADDRESSES: Final = ("uuid", "inet6", "inet4")
+
+
+def maybe_key_column(column: ColumnSchema) -> KeyColumn | None:
+    """None for a column whose order in the index is not that of its comparison with a literal: ENUM and SET."""
+    code = column.type_code
+    if code in NUMBERS:
+        return KeyColumn(column.name, "number", is_bits=code == 16, is_float=code in (4, 5))
+    if code in MOMENTS:
+        return KeyColumn(column.name, "moment")
+    if column.base_type in ADDRESSES:
+        return KeyColumn(column.name, "address", column.base_type)
+    if code in STRINGS:
+        if column.charset in (None, "binary"):
+            return KeyColumn(column.name, "bytes")
+        return KeyColumn(column.name, "text", str(column.charset))
+    return None
+
+
+def key_column(column: ColumnSchema) -> KeyColumn:
+    found = maybe_key_column(column)
+    if found is None:
+        raise CursorError(f"the plan of a snapshot has chunks of {column.name}, which cannot be")
+    return found
+
+
+def chunk_key(state: TableState) -> tuple[str, tuple[str, ...]]:
+    """The index and the columns that chunks are made of: the primary key or the first unique one without NULL, as far as
+    whole columns of it can be compared."""
+    by_name = {column.name.lower(): column for column in state.schema.columns}
+    keys = sorted((key for key in state.keys or () if key.unique and not key.hash), key=lambda key: not key.is_primary)
+    for key in keys:
+        columns = [by_name.get(name.lower()) for name, _ in key.columns]
+        if any(column is None or column.nullable and not key.is_primary for column in columns):
+            continue
+        names: list[str] = []
+        for column, (_, length) in zip(columns, key.columns):
+            if column is None or length is not None or maybe_key_column(column) is None:
+                break
+            names.append(column.name)
+        if names:
+            return key.name, tuple(names)
+    return "", ()
+
+
+def condition(key: Sequence[KeyColumn], lower: Key | None, upper: Key | None) -> str:
+    """SQL of a range: WHERE and what follows, or nothing.
+
+    Raises:
+        CursorError: a bound is no value of its column.
+    """
+    parts = [beyond(key, bound, how) for bound, how in ((lower, ">"), (upper, "<=")) if bound is not None]
+    return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+
+def beyond(key: Sequence[KeyColumn], bound: Key, how: str) -> str:
+    """SQL: the key compared with a bound, column by column. ``>`` and ``<=`` of the same bound are opposites."""
+    if len(bound) != len(key):
+        raise CursorError("the plan of a snapshot has a bound that is no key")
+    strict, last = how[0], how
+    parts = []
+    for number, (column, value) in enumerate(zip(key, bound)):
+        equal = [f"{quoted(one.name)} = {one.literal(it)}" for one, it in zip(key[:number], bound)]
+        sign = last if number == len(key) - 1 else strict
+        parts.append(" AND ".join([*equal, f"{quoted(column.name)} {sign} {column.literal(value)}"]))
+    return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0]
+
+
+# -- the chunks --------------------------------------------------------------------------------------------------------
+
+
+def find_ranges(
+    session: Session, table: TableSchema, index: str, key: tuple[str, ...], total: int, chunk_rows: int
+) -> list[Range]:
+    """Split the table by keys that it has until no range has many more rows than wanted, by the index' own estimate.
+
+    ``total`` is what is known of the number of rows. The first range has no lower bound, the last no upper one.
+    """
+    finder = _Finder(session, table, index, key)
+    first, last = finder.first(""), finder.first("", "DESC")
+    if first is None or last is None:
+        return [(None, None, 0)]
+    done: list[tuple[Key, int]] = []  # ends of ranges
+    open_ranges = [(first, last, max(total, finder.all_rows(), 1))]
+    while open_ranges:
+        lower, upper, rows = open_ranges.pop()
+        enough = rows <= chunk_rows * 3 // 2 or len(done) + len(open_ranges) + 1 >= MAX_CHUNKS
+        middle = None if enough else finder.between(lower, upper, rows)
+        if middle is None:
+            if rows > chunk_rows * 8:
+                log.warning("snapshot of %s: a chunk of about %d rows cannot be split", table.name, rows)
+            done.append((upper, rows))
+        else:
+            open_ranges.append((middle, upper, finder.estimate(middle, upper, rows)))
+            open_ranges.append((lower, middle, finder.estimate(lower, middle, rows)))
+    done = _merged(done, chunk_rows)
+    bounds = [upper for upper, _ in done[:-1]]
+    return [(lower, upper, rows) for lower, upper, (_, rows) in zip([None, *bounds], [*bounds, None], done)]
+
+
+def _merged(ranges: list[tuple[Key, int]], chunk_rows: int) -> list[tuple[Key, int]]:
+    """Neighbours that are small together, as where keys lie far from each other, are one range."""
+    merged: list[tuple[Key, int]] = []
+    for upper, rows in ranges:
+        if merged and merged[-1][1] + rows <= chunk_rows:
+            rows += merged.pop()[1]
+        merged.append((upper, rows))
+    return merged
+
+
+class _Finder:
+    """Looks into an index for keys: each question is a few dives, however large the table is."""
+
+    def __init__(self, session: Session, table: TableSchema, index: str, key: tuple[str, ...]) -> None:
+        by_name = {column.name: column for column in table.columns}
+        self._session = session
+        self.key = [key_column(by_name[name]) for name in key]
+        names = ", ".join(column.select for column in self.key)
+        table_name = f"{quoted(table.schema)}.{quoted(table.table)}"
+        self._select = f"SELECT {names} FROM {table_name} FORCE INDEX ({quoted(index)})"
+        # Without FORCE INDEX: MySQL does not look into an index that it is told to use.
+        explain = "EXPLAIN" if session.flavor == "mariadb" else "EXPLAIN FORMAT=TRADITIONAL"
+        self._explain = f"{explain} SELECT {', '.join(quoted(name) for name in key)} FROM {table_name}"
+
+    def all_rows(self) -> int:
+        """The rows of the table, as the optimizer sees them."""
+        return int(self._session.explain(self._explain)["rows"] or 0)
+
+    def first(self, where: str, way: str = "ASC") -> Key | None:
+        order = ", ".join(f"{quoted(column.name)} {way}" for column in self.key)
+        rows = self._session.run(f"{self._select}{where} ORDER BY {order} LIMIT 1", doing="find the chunks of a table")
+        return tuple(column.value(cell) for column, cell in zip(self.key, rows[0])) if rows else None
+
+    def within(self, lower: Key, upper: Key) -> str:
+        return f" WHERE {beyond(self.key, lower, '>')} AND {beyond(self.key, upper, '<')}"
+
+    def estimate(self, lower: Key, upper: Key, parent: int) -> int:
+        """The rows between two keys, as the optimizer sees them by two dives into the index; fewer than ``parent``."""
+        answer = self._session.explain(self._explain + self.within(lower, upper))
+        rows = int(answer["rows"] or 0) if answer.get("type") == b"range" else parent // 2
+        return max(0, min(rows, parent * 15 // 16))
+
+    def between(self, lower: Key, upper: Key, rows: int) -> Key | None:
+        """A key of the table after ``lower`` and before ``upper``, about in the middle; None where there is none."""
+        place = next((i for i, (a, b) in enumerate(zip(lower, upper)) if a != b), None)
+        if place is None:
+            return None
+        search = _Search(self, lower, upper, place, rows)
+        if search.bisect() or search.guess():
+            return search.best
+        return self._between_groups(lower, upper, place, rows) or search.best
+
+    def _between_groups(self, lower: Key, upper: Key, place: int, rows: int) -> Key | None:
+        """Where nothing lies between two values of a column: among the keys that share the one of them, or the other."""
+        if place == len(self.key) - 1:
+            return None
+        within = self.within(lower, upper)
+        last = self.first(f"{within} AND {self.same(lower, place + 1)}", "DESC")
+        if last is not None:
+            return self.between(lower, last, rows) or last
+        first = self.first(f"{within} AND {self.same(upper, place + 1)}")
+        return first and (self.between(first, upper, rows) or first)
+
+    def same(self, bound: Key, count: int) -> str:
+        return " AND ".join(f"{quoted(one.name)} = {one.literal(it)}" for one, it in zip(self.key[:count], bound))
+
+
+_EXACT: Final = Context(prec=100)
+#: "Invalid utf8mb4 character string": a candidate, or a key, that is no text in its charset.
+_INVALID_TEXT: Final = 1300
+#: Looks into the index at most for one key: a range of 64 bits is halved to nothing.
+_LOOKS: Final = 64
+#: Where to guess: in the middle, then ever nearer to the ends.
+_FRACTIONS: Final = tuple(Decimal(part) / 16 for part in (8, 4, 12, 2, 6, 10, 14, 1, 3, 5, 7, 9, 11, 13, 15))
+
+
+@attrs.define
+class _Search:
+    """The search for a key between two others, by values of one column; ``best`` halves the rows best of what was found."""
+
+    finder: _Finder
+    lower: Key
+    upper: Key
+    place: int
+    rows: int
+    best: Key | None = None
+    _error: float = 1.0
+
+    def bisect(self) -> bool:
+        """Halve the range of values, towards the side with the more rows; right where the order of values is known."""
+        if self._column.kind == "address":
+            return False
+        low, high = self.lower[self.place], self.upper[self.place]
+        for _ in range(_LOOKS if self._column.kind != "text" else _LOOKS // 4):
+            value = self._candidate(low, high, Decimal("0.5"))
+            if value is None or value in (low, high):
+                return False
+            found = self._look(value, ">=", "ASC")
+            share = self._share(found)
+            if self._is_good(share):
+                return True
+            if share < 0.5 and found is not None:
+                low = found[self.place]
+                continue
+            found = self._look(value, "<", "DESC")
+            if found is None:
+                return False
+            if self._is_good(self._share(found)):
+                return True
+            high = found[self.place]
+        return False
+
+    def guess(self) -> bool:
+        """Try values all over the range; also without the last keys, which may lie far from the others."""
+        if self._column.kind not in ("text", "address"):
+            return False
+        high = self.upper
+        for _ in range(4):
+            for fraction in _FRACTIONS:
+                value = self._candidate(self.lower[self.place], high[self.place], fraction)
+                found = None if value is None else self._look(value, ">=", "ASC")
+                if self._is_good(self._share(found)):
+                    return True
+            last = self.finder.first(self.finder.within(self.lower, high), "DESC")
+            if last is None:
+                return False
+            high = last
+        return False
+
+    @property
+    def _column(self) -> KeyColumn:
+        return self.finder.key[self.place]
+
+    def _candidate(self, low: str, high: str, fraction: Decimal) -> str | None:
+        return _BETWEEN[self._column.kind](self._column, low, high, fraction)
+
+    def _look(self, value: str, sign: str, way: str) -> Key | None:
+        column = self._column
+        same = self.finder.same(self.lower, self.place) + " AND " if self.place else ""
+        where = f"{self.finder.within(self.lower, self.upper)} AND {same}{quoted(column.name)} {sign} {column.literal(value)}"
+        try:
+            return self.finder.first(where, way)
+        except ServerError as error:
+            if error.errno != _INVALID_TEXT:
+                raise
+            return None
+
+    def _share(self, found: Key | None) -> float:
+        """The part of the rows up to a key."""
+        if found is None:
+            return 1.0
+        share = self.finder.estimate(self.lower, found, self.rows) / max(self.rows, 1)
+        if self.best is None or abs(share - 0.5) < self._error:
+            self.best, self._error = found, abs(share - 0.5)
+        return share
+
+    @staticmethod
+    def _is_good(share: float) -> bool:
+        return 0.125 <= share <= 0.875
+
+
+def _number_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+    a, b = Decimal(lower), Decimal(upper)
+    if column.is_float:
+        return repr(float(a + (b - a) * fraction))
+    value = _EXACT.add(a, _EXACT.multiply(_EXACT.subtract(b, a), fraction))
+    if a == a.to_integral() and b == b.to_integral() and b - a > 1:
+        value = value.to_integral()
+    return format(value, "f")
+
+
+def _moment_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+    """Of the texts of dates and times: whatever the calendar, a day is 24 hours and a month 31 days here."""
+    sizes = (10000, 13, 32, 24, 60, 60, 1000000)
+    a, b = moment_number(lower, sizes), moment_number(upper, sizes)
+    number = int(a + (b - a) * fraction)
+    if _is_time(lower):
+        sign, number = ("-" if number < 0 else ""), abs(number)
+        seconds, micros = divmod(number, 1000000)
+        return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
+    parts = []
+    for size in reversed(sizes):
+        number, part = divmod(number, size)
+        parts.append(part)
+    year, month, day, hour, minute, second, micros = reversed(parts)
+    text = f"{year:04}-{max(month, 1):02}-{min(max(day, 1), 28):02}"
+    return text if ":" not in lower else f"{text} {hour:02}:{minute:02}:{second:02}.{micros:06}"
+
+
+def _is_time(text: str) -> bool:
+    return ":" in text and " " not in text
+
+
+def moment_number(text: str, sizes: Sequence[int] = ()) -> int:
+    """A TIME's microseconds, or a number that grows as dates do, of parts of so many values."""
+    whole, _, fraction = text.partition(".")
+    micros = int(fraction.ljust(6, "0") or 0)
+    if _is_time(text):
+        hours, minutes, seconds = map(int, whole.lstrip("-").split(":"))
+        number = ((hours * 60 + minutes) * 60 + seconds) * 1000000 + micros
+        return -number if text.startswith("-") else number
+    parts = [int(part) for part in re.split("[-: ]", whole)]
+    number = 0
+    for size, part in zip(sizes, [*parts, *[0] * (6 - len(parts)), micros]):
+        number = number * size + part
+    return number
+
+
+def _bytes_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+    """As numbers: eight bytes from where they begin to differ."""
+    a, b = bytes.fromhex(lower), bytes.fromhex(upper)
+    common = len(os.path.commonprefix([a, b]))
+    low, high = (int.from_bytes(one[common : common + 8].ljust(8, b"\0"), "big") for one in (a, b))
+    value = int(low + (high - low) * fraction)
+    return (a[:common] + value.to_bytes(8, "big")).hex() if high > low else None
+
+
+#: The order of most collations, as far as it goes: digits, then letters whatever their case.
+_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def _text_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+    """By the characters from where they begin to differ; only a guess at what the collation says."""
+    codec = codec_of(column.charset) or "latin-1"
+    raw = bytes.fromhex(lower)
+    try:
+        a, b = (one.decode(codec) for one in (raw, bytes.fromhex(upper)))
+    except UnicodeDecodeError:
+        return None
+    common = len(os.path.commonprefix([a, b]))
+    tails = a[common : common + 8].lower(), b[common : common + 8].lower()
+    if all(character in _ALPHABET for tail in tails for character in tail):
+        low, high = (_digits_number([_ALPHABET.index(one) for one in tail], 36) for tail in tails)
+        number = int(low + (high - low) * fraction)
+        text = "".join(_ALPHABET[number // 36**place % 36] for place in range(7, -1, -1))
+    else:
+        low, high = (ord(one[common]) if len(one) > common else 32 for one in (a, b))
+        code = int(low + (high - low) * fraction)
+        text = "\ue000" if 0xD800 <= code < 0xE000 else chr(code)
+    try:
+        tail = text.encode(codec)
+    except (UnicodeEncodeError, UnsupportedError):  # no such character, or a set of the server's own
+        tail = text.encode("ascii", "ignore") or bytes([32 + int(94 * fraction)])
+    head = next((raw[:size] for size in range(len(raw) + 1) if raw[:size].decode(codec, "replace") == a[:common]), None)
+    return None if head is None else (head + tail).hex()
+
+
+def _digits_number(digits: Sequence[int], base: int) -> int:
+    number = 0
+    for digit in [*digits, *[0] * (8 - len(digits))]:
+        number = number * base + digit
+    return number
+
+
+def _address_at(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str:
+    """So far from the first of all addresses to the last; the server sorts a UUID by its last bytes."""
+    byte = int(256 * fraction)
+    if column.charset == "inet4":
+        return f"{byte}.0.0.0"
+    if column.charset == "inet6":
+        return f"{byte << 8:x}::"
+    return str(UUID(bytes=bytes([0, 0, 0, 0, 0, 0, 0x40, 0, 0x80, 0, byte, 0, 0, 0, 0, 0])))
+
+
+_BETWEEN: Final[dict[str, Callable[[KeyColumn, str, str, Decimal], str | None]]] = {
+    "number": _number_between, "moment": _moment_between, "text": _text_between, "bytes": _bytes_between,
+    "address": _address_at,
+}  # fmt: skip

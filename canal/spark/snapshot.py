@@ -1,0 +1,497 @@
+"""A table as it is now, in chunks of its key that executors read at the same time; the place of the log is taken first.
+
+Never changes anything at the server, and never scans a table to find its chunks.
+
+A chunk is a range of the key between two keys that were found by looking into the index. The server itself compares: a row
+is in the chunk ``(lower, upper]`` or behind it, whatever the collation, so every row is in exactly one. Each chunk is read at
+one moment of its own, so together with the changes that follow the position the table comes to be what it is at the server
+(``apply_changes`` and any other sink that keeps the latest row of each key), but the chunks alone are no state that the table
+ever had. For a sink that only appends, a plan with ``spool=`` reads the whole table at the one moment of the position.
+A table that is added to a job later is a query of its own, with a snapshot of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Self
+
+import attrs
+import pyarrow as pa
+
+from canal.errors import (
+    AuthenticationError,
+    ConfigError,
+    CursorError,
+    SchemaError,
+    ServerError,
+    SourceError,
+    StoreError,
+)
+from canal.parse import _pymysql
+from canal.parse.alter import TableState
+from canal.parse.look_up import table_states
+from canal.parse.server_errors import query_error
+from canal.parse.source import MySQLSource, read_server, run
+from canal.position import Position
+from canal.schema import ColumnSchema, TableSchema
+from canal.spark.cells import is_unseen, reader_of, to_array
+from canal.spark.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
+from canal.spark.types import Shape, pack_txn, spark_arrow_type
+
+log = logging.getLogger("canal.spark")
+
+FORMAT_VERSION: Final = 1
+#: Rows and bytes of a batch at most, about.
+BATCH_ROWS: Final = 16384
+BATCH_BYTES: Final = 16 << 20
+#: Seconds without a byte of an answer.
+_READ_TIMEOUT: Final = 600.0
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Chunk:
+    """The rows with a key after ``lower`` up to ``upper``, both included in neither or one: ``lower < key <= upper``.
+
+    None: no bound. ``path`` is the file that holds the rows already, where the plan spooled them; ``rows`` is the server's
+    estimate, or the number where they were spooled.
+    """
+
+    number: int
+    lower: Key | None
+    upper: Key | None
+    rows: int
+    path: str = ""
+
+
+@attrs.frozen
+class SnapshotPlan:
+    """What a snapshot reads, and the place of the log from which its changes must be followed. Immutable, pickles.
+
+    ``key`` names the columns that chunks are made of, () for a table that is read in one; ``index`` is their index;
+    ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows.
+    """
+
+    schema: str
+    table: str
+    position: Position
+    txn: int
+    timestamp: int
+    key: tuple[str, ...]
+    index: str
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def rows(self) -> int:
+        """The table's rows, as the server estimates them."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    def progress(self, done: int) -> dict[str, int]:
+        """How far a snapshot is whose first ``done`` chunks are read, for logs and metrics."""
+        rows = sum(chunk.rows for chunk in self.chunks[:done])
+        return {"chunks_done": done, "chunks": len(self.chunks), "rows_done": rows, "rows": self.rows}
+
+    def to_text(self) -> str:
+        """Canonical text: one line of JSON, equal for equal plans."""
+        fields = {
+            "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
+            "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
+            "chunks": [[one.lower, one.upper, one.rows, one.path] for one in self.chunks],
+        }  # fmt: skip
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what ``to_text`` wrote; anything else is a ``CursorError``."""
+        try:
+            fields = json.loads(text)
+            if fields.pop("v") != FORMAT_VERSION:
+                raise ValueError("another format")
+            chunks = tuple(
+                Chunk(number, _key(lower), _key(upper), int(rows), str(path))
+                for number, (lower, upper, rows, path) in enumerate(fields.pop("chunks"))
+            )
+            position, key = Position.from_text(fields.pop("position")), tuple(fields.pop("key"))
+            return cls(**fields, position=position, key=key, chunks=chunks)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CursorError(
+                "the text of a snapshot plan cannot be read", remedy="Begin the snapshot anew, with a new checkpoint."
+            ) from error
+
+
+def _key(value: list[str] | None) -> Key | None:
+    return None if value is None else tuple(map(str, value))
+
+
+def read_table(source: MySQLSource, schema: str, table: str) -> TableSchema:
+    """The columns of a table as the server has them now, as the instance itself looks them up.
+
+    Raises:
+        ConfigError: there is no such table, or the user may not see it.
+    """
+    with _Session(source) as session:
+        return session.table(schema, table).state.schema
+
+
+def plan(
+    source: MySQLSource,
+    shape: Shape,
+    *,
+    epoch: int = 0,
+    chunk_rows: int = 100_000,
+    lock_timeout: float = 10.0,
+    spool: str | os.PathLike[str] | None = None,
+) -> SnapshotPlan:
+    """Take the place of the log, then find the chunks of the shape's table.
+
+    Everything that the log has of the table up to the position is in the table, and so in every chunk: MariaDB tells the
+    position of a snapshot; at a MySQL, and for an engine without transactions, the table is locked for a moment against
+    writers (``LOCK TABLES … READ``, or where that privilege is missing ``FLUSH TABLES WITH READ LOCK``).
+
+    Args:
+        epoch: of the stream, for ``txn``.
+        chunk_rows: rows of a chunk, about.
+        lock_timeout: seconds to wait for writers that hold the table.
+        spool: a directory, for a sink that only appends: the whole table, as it is at the position, is read now over one
+            connection into files of ``chunk_rows`` rows there, which are the chunks; executors must see it under the same
+            path. A plan that did not come back has left files that may be removed.
+
+    Raises:
+        ConfigError: there is no such table, or it has no snapshot because of its engine.
+        SchemaError: the table has other columns than the shape.
+        AuthenticationError: a privilege is missing.
+        ServerError: the table could not be locked in time.
+        ConnectionLostError: the connection broke; nothing was done.
+        UnsupportedError: the place of the log does not fit into ``_txn``.
+    """
+    schema, table = shape.table.schema, shape.table.table
+    with _Session(source) as session:
+        found = session.table(schema, table)
+        _columns_now(shape, found.state.schema)
+        position, timestamp = _barrier(session, found, lock_timeout, stay=spool is not None)
+        made = SnapshotPlan(
+            schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
+            timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
+        )  # fmt: skip
+        if spool is not None:
+            made = attrs.evolve(made, chunks=tuple(_spooled(session, shape, made, Path(spool), chunk_rows)))
+        else:
+            index, key = chunk_key(found.state)
+            if key:
+                ranges = find_ranges(session, found.state.schema, index, key, found.rows, chunk_rows)
+                chunks = tuple(Chunk(number, *one) for number, one in enumerate(ranges))
+                made = attrs.evolve(made, index=index, key=key, chunks=chunks)
+            else:
+                log.warning(
+                    "%s.%s has no key that chunks can be made of: it is read in one, by one executor, and from the start "
+                    "again after a failure", schema, table,
+                )  # fmt: skip
+            if session.run("SELECT @@global.binlog_row_image")[0][0].upper() != b"FULL":
+                log.warning(
+                    "binlog_row_image is not FULL: a row of %s.%s whose key changes while the snapshot is read cannot be told "
+                    "from the log alone; set it to FULL, or use spool=", schema, table,
+                )  # fmt: skip
+        log.info(
+            "snapshot of %s.%s at %s: %d chunks, about %d rows", schema, table, position, len(made.chunks), made.rows
+        )
+        return made
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_chunk(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    """The rows of one chunk at one moment, over a connection of their own, as batches of ``shape.arrow`` with ``_op`` r.
+
+    May be read again, in any process and at any time: rows are then what they are by then, unless they were spooled.
+
+    Raises:
+        SchemaError: the table has other columns by now.
+        ConnectionLostError: the connection broke; read the chunk again.
+    """
+    begun, rows = time.monotonic(), 0
+    for batch in _file_batches(chunk.path) if chunk.path else _server_batches(source, shape, plan, chunk):
+        rows += batch.num_rows
+        yield batch
+    log.info(
+        "snapshot of %s.%s: chunk %d of %d, %d rows in %.1f s", plan.schema, plan.table, chunk.number + 1, len(plan.chunks),
+        rows, time.monotonic() - begun,
+    )  # fmt: skip
+
+
+def _file_batches(path: str) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
+            yield from reader
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SourceError(
+            f"a file of the snapshot cannot be read: {path}: {error}",
+            remedy="Give spool= a directory that every executor has under this path, or begin the snapshot anew.",
+        ) from error
+
+
+def _server_batches(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    with _Session(source) as session:
+        session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        yield from _batches(session, shape, plan, chunk)
+
+
+def _columns_now(shape: Shape, now: TableSchema) -> list[ColumnSchema]:
+    """The shape's columns as the server has them; its texts of types and charsets say more than a log does."""
+    by_name = {column.name: column for column in now.columns}
+    found = [by_name[field.name] for field in shape.columns if field.name in by_name]
+    if [spark_arrow_type(column) for column in found] != [field.type for field in shape.columns]:
+        raise SchemaError(
+            f"the columns of {now.name} are not those that the query began with",
+            remedy="Begin anew, with a new checkpoint: the snapshot is not finished.",
+        )
+    return found
+
+
+def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    columns = _columns_now(shape, session.table(plan.schema, plan.table).state.schema)
+    readers = [None if is_unseen(column) else reader_of(column) for column in columns]
+    wanted = ", ".join(reader.select for reader in readers if reader is not None)
+    where, force = "", ""
+    if plan.key:
+        by_name = {column.name: column for column in columns}
+        key = [key_column(by_name[name]) for name in plan.key]
+        where = condition(key, chunk.lower, chunk.upper)
+        force = f" FORCE INDEX ({quoted(plan.index)})"
+    sql = f"SELECT {wanted or '1'} FROM {quoted(plan.schema)}.{quoted(plan.table)}{force}{where}"
+    place = f"{plan.position.journal}:{plan.position.offset}"
+    unseen = [column.name for column, reader in zip(columns, readers) if reader is None]
+    for rows in session.stream(sql):
+        cells = iter(zip(*rows))
+        exact: list[list[tuple[str, str]] | None] = [None] * len(rows)
+        arrays = []
+        for field, column, reader in zip(shape.columns, columns, readers):
+            if reader is None:
+                arrays.append(pa.nulls(len(rows), field.type))
+            else:
+                arrays.append(to_array(next(cells), reader, field.type, column, exact))
+        absent = pa.array([unseen or None] * len(rows), pa.list_(pa.string()))
+        yield shape.snapshot_batch(
+            arrays, absent, pa.array(exact, pa.map_(pa.string(), pa.string())), plan.txn, plan.timestamp, place
+        )
+
+
+def _spooled(session: _Session, shape: Shape, plan: SnapshotPlan, directory: Path, chunk_rows: int) -> Iterator[Chunk]:
+    """Write the table, in the transaction that is open, to files of so many rows; one at least."""
+    batches = _batches(session, shape, plan, plan.chunks[0])
+    batch = next(batches, None)
+    number, name = 0, secrets.token_hex(8)
+    while batch is not None or number == 0:
+        path, rows = directory / f"snapshot-{name}-{number:05}.arrow", 0
+        with _writer(path, shape.arrow) as write:
+            while batch is not None and rows < chunk_rows:
+                part = batch.slice(0, chunk_rows - rows)
+                write(part)
+                rows += part.num_rows
+                rest = batch.slice(part.num_rows)
+                batch = rest if rest.num_rows else next(batches, None)
+        yield Chunk(number, None, None, rows, str(path))
+        number += 1
+        log.info("snapshot of %s.%s: %d files spooled", plan.schema, plan.table, number)
+
+
+@contextlib.contextmanager
+def _writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            yield writer.write_batch
+    except OSError as error:
+        raise StoreError(f"a file of the snapshot cannot be written: {path}: {error}", remedy="Make room there.") from error
+
+
+# -- the session -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Found:
+    """A table as the server has it: its columns and keys, its engine, and the estimate of its rows."""
+
+    state: TableState
+    engine: str
+    rows: int
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.engine.lower() in ("innodb", "rocksdb")
+
+
+class _Session:
+    """A connection that gives every value as the server keeps it: bytes, in UTC, in the column's own charset."""
+
+    def __init__(self, source: MySQLSource) -> None:
+        self.source = attrs.evolve(source, read_timeout=max(source.read_timeout, _READ_TIMEOUT))
+        self.connection: Any = self.source.log_in(_pymysql.Opening())
+
+    def __enter__(self) -> Self:
+        try:
+            with self._errors("ask for the settings"):
+                self.server = read_server(self.connection, self.source)
+            # The mode takes every date that a row can hold, and pads nothing; a limit would cut a table short.
+            self.run(
+                "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', character_set_results = NULL,"
+                f" net_write_timeout = {self.source.net_write_timeout}, sql_big_selects = 1,"
+                f" sql_select_limit = {(1 << 64) - 1}"
+            )
+            self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            limit = "max_statement_time" if self.flavor == "mariadb" else "max_execution_time"
+            if self.flavor == "mariadb" or self.server.version >= (5, 7, 8):
+                self.run(f"SET SESSION {limit} = 0")
+        except BaseException:
+            self.__exit__()
+            raise
+        _pymysql.give_bytes(self.connection)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _pymysql.close(self.connection)
+
+    @property
+    def flavor(self) -> str:
+        return str(self.server.flavor)
+
+    def run(self, sql: str, args: tuple[Any, ...] = (), doing: str = "read a snapshot") -> list[tuple[Any, ...]]:
+        """All rows of a query; their values are bytes or None."""
+        with self._errors(doing):
+            return run(self.connection, sql, args)
+
+    def stream(self, sql: str) -> Iterator[list[tuple[bytes | None, ...]]]:
+        """The rows of a query as they come, some at once."""
+        with self._errors("read a snapshot"):
+            yield from _pymysql.stream(self.connection, sql, BATCH_ROWS, BATCH_BYTES)
+
+    def explain(self, sql: str) -> dict[str, Any]:
+        """The first row of an EXPLAIN by the names of its columns."""
+        with self._errors("find the chunks of a table"), _pymysql.understood(), self.connection.cursor() as cursor:
+            cursor.execute(sql)
+            row = cursor.fetchone()
+            return dict(zip((one[0] for one in cursor.description), row))
+
+    def table(self, schema: str, table: str) -> _Found:
+        """A table as it is now.
+
+        Raises:
+            ConfigError: there is none, it is a view, or the user may not see it.
+        """
+
+        def ask(sql: str, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+            return self.run(sql, args, f"read the columns of {schema}.{table}")
+
+        states = table_states(ask, schema, table, mariadb=self.server.flavor == "mariadb")
+        facts = ask(
+            "SELECT engine, table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+            (schema, table),
+        )
+        if not states or not facts:
+            raise ConfigError(
+                f"{self.source.address} has no table {schema}.{table}, or {self.source.user!r} may not see it",
+                remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it.",
+            )
+        return _Found(states[0], (facts[0][0] or b"").decode(), int(facts[0][1] or 0))
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (_pymysql.DriverError, OSError) as error:
+            raise query_error(error, self.source, doing) from error
+
+
+# -- the place of the log ----------------------------------------------------------------------------------------------
+
+
+def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: bool) -> tuple[Position, int]:
+    """The place of the log up to which every change of the table is in the table, and the time there in microseconds.
+
+    With ``stay`` a transaction stays open that sees the table as it is at just this place.
+    """
+    if stay and not found.is_transactional:
+        raise ConfigError(
+            f"{found.state.schema.name} has the engine {found.engine}, which has no snapshots",
+            remedy="ALTER TABLE … ENGINE = InnoDB, or read it without spool=, into a sink that keeps the latest row of a key.",
+        )
+    if session.flavor == "mariadb" and found.is_transactional:
+        return _mariadb_barrier(session, stay)
+    with _locked(session, found.state.schema, lock_timeout) as other:
+        # The lock is held by another session: to begin a transaction would give it up.
+        if stay:
+            session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        row = other.run(session.server.status_query, doing="ask for the end of the log")
+        now = _server_time(other)
+    if not row:
+        raise ServerError(f"{session.source.address} has no binary log", remedy="Set log_bin and restart the server.")
+    journal, offset = row[0][0].decode(), int(row[0][1])
+    if session.flavor == "mariadb":
+        return _mariadb_position(session, journal, offset), now
+    gtid = row[0][4].decode() if session.server.has_gtids and len(row[0]) > 4 and row[0][4] else ""
+    return Position(journal=journal, offset=offset, gtid=gtid, source=session.server.identity, timestamp=now // 1000), now
+
+
+def _mariadb_barrier(session: _Session, stay: bool) -> tuple[Position, int]:
+    """MariaDB begins a snapshot in the log and in the tables at once, without a lock, and tells the place."""
+    session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    status = dict(session.run("SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", doing="ask for the place of a snapshot"))
+    places = {name.lower(): value.decode() for name, value in status.items()}
+    now = _server_time(session)
+    position = _mariadb_position(session, places[b"binlog_snapshot_file"], int(places[b"binlog_snapshot_position"]))
+    if not stay:
+        session.run("COMMIT")
+    return attrs.evolve(position, timestamp=now // 1000), now
+
+
+def _mariadb_position(session: _Session, journal: str, offset: int) -> Position:
+    if not journal:
+        raise ServerError(f"{session.source.address} has no binary log", remedy="Set log_bin and restart the server.")
+    gtid = session.run("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset), "ask for the GTIDs in the log")[0][0]
+    return Position(journal=journal, offset=offset, gtid=(gtid or b"").decode(), source=session.server.identity)
+
+
+def _server_time(session: _Session) -> int:
+    """Microseconds since 1970 by the server's clock."""
+    text = session.run("SELECT UTC_TIMESTAMP(6)")[0][0].decode()
+    return (datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+
+
+_DENIED: Final = (1044, 1142, 1227, 1045)
+
+
+@contextlib.contextmanager
+def _locked(session: _Session, table: TableSchema, timeout: float) -> Iterator[_Session]:
+    """Another session, while which lasts no writer has the table; those that had it are done, in the tables and the log."""
+    with _Session(session.source) as other:
+        other.run(f"SET SESSION lock_wait_timeout = {max(1, round(timeout))}")
+        name = f"{quoted(table.schema)}.{quoted(table.table)}"
+        for sql in (f"LOCK TABLES {name} READ", "FLUSH TABLES WITH READ LOCK"):
+            try:
+                run(other.connection, sql)
+                break
+            except _pymysql.DriverError as error:
+                number = error.args[0] if error.args else 0
+                if number in (1205, 1213):
+                    raise ServerError(
+                        f"{table.name} was not free of writers for {timeout:g} s", errno=number,
+                        remedy="End the transaction that changes it (information_schema.innodb_trx, XA RECOVER), or wait longer.",
+                    ) from error  # fmt: skip
+                if number not in _DENIED:
+                    raise query_error(error, session.source, f"lock {table.name} for a moment") from error
+        else:
+            raise AuthenticationError(
+                f"{session.source.user!r} may not lock {table.name} for the moment that its snapshot begins",
+                remedy=f"As an administrator: GRANT LOCK TABLES ON {quoted(table.schema)}.* TO '{session.source.user}'@'%';",
+            )
+        yield other  # the lock ends with the connection
