@@ -1,0 +1,178 @@
+"""Every type through a real Spark, with driver, executors and session in three time zones of their own: the server is the oracle.
+
+One session for the module; the batches are those of the log and of a snapshot, as executors make them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from canal.schema import column_from_text
+from canal.spark.types import Shape
+from canal.testing.servers import ThrowawayServer
+from tests.formats.types_table import EXAMPLES
+from tests.live.helpers import end_of_log
+from tests.live.oracle_cases import CASES
+from tests.live.test_oracle import Table, available
+from tests.spark.test_snapshot import logged, shape_of, snapshot, write_cases
+
+pytest.importorskip("pyspark.sql")
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+DRIVER, EXECUTOR, SESSION = "Asia/Tokyo", "America/New_York", "Australia/Lord_Howe"
+#: Sizes and digits in between, and what is too long for a table of all, are for the tests without a Spark.
+UNWANTED = re.compile(
+    r"BIT\((?!1\)|40|63|64)|TIME(STAMP)?\([1245]\)|SET\('m0'|INT\(5\)|(CHAR|BINARY)\((6|8|1.|2..|7).*\)"
+)
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Files(DataSource):
+    """Batches that a file holds, given by executors."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "files"
+
+    def schema(self) -> Any:
+        with open(self.options["shape"], "rb") as file:
+            return pickle.load(file).struct
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return FilesReader(self.options["path"])
+
+
+class FilesReader(DataSourceReader):
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert (os.environ["TZ"], time.tzname[0]) == (EXECUTOR, "EST")
+        with pa.OSFile(self.path) as file, pa.ipc.open_stream(file) as reader:
+            yield from reader
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ.update(PYSPARK_PYTHON=sys.executable, TZ=DRIVER)
+    time.tzset()
+    builder = SparkSession.builder.master("local[1]").appName("types").config("spark.ui.enabled", "false")
+    for key, value in {
+        "spark.executorEnv.TZ": EXECUTOR, "spark.sql.session.timeZone": SESSION, "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.debug.maxToStringFields": "1000",
+        # A few rows of many columns: to compile takes longer than to run.
+        "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }.items():  # fmt: skip
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(Files)
+    zones = session._jvm.java.util.TimeZone  # of a JVM that may have run before
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone(DRIVER))
+    yield session
+    zones.setDefault(before)
+    session.stop()
+    os.environ.pop("TZ")
+    time.tzset()
+
+
+def in_spark(spark: SparkSession, shape: Shape, batches: list[pa.RecordBatch], path: Path) -> DataFrame:
+    (path / "shape").write_bytes(pickle.dumps(shape))
+    with pa.OSFile(str(path / "rows"), "wb") as file, pa.ipc.new_stream(file, shape.arrow) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return spark.read.format("files").option("shape", str(path / "shape")).load(str(path / "rows"))
+
+
+#: How a value of a Spark type, and of a kind of column at the server, are compared: the same text of both.
+ASKED: dict[str, tuple[str, str]] = {
+    "date": ("CAST({} AS STRING)", "CAST({} AS CHAR)"),
+    "timestamp_ntz": ("date_format({}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')", "DATE_FORMAT({}, '%Y-%m-%d %H:%i:%s.%f')"),
+    "timestamp": ("CAST(unix_micros({}) AS STRING)", "CAST(CAST(UNIX_TIMESTAMP({}) * 1000000 AS SIGNED) AS CHAR)"),
+    "interval day to second": (
+        "CAST(unix_micros(TIMESTAMP'2000-01-01 00:00:00Z' + {}) - 946684800000000 AS STRING)",
+        "CAST(TIMESTAMPDIFF(MICROSECOND, '2000-01-01 00:00:00', ADDTIME('2000-01-01 00:00:00', {})) AS CHAR)",
+    ),
+    "string": ("hex({})", "HEX(CONVERT({} USING utf8mb4))"),
+    "binary": ("hex({})", "HEX({})"),
+    "float": ("CAST({} AS DOUBLE)", "{}*1e0"),
+    "double": ("{}", "{}*1e0"),
+}
+#: Of which there are values that Spark cannot hold.
+MOMENTS = ("date", "timestamp", "timestamp_ntz")
+
+
+def test_every_type_is_in_spark_what_the_server_holds(
+    spark: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    """As the log has it and as a snapshot reads it."""
+    cases = [case for case in CASES if available(case.since, server) and not UNWANTED.search(case.type)]
+    table = Table("cases", cases)
+    start = end_of_log(server)
+    write_cases(server, database, table)
+    shape = shape_of(server, database, "cases")
+    batches = [*logged(server, start, {"cases": shape}, database)["cases"], *snapshot(server, shape)[1]]
+    types = {field.name: field.dataType.simpleString() for field in shape.struct.fields}
+    selects, asks, texts = [], [], []
+    for number in range(len(cases)):
+        name = f"c{number}"
+        ours, theirs = ASKED.get(types[name], ("CAST({} AS STRING)", "CAST({}+0 AS CHAR)"))
+        selects.append(f"{ours.format(name)} AS {name}")
+        asks.append(theirs.format(name))
+        texts.append(f"CAST({name} AS CHAR)" if types[name] in MOMENTS else "NULL")
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET time_zone='+00:00', sql_mode='ALLOW_INVALID_DATES'")
+        cursor.execute(f"SELECT id, {', '.join(asks)}, {', '.join(texts)} FROM cases")
+        held = {row[0]: row[1:] for row in cursor.fetchall()}
+
+    frame = in_spark(spark, shape, batches, tmp_path)
+    assert frame.schema == shape.struct
+    # Nothing is lost or moved on the way through the JVM and back.
+    assert frame.toArrow().to_pylist() == pa.Table.from_batches(batches).to_pylist()
+    rows = frame.selectExpr("id", "_op", "_exact", *selects).collect()
+    assert sorted(row["_op"] for row in rows) == ["I"] * table.row_count + ["r"] * table.row_count
+    wrong = []
+    for row in rows:
+        for number, case in enumerate(cases):
+            name, theirs = f"c{number}", held[row["id"]][number]
+            ours, exact = row[name], (row["_exact"] or {}).get(name)
+            if exact is not None:
+                ours, theirs = exact, held[row["id"]][len(cases) + number]
+            if ours != theirs:
+                wrong.append(f"{case.type} {row['_op']}: Spark has {ours!r:.80}, the server {theirs!r:.80}")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_no_type_of_the_page_is_left_out() -> None:
+    there = {column_from_text("c", case.type).base_type for case in CASES if not UNWANTED.search(case.type)}
+    assert {example.column.base_type for example in EXAMPLES} <= there
+
+
+def test_the_time_of_an_event_is_an_instant_whatever_the_zones(
+    spark: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    start = end_of_log(server)
+    server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY, made TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6))")
+    server.query(f"INSERT INTO `{database}`.t (id) VALUES (1)")
+    shape = shape_of(server, database, "t")
+    batches = [*logged(server, start, {"t": shape}, database)["t"], *snapshot(server, shape)[1]]
+    frame = in_spark(spark, shape, batches, tmp_path)
+    for row in frame.selectExpr("unix_micros(_ts) - unix_micros(made) AS late", "unix_micros(_ts) AS at").collect():
+        assert -1_000_000 <= row["late"] <= 600_000_000
+        assert abs(row["at"] / 1e6 - time.time()) < 3600
