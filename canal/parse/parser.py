@@ -292,6 +292,11 @@ class BinlogParser:
         return self._decoder.event_count, self._decoder.byte_count
 
     @property
+    def place(self) -> Position:
+        """How far the log has been read; to be asked by the parser's own thread, as a source's connection does."""
+        return self._decoder.place
+
+    @property
     def statement_changes(self) -> int:
         """Changes of rows that came as statements since the start: their rows are not in the log."""
         return self._decoder.statement_count
