@@ -1,0 +1,58 @@
+"""The offset of a Spark stream: a position of the source, and how often the source has become another one.
+
+Never holds a batch id, a clock or a counter: an offset that did not move is the same text, which is how Spark compares.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import attrs
+
+from canal.errors import CursorError
+from canal.position import Position
+
+VERSION: Final = 1
+
+#: What Spark is given before anything is known. The first batch, which has no rows, pins the real start.
+INITIAL: Final = {"v": VERSION, "ph": "init"}
+
+_REMEDY: Final = "Restore the checkpoint, or begin a new one with startingPosition"
+
+
+@attrs.frozen
+class Offset:
+    """Where a stream is: everything up to ``position`` is done. ``epoch`` rises when the source's identity changes."""
+
+    position: Position
+    epoch: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What Spark writes down, its keys always in the same order."""
+        return {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": json.loads(self.position.to_text())}
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Offset | None:
+        """Read what ``to_dict`` gave; None for the initial offset.
+
+        Raises:
+            CursorError: it is neither.
+        """
+        if not isinstance(value, dict):
+            raise CursorError("the offset of a stream is not a JSON object", remedy=_REMEDY)
+        version, phase, epoch = value.get("v"), value.get("ph"), value.get("ep", 0)
+        if version != VERSION:
+            raise CursorError(
+                f"the offset of a stream has format {version!r}, not {VERSION}",
+                remedy="Read the checkpoint with the version of this library that wrote it, or a later one",
+            )
+        if phase == "init":
+            return None
+        if phase != "bin" or type(epoch) is not int or epoch < 0:
+            raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)
+        return cls(Position.from_text(json.dumps(value.get("position"))), epoch)

@@ -1,0 +1,237 @@
+"""The options of the Spark source, checked when they are given.
+
+Never connects to anything and never shows a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from canal.errors import CanalError, ConfigError
+from canal.filter import TableFilter
+from canal.parse.files import LocalBinlogSource
+from canal.parse.source import MySQLSource, Source
+from canal.position import Position
+
+_FILE_PLACE: Final = re.compile(r"(.+\.\d+):(\d+)")
+_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _number(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("it must be at least 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("it must be at least 0")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError("it must be a number of seconds")
+    return value
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS or not int(found[1]):
+        raise ValueError("it must be a number of bytes, such as 67108864 or 64m")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError(f"it is one of {', '.join(names)}")
+        return text.lower()
+
+    return check
+
+
+def _position(text: str) -> str | Position:
+    """"latest", "earliest", ``journal:offset``, a GTID set, or the JSON of a position."""
+    text = text.strip()
+    if text.lower() in ("latest", "earliest"):
+        return text.lower()
+    if text.startswith("{"):
+        return Position.from_text(text)
+    place = _FILE_PLACE.fullmatch(text)
+    return Position(journal=place[1], offset=int(place[2])) if place else Position(gtid=text)
+
+
+def _moment(text: str) -> Position:
+    """Milliseconds since 1970, or ISO 8601; UTC where it names no zone."""
+    if text.isdecimal():
+        return Position(timestamp=int(text))
+    moment = datetime.fromisoformat(text)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return Position(timestamp=int(moment.timestamp() * 1000))
+
+
+def _table(text: str) -> tuple[str, str]:
+    schema, dot, name = text.partition(".")
+    if not (schema and dot and name):
+        raise ValueError("it must be schema.table")
+    return schema, name
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What the options mean. Pickles; its text does not show the password.
+
+    ``source`` is where the log comes from, ``table`` the one table (None: many, as an envelope); sizes are bytes, times
+    seconds.
+    """
+
+    source: Source
+    table: tuple[str, str] | None
+    filter: str
+    black_filter: str = ""
+    starting: str | Position | None = None
+    ending: str | Position | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_transaction: int = 256 << 20
+    poll: float = 0.5
+    idle_advance: float = 60.0
+    idle_bytes: int = 64 << 20
+    spool_dir: str | None = None
+    spool_bytes: int = 512 << 20
+    store_bytes: int = 64 << 20
+    transport: str = "auto"
+    backlog_files: int = 2
+    max_files: int = 16
+    schema_change: str = "fail"
+    on_truncate: str = "fail"
+    statements: str = "fail"
+    history_dir: str | None = None
+    batch_rows: int = 16384
+    start_timeout: float = 30.0
+
+
+#: Options of the stream: name, the attribute of ``Options``, and how its text is read.
+_OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "table": ("table", _table),
+    "tables": ("filter", str),
+    "excludeTables": ("black_filter", str),
+    "startingPosition": ("starting", _position),
+    "startingTime": ("starting", _moment),
+    "endingPosition": ("ending", _position),
+    "endingTime": ("ending", _moment),
+    "maxRowsPerBatch": ("max_rows", _number),
+    "maxBytesPerBatch": ("max_bytes", _bytes),
+    "maxTransactionBytes": ("max_transaction", _bytes),
+    "maxFilesPerBatch": ("max_files", _number),
+    "backlogFiles": ("backlog_files", _count),
+    "pollTimeout": ("poll", _seconds),
+    "idleAdvance": ("idle_advance", _seconds),
+    "idleAdvanceBytes": ("idle_bytes", _bytes),
+    "spoolDir": ("spool_dir", str),
+    "spoolBytes": ("spool_bytes", _bytes),
+    "storeBytes": ("store_bytes", _bytes),
+    "transport": ("transport", _one_of("auto", "file", "bytes")),
+    "schemaChange": ("schema_change", _one_of("fail", "keep")),
+    "onTruncate": ("on_truncate", _one_of("fail", "row", "ignore")),
+    "onStatement": ("statements", _one_of("fail", "ignore")),
+    "historyDir": ("history_dir", str),
+    "batchRows": ("batch_rows", _number),
+    "startTimeout": ("start_timeout", _seconds),
+}
+
+_SERVER: Final = tuple(field.name for field in attrs.fields(MySQLSource) if field.init)
+_FILES: Final = ("path", "tableSchema")
+_EXCLUSIVE: Final = (
+    ("table", "tables"), ("startingPosition", "startingTime"), ("endingPosition", "endingTime"), ("path", "host"),
+    ("path", "unix_socket"),
+)  # fmt: skip
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+#: Every option by its name without case and underscores: Spark has lost the case.
+_NAMES: Final = {_plain(name): name for name in (*_OWN, *_SERVER, *_FILES)}
+
+
+def known_options() -> list[str]:
+    """The names of all options, sorted."""
+    return sorted((*_OWN, *map(_camel, _SERVER), *_FILES), key=str.lower)
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Read the options of ``readStream`` or ``read``.
+
+    Raises:
+        ConfigError: one is unknown, missing, or has no such value. The message never holds the value of a password.
+    """
+    found: dict[str, str] = {}
+    for key, text in given.items():
+        name = _NAMES.get(_plain(key))
+        if name is None:
+            raise ConfigError(
+                f"the canal source has no option {key!r}", remedy=f"Its options are {', '.join(known_options())}."
+            )
+        found[name] = text
+    for one, other in _EXCLUSIVE:
+        if one in found and other in found:
+            raise ConfigError(f"the options {_camel(one)} and {_camel(other)} exclude each other")
+    values = {}
+    for name, (attribute, read) in _OWN.items():
+        if name in found:
+            values[attribute] = _read(name, found[name], read)
+    table = values.setdefault("table", None)
+    if table is not None:
+        values["filter"] = re.escape(".".join(table)).replace(",", "\\x2c")
+    elif not values.get("filter"):
+        raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
+    TableFilter(values["filter"], values.get("black_filter", ""))
+    return Options(source=_source(found), **values)
+
+
+def _read(name: str, text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except (ValueError, CanalError) as error:
+        reason = error.message if isinstance(error, CanalError) else str(error)
+        raise ConfigError(f"option {_camel(name)} is {text!r}: {reason}") from error
+
+
+def _source(found: Mapping[str, str]) -> Source:
+    if "path" in found:
+        return LocalBinlogSource(found["path"], schema=found.get("tableSchema"))
+    if "tableSchema" in found:
+        raise ConfigError("option tableSchema goes with path: a server is asked")
+    if "host" not in found and "unix_socket" not in found:
+        raise ConfigError("the canal source needs the option host (or unixSocket), or path for binlog files")
+    values: dict[str, Any] = {name: found[name] for name in _SERVER if name in found}
+    if "require_row_format" in values:
+        values["require_row_format"] = _read("require_row_format", values["require_row_format"], _flag)
+    try:
+        return MySQLSource(**values)
+    except CanalError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"an option of the server is no number: {error}") from None

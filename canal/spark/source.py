@@ -1,0 +1,276 @@
+"""The Spark data source "canal": the stream of a table's changes, and bounded ranges of it.
+
+Never opens anything when it is made: Spark makes it, and pickles it, in processes that come and go. The reader of a stream
+lives in the process that Spark keeps for the query; ``read`` runs on executors and decodes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from canal.errors import CanalError, ConfigError
+from canal.model import Entry
+from canal.position import Position
+from canal.schema import TableSchema
+from canal.spark.offsets import INITIAL
+from canal.spark.options import Options, parse_options
+from canal.spark.runner import Piece, Runner, Stretch, Watch, fresh, open_instance, piece_source, read_range, stretches
+from canal.spark.segments import read_entries
+from canal.spark.types import Envelope, Shape, pack_txn
+
+_BATCH_BYTES = 16 << 20
+
+
+@attrs.define(slots=False)
+class _Partition(InputPartition):
+    """What one task reads: a piece of the spool, or a stretch of the log."""
+
+    what: Piece | Stretch
+
+
+class CanalSource(DataSource):
+    """``spark.readStream.format("canal")`` and ``spark.read.format("canal")``; see docs/spark.md for the options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._parsed = parse_options(options)
+        self._shape: Shape | Envelope | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "canal"
+
+    def schema(self) -> StructType:
+        struct: StructType = self._columns().struct
+        return struct
+
+    def _columns(self) -> Shape | Envelope:
+        """The columns of the stream, found out once: those that the table has now."""
+        if self._shape is None:
+            options = self._parsed
+            if options.table is None:
+                self._shape = Envelope()
+            else:
+                self._shape = Shape(find_table(options), keep=options.schema_change == "keep")
+        return self._shape
+
+    def _checked(self, schema: StructType) -> Shape | Envelope:
+        shape = self._columns()
+        if schema != shape.struct:
+            raise ConfigError(
+                "the canal source takes no schema: its columns are those of the table", remedy="Leave .schema(…) out."
+            )
+        return shape
+
+    def streamReader(self, schema: StructType) -> CanalStreamReader:
+        if self._parsed.ending is not None:
+            raise ConfigError("endingPosition and endingTime are for a bounded range: spark.read.format('canal')")
+        return CanalStreamReader(self._parsed, self._checked(schema))
+
+    def reader(self, schema: StructType) -> CanalReader:
+        return CanalReader(self._parsed, self._checked(schema))
+
+    def __repr__(self) -> str:
+        return "CanalSource()"
+
+
+def find_table(options: Options) -> TableSchema:
+    """The columns of the one table: as the source's server knows them now, else as the log tells them first.
+
+    Raises:
+        ConfigError: there is no such table, or the log does not tell its columns.
+    """
+    assert options.table is not None
+    connection = fresh(options.source).connect()
+    try:
+        found = connection.table_columns(*options.table)
+        has_server = bool(connection.identity)
+        start: str | Position = connection.resolve(options.starting or "earliest") if not has_server else "earliest"
+    finally:
+        connection.close()
+    if found is not None:
+        return found
+    name = ".".join(options.table)
+    if has_server:
+        raise ConfigError(f"there is no table {name}, or the user may not see it", remedy="Write it as schema.table.")
+    with open_instance(options, fresh(options.source), start, history=False) as instance:
+        instance.subscribe()
+        for message in instance.stream():
+            for entry in message.entries:
+                if entry.table is not None:
+                    return entry.table.schema
+    raise ConfigError(f"the binlog files hold no change of {name}", remedy="Check the name, or give tableSchema.")
+
+
+# -- reading, on executors ---------------------------------------------------------------------------------------------
+
+
+class _Reading:
+    """What readers of both kinds do with a partition. Pickles: it holds options and columns only."""
+
+    def __init__(self, options: Options, shape: Shape | Envelope) -> None:
+        self._options = options
+        self._shape = shape
+
+    @property
+    def _table(self) -> Shape | None:
+        return self._shape if isinstance(self._shape, Shape) else None
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, decoded here."""
+        if isinstance(partition, _Partition):
+            yield from self._batches(self._entries(partition.what))
+
+    def _entries(self, what: Piece | Stretch) -> Iterator[tuple[int, Entry]]:
+        if isinstance(what, Piece):
+            return read_entries(*piece_source(what))
+        return read_range(self._options, Watch(self._table, self._options), what.start, what.end, what.epoch)
+
+    def _batches(self, entries: Iterable[tuple[int, Entry]]) -> Iterator[pa.RecordBatch]:
+        """Arrow of entries, so many rows at a time."""
+        chunk: list[Entry] = []
+        rows = size = last = 0
+        for epoch, entry in entries:
+            if chunk and (epoch != last or rows >= self._options.batch_rows or size >= _BATCH_BYTES):
+                yield from self._decoded(chunk, last)
+                chunk, rows, size = [], 0, 0
+            last = epoch
+            chunk.append(entry)
+            rows += entry.header.row_count
+            size += len(entry.data)
+        if chunk:
+            yield from self._decoded(chunk, last)
+
+    def _decoded(self, entries: list[Entry], epoch: int) -> Iterator[pa.RecordBatch]:
+        shape = self._shape
+        if isinstance(shape, Envelope):
+            yield shape.batch(entries, epoch)
+            return
+        begin = 0
+        for number, entry in enumerate(entries):
+            if entry.table is None:
+                yield from shape.batches(entries[begin:number], epoch)
+                yield _emptied(shape, entry, epoch)
+                begin = number + 1
+        yield from shape.batches(entries[begin:], epoch)
+
+
+def _emptied(shape: Shape, entry: Entry, epoch: int) -> pa.RecordBatch:
+    """The row that tells of a TRUNCATE or DROP of the table: ``_op`` T, no values."""
+    transaction = entry.transaction
+    head = {
+        "_op": "T", "_txn": pack_txn(epoch, transaction.journal, transaction.offset), "_ord": entry.first_row,
+        "_ts": entry.timestamp * 1_000_000, "_gtid": transaction.gtid or f"{transaction.journal}:{transaction.offset}",
+    }  # fmt: skip
+    arrays = [pa.array([head.get(field.name)], field.type) for field in shape.arrow]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape.arrow)
+
+
+# -- the stream --------------------------------------------------------------------------------------------------------
+
+
+class CanalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream: offsets and partitions in the process of the query, ``read`` on executors."""
+
+    def __init__(self, options: Options, shape: Shape | Envelope) -> None:
+        super().__init__(options, shape)
+        self._open: Runner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": None}
+
+    @property
+    def _runner(self) -> Runner:
+        if self._open is None:
+            self._open = Runner(self._options, self._table)
+            _end_with_process(self.stop)
+        return self._open
+
+    def initialOffset(self) -> dict[str, Any]:
+        return dict(INITIAL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._runner.prepare_available_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        rows, size = self._options.max_rows, self._options.max_bytes
+        if isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        elif isinstance(limit, ReadAllAvailable):
+            rows = size = None
+        return self._runner.latest(start, rows, size)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._open is None else self._open.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [_Partition(what) for what in self._runner.ranges(start, end)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark calls this late or not at all: what it has done for sure is told by the next ``latestOffset``."""
+
+    def stop(self) -> None:
+        runner, self._open = self._open, None
+        if runner is not None:
+            runner.close()
+
+
+def _end_with_process(close: Any) -> None:
+    """Have ``close`` called when Spark ends the process, which it does by SIGTERM."""
+    atexit.register(close)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(number: int, frame: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    raise SystemExit(0)
+
+
+# -- a bounded range ---------------------------------------------------------------------------------------------------
+
+
+class CanalReader(_Reading, DataSourceReader):
+    """The reader of a bounded range: from startingPosition or startingTime to endingPosition or endingTime."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        connection = fresh(options.source).connect()
+        try:
+            start = connection.resolve(options.starting or "earliest")
+            end = connection.resolve(options.ending or "latest")
+        finally:
+            connection.close()
+        if end.precedes(start):
+            raise ConfigError(f"the range ends at {end}, before it starts at {start}")
+        return [_Partition(what) for what in stretches(options, start, end, 0)]
+
+
+__all__ = ["CanalReader", "CanalSource", "CanalStreamReader", "find_table"]
