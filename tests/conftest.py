@@ -7,7 +7,7 @@ import os
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.plugins.fix_servers"]
+pytest_plugins = ["tests.plugins.fix_servers", "tests.plugins.fix_spark"]
 
 hypothesis.settings.register_profile("dev", max_examples=60, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
