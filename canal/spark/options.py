@@ -204,7 +204,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
             values[attribute] = _read(name, found[name], read)
     table = values.setdefault("table", None)
     if table is not None:
-        values["filter"] = re.escape(".".join(table)).replace(",", "\\x2c")
+        # The second lets statements about the whole database through, such as DROP DATABASE.
+        values["filter"] = ",".join(re.escape(name).replace(",", "\\x2c") for name in (".".join(table), f"{table[0]}."))
     elif not values.get("filter"):
         raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
     TableFilter(values["filter"], values.get("black_filter", ""))

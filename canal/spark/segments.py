@@ -205,7 +205,7 @@ def _table(record: bytes) -> TableMap:
     found = json.loads(body)
     columns = tuple(_column(fields) for fields in found["columns"])
     wanted = found["wanted"]
-    decoder = RowDecoder(bytes(found["types"]), tuple(found["metas"]), columns, wanted)
+    decoder = RowDecoder(bytes(found["types"]), tuple(found["metas"]), columns, wanted)  # type: ignore[no-untyped-call]
     delivered = columns if wanted is None else tuple(columns[i] for i in wanted)
     return TableMap(TableSchema(found["schema"], found["table"], columns), delivered, decoder, True)
 

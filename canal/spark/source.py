@@ -7,11 +7,9 @@ lives in the process that Spark keeps for the query; ``read`` runs on executors 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import attrs
@@ -26,15 +24,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from canal.errors import CanalError, ConfigError
+from canal.errors import ConfigError
 from canal.model import Entry
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.spark.offsets import INITIAL
 from canal.spark.options import Options, parse_options
-from canal.spark.runner import Piece, Runner, Stretch, Watch, fresh, open_instance, piece_source, read_range, stretches
+from canal.spark.runner import Runner
 from canal.spark.segments import read_entries
+from canal.spark.spool import Piece, piece_source
+from canal.spark.stretch import Stretch, another, open_instance, plan, read_stretch
 from canal.spark.types import Envelope, Shape, pack_txn
+from canal.spark.watch import Watch
 
 _BATCH_BYTES = 16 << 20
 
@@ -99,7 +100,7 @@ def find_table(options: Options) -> TableSchema:
         ConfigError: there is no such table, or the log does not tell its columns.
     """
     assert options.table is not None
-    connection = fresh(options.source).connect()
+    connection = another(options.source).connect()
     try:
         found = connection.table_columns(*options.table)
         has_server = bool(connection.identity)
@@ -111,7 +112,7 @@ def find_table(options: Options) -> TableSchema:
     name = ".".join(options.table)
     if has_server:
         raise ConfigError(f"there is no table {name}, or the user may not see it", remedy="Write it as schema.table.")
-    with open_instance(options, fresh(options.source), start, history=False) as instance:
+    with open_instance(options, another(options.source), start) as instance:
         instance.subscribe()
         for message in instance.stream():
             for entry in message.entries:
@@ -142,7 +143,7 @@ class _Reading:
     def _entries(self, what: Piece | Stretch) -> Iterator[tuple[int, Entry]]:
         if isinstance(what, Piece):
             return read_entries(*piece_source(what))
-        return read_range(self._options, Watch(self._table, self._options), what.start, what.end, what.epoch)
+        return read_stretch(self._options, Watch(self._table, self._options), what)
 
     def _batches(self, entries: Iterable[tuple[int, Entry]]) -> Iterator[pa.RecordBatch]:
         """Arrow of entries, so many rows at a time."""
@@ -262,7 +263,7 @@ class CanalReader(_Reading, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        connection = fresh(options.source).connect()
+        connection = another(options.source).connect()
         try:
             start = connection.resolve(options.starting or "earliest")
             end = connection.resolve(options.ending or "latest")
@@ -270,7 +271,7 @@ class CanalReader(_Reading, DataSourceReader):
             connection.close()
         if end.precedes(start):
             raise ConfigError(f"the range ends at {end}, before it starts at {start}")
-        return [_Partition(what) for what in stretches(options, start, end, 0)]
+        return [_Partition(what) for what in plan(options, Stretch(start, end))]
 
 
 __all__ = ["CanalReader", "CanalSource", "CanalStreamReader", "find_table"]

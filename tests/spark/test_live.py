@@ -64,7 +64,8 @@ def test_a_stream_carries_inserts_updates_and_deletes(stream: Stream, wait: Call
     stream.server.query(f"DELETE FROM {table} WHERE id = 2")
     wait(lambda: len(stream.rows()) >= 4, query)
 
-    found = [(row._op, row.id, row.price and str(row.price), row.note, row._before and str(row._before.price)) for row in stream.rows()]
+    found = [(row._op, row.id, row.price and str(row.price), row.note, row._before and str(row._before.price))
+             for row in stream.rows()]  # fmt: skip
     assert found == [
         ("I", 1, "9.99", "é", None), ("I", 2, None, "b", None), ("U", 1, "5.00", "é", "9.99"), ("D", 2, None, "b", None),
     ]  # fmt: skip

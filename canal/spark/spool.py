@@ -1,0 +1,188 @@
+"""The spool: segments of entries on disk, of one process, in pieces that executors decode.
+
+Never outlives its process for long: what a killed one has left is removed by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import attrs
+
+from canal.errors import ConfigError, SourceError, TruncatedError
+from canal.model import Entry
+from canal.spark.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
+
+_CUT_BYTES: Final = 1 << 20
+_PIECE_BYTES, _LARGE_PIECE_BYTES = 4 << 20, 16 << 20
+_ONE_PIECE_BYTES: Final = 1 << 20
+
+
+@attrs.define
+class _Segment:
+    path: Path
+    file: BinaryIO
+    writer: SegmentWriter
+    cuts: list[int] = attrs.field(factory=list)  # record boundaries, about every _CUT_BYTES
+
+
+@attrs.frozen
+class Piece:
+    """Whole records of one segment: in a file, or carried with the tables that they name."""
+
+    path: str
+    start: int
+    end: int
+    data: bytes | None = None
+    tables: dict[int, bytes] = attrs.field(factory=dict)
+
+
+class Spool:
+    """A directory of segments of this process, which is removed with it, or after it by the next one.
+
+    Args:
+        root: where the directories of all runners of this machine and others are; None for the system's temporary one.
+    """
+
+    def __init__(self, root: str | None) -> None:
+        parent = Path(root) if root else Path(tempfile.gettempdir()) / f"canal-spool-{os.getuid()}"
+        host = re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+        self.directory = parent / f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._segments: dict[int, _Segment] = {}
+        self._number = 0
+        try:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = self._locked(parent)
+            self.directory.mkdir(mode=0o700)
+            self._remove_leftovers(parent, host)
+        except OSError as error:
+            raise ConfigError(f"the spool in {parent} cannot be made: {error}", remedy="Set spoolDir.") from error
+
+    def _locked(self, parent: Path) -> BinaryIO:
+        """The lock that says that this process lives; it is held before anybody can see it."""
+        path = parent / f".{self.directory.name}"
+        file = path.open("wb")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.rename(parent / f"{self.directory.name}.lock")
+        return file
+
+    @staticmethod
+    def _remove_leftovers(parent: Path, host: str) -> None:
+        for path in parent.glob(f"{host}-*.lock"):
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                path.unlink(missing_ok=True)
+
+    def add(self, entry: Entry, epoch: int, limit: int) -> tuple[int, int, int]:
+        """Write an entry; gives the segment, the offset behind it there, and the bytes that it took."""
+        segment = self._segments.get(self._number)
+        if segment is None or segment.writer.size >= limit:
+            segment = self._next()
+        before = segment.writer.size
+        segment.writer.add(entry, epoch)
+        size = segment.writer.size
+        if size - (segment.cuts[-1] if segment.cuts else len(HEADER)) >= _CUT_BYTES:
+            segment.cuts.append(size)
+        return self._number, size, size - before
+
+    def _next(self) -> _Segment:
+        if self._number in self._segments:
+            self._segments[self._number].writer.flush()
+        self._number += 1
+        path = self.directory / f"{self._number:08d}"
+        file = path.open("w+b")
+        segment = self._segments[self._number] = _Segment(path, file, SegmentWriter(file))
+        return segment
+
+    def flush(self) -> None:
+        """Have everything that was added in the file."""
+        segment = self._segments.get(self._number)
+        if segment is not None:
+            segment.writer.flush()
+
+    def pieces(self, first: tuple[int, int], last: tuple[int, int], carried: bool) -> list[Piece]:
+        """What lies between two places (segment, offset), in pieces to be decoded each by itself."""
+        ranges = []
+        for number in range(max(first[0], 1), last[0] + 1):
+            segment = self._segments[number]
+            start = first[1] if number == first[0] else len(HEADER)
+            end = last[1] if number == last[0] else segment.writer.size
+            if end > start:
+                ranges.append((segment, start, end))
+        total = sum(end - start for _, start, end in ranges)
+        size = _PIECE_BYTES if total <= 16 * _PIECE_BYTES else _LARGE_PIECE_BYTES
+        if total <= _ONE_PIECE_BYTES:
+            size = total
+        return [self._piece(segment, *part, carried) for segment, start, end in ranges
+                for part in _parts(segment.cuts, start, end, size)]  # fmt: skip
+
+    @staticmethod
+    def _piece(segment: _Segment, start: int, end: int, carried: bool) -> Piece:
+        if not carried:
+            return Piece(str(segment.path), start, end)
+        with segment.path.open("rb") as file:
+            file.seek(start)
+            data = file.read(end - start)
+            return Piece("", start, end, data, {at: table_record(file, at) for at in tables_of(data)})
+
+    def release(self, before: int) -> None:
+        """Remove the segments before a number."""
+        for number in [number for number in list(self._segments) if number < before]:  # the other thread may add one
+            segment = self._segments.pop(number)
+            segment.file.close()
+            segment.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for segment in self._segments.values():
+            segment.file.close()
+        self._segments.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            Path(f"{self.directory}.lock").unlink()
+        self._lock.close()
+
+
+def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    begin = start
+    for cut in cuts:
+        if begin < cut < end and cut - begin >= size:
+            yield begin, cut
+            begin = cut
+    yield begin, end
+
+
+def piece_source(piece: Piece) -> tuple[bytes, Any]:
+    """The bytes of a piece and a way to its tables, for ``read_entries``.
+
+    Raises:
+        SourceError: the file is not there.
+    """
+    if piece.data is not None:
+        return piece.data, piece.tables.__getitem__
+    try:
+        file = open(piece.path, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise SourceError(
+            f"the spool's file {piece.path} cannot be read here: {error}",
+            remedy="Where executors do not see the driver's disk set transport=bytes, or spoolDir to a shared directory. After "
+            "its batch was committed a file is removed.",
+        ) from error
+    with file:
+        check_header(file)
+        file.seek(piece.start)
+        data = file.read(piece.end - piece.start)
+        if len(data) < piece.end - piece.start:
+            raise TruncatedError(f"the spool's file {piece.path} ends before offset {piece.end}")
+        found = {at: table_record(file, at) for at in tables_of(data)}
+    return data, found.__getitem__

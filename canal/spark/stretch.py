@@ -1,0 +1,239 @@
+"""Stretches of the log that are read by themselves, from a place to a place, over a connection of their own.
+
+Never gives an entry behind the end of a stretch, and never ends before it without an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from canal.config import InstanceConfig
+from canal.errors import ConnectionLostError, LostReason, PositionLostError
+from canal.gtid import parse_gtid_set
+from canal.instance import Instance
+from canal.model import Entry, Message
+from canal.parse.history import FileHistory
+from canal.parse.parser import BinlogParser
+from canal.parse.scan import TransactionScan
+from canal.parse.source import MySQLSource, Source
+from canal.position import Position, journal_key
+from canal.spark.options import Options
+from canal.spark.watch import Epochs, Watch
+
+_GET: Final = 4096  # row changes of one get
+_STALLED: Final = 120.0  # seconds
+
+
+@attrs.frozen
+class Stretch:
+    """A part of the log that whoever reads it asks the source for: (start, end]; ``epoch`` is that of its start."""
+
+    start: Position
+    end: Position
+    epoch: int = 0
+
+    def is_by_place(self, source: str) -> bool:
+        """Whether a place in a server's log tells what is in it; else the GTID sets of its ends do."""
+        return bool(self.end.journal) and (self.start.source in ("", source) and self.end.source in ("", source))
+
+
+class Until:
+    """A source whose connections end their stream behind a stretch."""
+
+    def __init__(self, source: Source, stretch: Stretch) -> None:
+        self._source = source
+        self._stretch = stretch
+        self.parser: BinlogParser | None = None
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        return _UntilConnection(self._source.connect(server_id_hint), self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._source, name)
+        return (lambda: _UntilConnection(found(), self)) if name == "new_connection" else found
+
+    def is_over(self, identity: str) -> bool:
+        """Whether all up to the end has been read; asked by the parser's thread, between two reads."""
+        assert self.parser is not None
+        end, place = self._stretch.end, self.parser.place
+        if end.row:
+            return False  # the transaction behind it is looked into by whoever takes the entries
+        if self._stretch.is_by_place(identity):
+            return _journal_place(place) >= _journal_place(end)
+        return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
+
+
+class _UntilConnection:
+    def __init__(self, connection: Any, until: Until) -> None:
+        self._connection = connection
+        self._until = until
+
+    def read(self, timeout: float) -> list[bytes] | None:
+        if self._until.is_over(self._connection.identity):
+            return None
+        events: list[bytes] | None = self._connection.read(timeout)
+        return events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def _journal_place(position: Position) -> tuple[int, int]:
+    return journal_key(position.journal)[1], position.offset
+
+
+def covers(outer: Any, inner: Any) -> bool:
+    """Whether a GTID set includes another one, both of one kind; an empty one is included in all."""
+    return not inner or (type(outer) is type(inner) and bool(inner <= outer))
+
+
+def open_instance(options: Options, source: Source, start: str | Position, *, history: bool = False) -> Instance:
+    """A started instance on a source of its own, not subscribed yet."""
+    config = InstanceConfig(
+        destination="spark", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
+        store_bytes=options.store_bytes, start_timeout=options.start_timeout,
+        schema_history=FileHistory(options.history_dir) if history and options.history_dir is not None else None,
+    )  # fmt: skip
+    instance = Instance(config)
+    if isinstance(source, Until):
+        assert isinstance(instance.parser, BinlogParser)
+        source.parser = instance.parser
+    return instance.start()
+
+
+def another(source: Source) -> Source:
+    """The same source as another replica, which no other one throws out."""
+    if isinstance(source, MySQLSource):
+        return attrs.evolve(source, server_id=None)
+    return source
+
+
+def read_stretch(options: Options, watch: Watch, stretch: Stretch) -> Iterator[tuple[int, Entry]]:
+    """The entries of a stretch, each with its epoch, over a dump of their own.
+
+    Raises:
+        PositionLostError: the log does not reach back to its start, before any entry.
+        CanalError: what else stopped the dump, or what ``Watch`` finds.
+    """
+    epochs = Epochs(stretch.start.source, stretch.epoch)
+    with open_instance(options, Until(another(options.source), stretch), stretch.start) as instance:
+        instance.subscribe()
+        for message in messages(instance, _STALLED):
+            for entry in message.entries:
+                found = within(entry, stretch)
+                if found is None:
+                    return
+                if found and watch.delivers(entry):
+                    yield epochs.of(entry.transaction), entry
+
+
+def messages(instance: Instance, stalled: float | None = None) -> Iterator[Message]:
+    """What an instance gives, acked when the next is asked for, until it has ended.
+
+    With ``stalled`` it is an error when the source sends nothing for so many seconds.
+    """
+    received, since = (0, 0), time.monotonic()
+    while True:
+        finished = instance.is_exhausted
+        message = instance.get_without_ack(_GET, timeout=0.5)
+        if message:
+            yield message
+            instance.ack(message.id)
+            since = time.monotonic()
+        elif finished:
+            return
+        elif stalled is not None and isinstance(instance.parser, BinlogParser):
+            if instance.parser.received != received:
+                received, since = instance.parser.received, time.monotonic()
+            elif time.monotonic() - since > stalled:
+                raise ConnectionLostError(
+                    f"the source has sent nothing for {stalled:g} s of a part of its log that it has",
+                    remedy="Check the connection from where executors run, then start the query again.",
+                )
+
+
+def within(entry: Entry, stretch: Stretch) -> bool | None:
+    """Whether an entry is in a stretch that it is not before; None where it and all behind it are not."""
+    transaction, end = entry.transaction, stretch.end
+    if stretch.is_by_place(transaction.source):
+        place, last = (journal_key(transaction.journal)[1], transaction.offset), _journal_place(end)
+        if place < last:
+            return True
+        if place > last or not end.row:
+            return None
+        left = end.row - entry.first_row - entry.skip_rows
+        if left <= 0 and (entry.row_count or entry.is_end):
+            return None
+        if 0 < left < entry.row_count:
+            entry.select(tuple(range(left)))
+            entry.row_count = left
+        return True
+    if end.row or not (end.gtid and transaction.gtid):
+        raise PositionLostError(
+            f"the end of a batch, {end}, cannot be found at server {transaction.source}"
+            + (": it lies inside a transaction of another server" if end.row else ", without GTIDs"),
+            reason=LostReason.OTHER_SERVER, position=end,
+            remedy="Let it be read from the server that it was planned on, or begin a new checkpoint and copy the table anew.",
+        )  # fmt: skip
+    return covers(end.gtid_set, Position(gtid=transaction.gtid).gtid_set)
+
+
+def plan(options: Options, whole: Stretch) -> list[Stretch]:
+    """A stretch in parts, one for each file of the log where the log can be read from the beginning of one.
+
+    Raises:
+        PositionLostError: the source has not got the log from the start on.
+    """
+    start, end = whole.start, whole.end
+    connection: Any = another(options.source).connect()
+    try:
+        connection.resolve(start)
+        identity: str = connection.identity
+        names: list[str] = []
+        if start.journal and start.source == identity:
+            names = connection.journal_names()
+            if start.journal not in names:
+                raise PositionLostError(
+                    f"the source has no log {start.journal}, it has {names[0]} to {names[-1]}", position=start,
+                    remedy="Begin a new checkpoint and copy the table anew.",
+                )  # fmt: skip
+        if not (whole.is_by_place(identity) and tells_columns(connection)):
+            names = []
+    finally:
+        connection.close()
+    first, last = journal_key(start.journal), journal_key(end.journal)
+    between = [Position(journal=name, offset=4, source=identity) for name in names if first < journal_key(name) <= last]
+    places = [start, *between, end]
+    return [
+        Stretch(one, other, whole.epoch)
+        for one, other in zip(places, places[1:])
+        if other.row or not one.journal or _journal_place(one) != _journal_place(other)
+    ]
+
+
+def tells_columns(connection: Any) -> bool:
+    """Whether a log read from the middle says itself what the columns are; else it is searched to its end for statements."""
+    return bool(connection.full_metadata or not connection.identity)
+
+
+def beginning(connection: Any, journal: str) -> Position:
+    """The place at which a file of the log begins, with the GTIDs before it."""
+    scan = TransactionScan()
+    events = connection.replay(journal, 4)
+    try:
+        for number, event in enumerate(events):
+            scan.feed(event)
+            if number >= 1:  # behind the FORMAT_DESCRIPTION stands the list of GTIDs
+                break
+    finally:
+        close = getattr(events, "close", None)
+        if close is not None:
+            close()
+    gtid = scan.boundary.gtid if connection.has_gtids else ""
+    if gtid and getattr(connection, "purged", ""):
+        gtid = str(parse_gtid_set(gtid) | parse_gtid_set(connection.purged))
+    return Position(journal=journal, offset=4, gtid=gtid, source=connection.identity)

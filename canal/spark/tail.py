@@ -1,0 +1,240 @@
+"""The live end of a stream: an Instance whose entries go to the spool, and the places at which a batch may end.
+
+Never decodes a row, and never lets the spool grow beyond its limit: the source waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import islice
+from typing import Any, Final
+
+import attrs
+
+from canal.errors import CanalError, StateError
+from canal.model import Entry
+from canal.parse.files import LocalBinlogSource
+from canal.parse.parser import BinlogParser
+from canal.parse.source import MySQLSource
+from canal.position import Position
+from canal.spark.offsets import Offset
+from canal.spark.options import Options
+from canal.spark.spool import Piece, Spool
+from canal.spark.stretch import Stretch, Until, messages, open_instance, within
+from canal.spark.watch import Epochs, Watch
+
+_GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
+_SEGMENT_BYTES: Final = 64 << 20
+
+
+@attrs.define(eq=False)
+class _Mark:
+    """A place where a batch may end: behind an entry, with how much of the stream lies before it."""
+
+    last: Entry | Position
+    epoch: int
+    place: tuple[int, int]  # segment, and offset in it
+    rows: int
+    bytes: int
+    text: str = ""  # once Spark was given it
+
+    @property
+    def offset(self) -> Offset:
+        return Offset(self.last.position if isinstance(self.last, Entry) else self.last, self.epoch)
+
+
+class Tail:
+    """Reads on from a position into the spool, on a thread of its own.
+
+    Args:
+        start: where from; where it is an offset, ``start_text`` is how Spark knows it.
+        until: where to end; None for never.
+    """
+
+    def __init__(
+        self, options: Options, watch: Watch, spool: Spool, start: str | Position, epoch: int, until: Position | None
+    ) -> None:
+        self._options = options
+        self._watch = watch
+        self._spool = spool
+        source: Any = attrs.evolve(options.source) if isinstance(options.source, MySQLSource) else options.source
+        self._stretch: Stretch | None = None
+        if until is not None:
+            self._stretch = Stretch(start if isinstance(start, Position) else Position(), until)
+            source = Until(source, self._stretch)
+        elif isinstance(source, LocalBinlogSource):
+            source = attrs.evolve(source, follow=True)
+        self._instance = open_instance(options, source, start, history=True)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._fault: BaseException | None = None
+        self._over = False
+        try:
+            self._instance.subscribe()
+        except BaseException:
+            self._instance.stop()
+            raise
+        position = self._instance.position()
+        base = _Mark(position, epoch, (0, 0), 0, 0)
+        base.text = base.offset.text
+        self._marks = deque([base])
+        self._given = {base.text: base}
+        self._now = base  # how far it has read: not a place to stop at, perhaps
+        self._epochs = Epochs(position.source, epoch)
+        self._segment_bytes = max(1, min(_SEGMENT_BYTES, options.spool_bytes // 4))
+        self._most_open = max(1, min(options.max_transaction, options.spool_bytes // 4))
+        self._thread = threading.Thread(target=self._run, name="canal-spark-tail", daemon=True)
+        self._thread.start()
+
+    @property
+    def base(self) -> Offset:
+        """Where it began, or what was released last."""
+        return self._marks[0].offset
+
+    def rename_base(self, text: str) -> None:
+        """Spark knows the start by another text."""
+        with self._changed:
+            self._marks[0].text = text
+            self._given[text] = self._marks[0]
+
+    def knows(self, text: str) -> bool:
+        return text in self._given
+
+    def last(self) -> Offset:
+        """The newest place that a batch may end at."""
+        return self._marks[-1].offset
+
+    @property
+    def received(self) -> int:
+        """Bytes of the log that have come since the start."""
+        parser = self._instance.parser
+        return parser.received[1] if isinstance(parser, BinlogParser) else 0
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        fault: BaseException | None = None
+        try:
+            for message in messages(self._instance):
+                if not all(map(self._take, message.entries)):
+                    break
+                self._wait_for_room()
+        except StateError as error:
+            fault = None if self._closing else error
+        except BaseException as error:  # told to whoever asks for the next offset
+            fault = error
+        with self._changed:
+            self._fault = fault
+            self._over = True
+            self._changed.notify_all()
+
+    def _take(self, entry: Entry) -> bool:
+        """Add an entry; False where it lies behind the end."""
+        if self._stretch is not None:
+            found = within(entry, self._stretch)
+            if not found:
+                return found is not None
+        epoch = self._epochs.of(entry.transaction)
+        try:
+            delivered = self._watch.delivers(entry)
+        except CanalError:
+            if self._now.rows > self._marks[-1].rows:  # what came before it in its transaction goes first
+                self._mark(entry.transaction.position_before(entry.first_row + entry.skip_rows), epoch)
+            raise
+        if delivered:
+            place, offset, size = self._spool.add(entry, epoch, self._segment_bytes)
+            now = self._now
+            self._now = attrs.evolve(
+                now, place=(place, offset), rows=now.rows + entry.header.row_count + (entry.table is None), bytes=now.bytes + size
+            )
+        if entry.is_end or (delivered and self._now.bytes - self._marks[-1].bytes >= self._most_open):
+            self._mark(entry, epoch)
+        return True
+
+    def _mark(self, last: Entry | Position, epoch: int) -> None:
+        """A batch may end here. Places that nobody was given and that lie near to each other are one."""
+        self._spool.flush()
+        now = self._now
+        mark = _Mark(last, epoch, now.place, now.rows, now.bytes)
+        with self._changed:
+            marks = self._marks
+            if len(marks) > 1 and not marks[-1].text and self._is_near(marks[-2], mark):
+                marks.pop()
+            marks.append(mark)
+            self._changed.notify_all()
+
+    def _is_near(self, one: _Mark, other: _Mark) -> bool:
+        rows, size = _GRAIN_ROWS, _GRAIN_BYTES
+        if self._options.max_rows is not None:
+            rows = min(rows, self._options.max_rows // 16)
+        if self._options.max_bytes is not None:
+            size = min(size, self._options.max_bytes // 16)
+        return other.rows - one.rows <= rows and other.bytes - one.bytes <= size
+
+    def _wait_for_room(self) -> None:
+        with self._changed:
+            most = self._options.spool_bytes
+            self._changed.wait_for(lambda: self._closing or self._marks[-1].bytes - self._marks[0].bytes < most)
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    def next(self, text: str, rows: int | None, size: int | None, timeout: float, idle: bool) -> str:
+        """Where the batch behind the offset ``text`` ends: ``text`` itself where there is nothing within ``timeout`` s.
+
+        Args:
+            rows, size: how much it may hold; one transaction may be more.
+            idle: let it also end where there is nothing to deliver before it.
+
+        Raises:
+            CanalError: what stopped the stream, once all before it has been given.
+        """
+        with self._changed:
+            start = self._given[text]
+            self._changed.wait_for(lambda: self._marks[-1].rows > start.rows or self._fault is not None, timeout)
+            end = self._end_of(start, rows, size)
+            if end is start and self._fault is not None:
+                raise self._fault
+            if end is start or (end.rows == start.rows and not idle and self._fault is None):
+                return text
+            end.text = end.text or end.offset.text
+            self._given[end.text] = end
+            return end.text
+
+    def _end_of(self, start: _Mark, rows: int | None, size: int | None) -> _Mark:
+        end = start
+        for mark in islice(self._marks, self._marks.index(start) + 1, None):
+            too_much = rows is not None and mark.rows - start.rows > rows
+            too_much = too_much or (size is not None and mark.bytes - start.bytes > size)
+            if too_much and end.rows > start.rows:
+                break
+            end = mark
+            if too_much:
+                break
+        return end
+
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._over
+
+    def pieces(self, start: str, end: str, carried: bool) -> list[Piece]:
+        with self._changed:
+            first, last = self._given[start], self._given[end]
+            return self._spool.pieces(first.place, last.place, carried)
+
+    def release(self, text: str) -> None:
+        """Everything up to an offset is done for good."""
+        with self._changed:
+            mark = self._given[text]
+            while self._marks[0] is not mark:
+                gone = self._marks.popleft()
+                self._given.pop(gone.text, None)
+            self._spool.release(mark.place[0])
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._instance.stop()
+        self._thread.join()

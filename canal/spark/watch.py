@@ -1,0 +1,161 @@
+"""What of the log a query is given, and what it cannot go on after.
+
+Never drops a change of the table's rows silently: what the rows of the log do not tell is an error, or an option says what.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, Final
+
+from canal.errors import ConfigError, SchemaError, UnsupportedError
+from canal.model import Entry, EntryType, EventType, Transaction
+from canal.schema import TableSchema
+from canal.spark.options import Options
+from canal.spark.types import Shape, spark_arrow_type
+
+log = logging.getLogger("canal.spark")
+
+_MOST_EPOCHS: Final = 31
+
+
+class Watch:
+    """Decides, entry by entry, what is delivered, and finds what a query cannot go on after.
+
+    Args:
+        shape: the columns of the query; None for an envelope, which takes everything.
+        options: ``schema_change``, ``on_truncate`` and ``statements``.
+    """
+
+    def __init__(self, shape: Shape | None, options: Options) -> None:
+        self._shape = shape
+        self._options = options
+        self._known = None if shape is None else {field.name: field.type for field in shape.columns}
+        self._reached = False  # rows have had just the query's columns
+        self._seen: TableSchema | None = None
+        self._name: tuple[str, str] | None = None
+
+    def delivers(self, entry: Entry) -> bool:
+        """Whether an entry is part of the stream.
+
+        Raises:
+            SchemaError: the table's columns have changed.
+            UnsupportedError: the table was emptied, dropped or replaced, or was changed by a statement whose rows are not
+                in the log.
+        """
+        if entry.entry_type is not EntryType.ROWDATA:
+            return False
+        if self._shape is None:
+            return True
+        if entry.table is None:
+            return self._takes_statement(entry)
+        if entry.table.schema is not self._seen:
+            self._check_columns(entry, entry.table.schema)
+            self._seen = entry.table.schema
+        return True
+
+    def _check_columns(self, entry: Entry, table: TableSchema) -> None:
+        name = (table.schema, table.table)
+        self._name = self._name or name
+        if name != self._name:
+            raise ConfigError(
+                f"two tables are named so but for the case of letters: {'.'.join(self._name)} and {'.'.join(name)}",
+                remedy="Read them as an envelope, with the option tables.",
+            )
+        if self._options.schema_change == "keep" or self._known is None:
+            return
+        found = {column.name: spark_arrow_type(column) for column in table.columns}
+        if found == self._known:
+            self._reached = True
+        elif self._reached or not found.items() <= self._known.items():
+            raise SchemaError(
+                f"the columns of {table.name} have changed: {_difference(self._known, found)}",
+                position=_place(entry),
+                remedy="Start the query again (load it anew) to read on with the present columns; if it ends here again, "
+                "these rows are older than the present columns: set schemaChange=keep.",
+            )
+
+    def _takes_statement(self, entry: Entry) -> bool:
+        what = self._loss(entry)
+        if not what:
+            return False
+        is_statement = entry.statement.kind == "dml" or entry.statement.selects
+        option = "onStatement" if is_statement else "onTruncate"
+        choice = self._options.statements if is_statement else self._options.on_truncate
+        if choice == "ignore":
+            log.warning("%s at %s, which %s=ignore passes over", what, _place(entry), option)
+            return False
+        if choice == "row" and entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
+            return True
+        raise UnsupportedError(
+            what, position=_place(entry),
+            remedy=f"Bring the target to the same state, then start the query once with {option}=ignore"
+            + ("." if is_statement else ", or have TRUNCATE and DROP in the stream with onTruncate=row."),
+        )  # fmt: skip
+
+    def _loss(self, entry: Entry) -> str:
+        """What a statement did to the table's rows that the log does not tell row by row; "" for nothing."""
+        assert self._shape is not None
+        statement = entry.statement
+        schema, table = self._shape.table.schema.lower(), self._shape.table.table.lower()
+        ours = any((one[0].lower(), one[1].lower()) == (schema, table) for one in statement.tables)
+        name = self._shape.table.name
+        if statement.temporary:
+            return ""
+        if statement.kind == "dml" or statement.selects:
+            return f"{name} was changed by a statement, whose rows are not in the log" if ours else ""
+        if any((new[0].lower(), new[1].lower()) == (schema, table) for _, new in statement.renames):
+            return f"another table was renamed to {name}, with rows that were not in the stream"
+        if any((old[0].lower(), old[1].lower()) == (schema, table) for old, _ in statement.renames):
+            return f"{name} was renamed"
+        if statement.schema_wide and statement.database.lower() == schema and _begins(entry.sql, "DROP"):
+            return f"{name} was dropped with its database"
+        if not ours:
+            return ""
+        if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
+            return f"{name} was {'emptied by TRUNCATE' if entry.event_type is EventType.TRUNCATE else 'dropped'}"
+        if statement.replaces:
+            return f"{name} was replaced"
+        if _PARTITIONS.search(entry.sql or ""):
+            return f"partitions of {name} were emptied, dropped or exchanged"
+        return ""
+
+
+_PARTITIONS: Final = re.compile(r"\b(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE)\b", re.IGNORECASE)
+
+
+def _begins(sql: str | None, word: str) -> bool:
+    return re.sub(r"/\*.*?\*/", " ", sql or "").lstrip().upper().startswith(word)
+
+
+def _difference(known: dict[str, Any], found: dict[str, Any]) -> str:
+    parts = [f"{name} is new" for name in found if name not in known]
+    parts += [f"{name} is gone" for name in known if name not in found]
+    parts += [f"{name} is {kind}, was {known[name]}" for name, kind in found.items() if known.get(name, kind) != kind]
+    return ", ".join(parts)
+
+
+def _place(entry: Entry) -> str:
+    return f"{entry.transaction.journal}:{entry.offset}"
+
+
+class Epochs:
+    """Counts how often the source of transactions has become another server."""
+
+    def __init__(self, source: str, epoch: int) -> None:
+        self._source = source
+        self._epoch = epoch
+
+    def of(self, transaction: Transaction) -> int:
+        if transaction.source != self._source:
+            if self._source:
+                self._epoch += 1
+                log.warning("the source is another server: %s, before %s", transaction.source, self._source)
+            self._source = transaction.source
+        if self._epoch > _MOST_EPOCHS:
+            raise UnsupportedError(
+                f"the source has been another server {self._epoch} times, and _txn holds {_MOST_EPOCHS}",
+                remedy="Begin a new checkpoint, and copy the table anew.",
+            )
+        return self._epoch

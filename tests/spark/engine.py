@@ -1,0 +1,111 @@
+"""What Spark's micro-batch engine does with a stream reader, without a JVM: its order of calls, its log of offsets.
+
+Never helps the reader: offsets pass through JSON, readers and partitions are pickled, ``commit`` comes late or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from canal.spark.source import CanalSource, CanalStreamReader
+
+
+def rows_of(reader: Any, partitions: Any, struct: Any) -> list[dict[str, Any]]:
+    """The rows of partitions as an executor gives them, in the order of the log."""
+    schema = to_arrow_schema(struct, timezone="UTC")
+    found: list[dict[str, Any]] = []
+    for partition in partitions:
+        batches = list(cloudpickle.loads(cloudpickle.dumps(reader)).read(cloudpickle.loads(cloudpickle.dumps(partition))))
+        assert all(batch.schema.equals(schema) for batch in batches)
+        found += [row for batch in batches for row in pa.Table.from_batches([batch]).to_pylist()]
+    return sorted(found, key=lambda row: (row["_txn"], row["_ord"]))
+
+
+class Engine:
+    """One query with its checkpoint: ``offsets`` and ``committed`` batches, and the rows that its sink holds, by batch."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = {name: str(value) for name, value in options.items()}
+        self.offsets: list[str] = []
+        self.committed = 0
+        self.sink: dict[int, list[dict[str, Any]]] = {}
+        self.partitions: dict[int, list[Any]] = {}
+        self.reader: CanalStreamReader | None = None
+        self.replay = False
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for batch in sorted(self.sink) for row in self.sink[batch]]
+
+    def start(self, available_now: bool = False, **options: Any) -> None:
+        """Begin a run of the query in a process of its own."""
+        self.options.update({name: str(value) for name, value in options.items()})
+        source = cloudpickle.loads(cloudpickle.dumps(CanalSource(self.options)))
+        self.struct = source.schema()
+        self.reader = source.streamReader(schema=self.struct)
+        self.limit = self.reader.getDefaultReadLimit()
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        self.replay = len(self.offsets) > self.committed
+
+    def stop(self) -> None:
+        """End the run, as SIGTERM does. What was planned and not committed is planned still."""
+        if self.reader is not None:
+            self.reader.stop()
+            self.reader = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def plan(self) -> bool:
+        """Have the next batch in the log of offsets; False where there is nothing new."""
+        reader = self.reader
+        assert reader is not None
+        if self.replay:
+            self.replay = False
+            return True
+        before = self.offsets[-1] if self.offsets else json.dumps(reader.initialOffset())
+        end = json.dumps(reader.latestOffset(json.loads(before), self.limit))
+        reader.reportLatestOffset()
+        if end == before:
+            return False
+        self.offsets.append(end)
+        if len(self.offsets) > 1:
+            reader.commit(json.loads(self.offsets[-2]))
+        return True
+
+    def run(self) -> list[dict[str, Any]]:
+        """Give the planned batch to the sink, without the commit."""
+        reader = self.reader
+        assert reader is not None
+        number = len(self.offsets) - 1
+        start = json.loads(self.offsets[-2]) if number else reader.initialOffset()
+        self.partitions[number] = list(reader.partitions(start, json.loads(self.offsets[-1])))
+        self.sink[number] = rows_of(reader, self.partitions[number], self.struct)
+        return self.sink[number]
+
+    def step(self) -> bool:
+        """One whole batch; False where there is nothing new."""
+        if not self.plan():
+            return False
+        self.run()
+        self.committed = len(self.offsets)
+        return True
+
+    def until(self, count: int, most: int = 60) -> list[dict[str, Any]]:
+        """Batches until the sink holds so many rows."""
+        for _ in range(most):
+            if len(self.rows) >= count:
+                break
+            self.step()
+        assert len(self.rows) == count, f"{len(self.rows)} rows, not {count}"
+        return self.rows

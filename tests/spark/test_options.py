@@ -1,0 +1,121 @@
+"""Options and offsets: what is accepted, what an error says, and texts that never change."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from canal.errors import ConfigError, CursorError
+from canal.parse.files import LocalBinlogSource
+from canal.parse.source import MySQLSource
+from canal.position import Position
+from canal.spark.offsets import INITIAL, Offset
+from canal.spark.options import known_options, parse_options
+from canal.spark.source import CanalSource
+
+SERVER = {"host": "db", "user": "u", "password": "s3cr3t", "table": "shop.orders"}
+
+
+def test_options_of_the_server_pass_through_whatever_their_case() -> None:
+    found = parse_options({**SERVER, "port": "3307", "SSLMODE": "required", "ssl_ca": "", "connecttimeout": "2.5"})
+
+    assert found.source == MySQLSource(
+        host="db", port=3307, user="u", password="s3cr3t", ssl_mode="REQUIRED", ssl_ca="", connect_timeout=2.5
+    )
+    assert (found.table, found.filter) == (("shop", "orders"), r"shop\.orders,shop\.")
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("latest", "latest"),
+        ("Earliest", "earliest"),
+        ("mysql-bin.000003:1234", Position(journal="mysql-bin.000003", offset=1234)),
+        ("0-1-100", Position(gtid="0-1-100")),
+        ("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5", Position(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")),
+        ('{"v":2,"journal":"b.000001","offset":4}', Position(journal="b.000001", offset=4)),
+    ],
+)
+def test_positions(text: str, position: object) -> None:
+    assert parse_options({**SERVER, "startingPosition": text}).starting == position
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    for text in ("2026-01-02T03:04:05", "2026-01-02 04:04:05+01:00", "1767323045000"):
+        assert parse_options({**SERVER, "startingTime": text}).starting == Position(timestamp=1767323045000)
+
+
+def test_binlog_files() -> None:
+    found = parse_options({"path": "/logs", "table": "a.b", "tableSchema": "CREATE TABLE a.b (id int)"})
+    assert found.source == LocalBinlogSource("/logs", schema="CREATE TABLE a.b (id int)")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({**SERVER, "tabel": "x"}, "no option 'tabel'"),
+        ({**SERVER, "tables": "x"}, "exclude each other"),
+        ({"host": "db"}, "needs the option table"),
+        ({"table": "a.b"}, "needs the option host"),
+        ({**SERVER, "table": "orders"}, "schema.table"),
+        ({**SERVER, "maxBytesPerBatch": "lots"}, "64m"),
+        ({**SERVER, "maxRowsPerBatch": "0"}, "at least 1"),
+        ({**SERVER, "schemaChange": "guess"}, "fail, keep"),
+        ({**SERVER, "startingTime": "soon"}, "option startingTime is 'soon'"),
+        ({**SERVER, "port": "x"}, "no number"),
+        ({**SERVER, "tableSchema": "x"}, "goes with path"),
+        ({"path": "/logs", "host": "db", "table": "a.b"}, "exclude each other"),
+        ({"host": "db", "tables": "("}, "filter"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse_options(options)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_an_unknown_option_lists_the_known() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**SERVER, "x": "1"})
+    assert all(name in str(caught.value) for name in known_options())
+    assert {"host", "sslCa", "table", "spoolDir", "startingPosition"} <= set(known_options())
+
+
+def test_no_text_shows_the_password() -> None:
+    source = CanalSource(SERVER)
+    assert "s3cr3t" not in f"{source!r} {source} {parse_options(SERVER)!r}"
+
+
+def test_options_pickle() -> None:
+    options = parse_options(SERVER)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+# -- offsets: Spark compares and keeps their text, so it may never change -------------------------------------------------
+
+
+def test_the_text_of_an_offset_is_fixed() -> None:
+    offset = Offset(Position(journal="b.000002", offset=77, gtid="B0E:1".replace("B0E", "0" * 8 + "-0000-0000-0000-" + "0" * 12),
+                             row=3, timestamp=5000, server_id=9, source="abc"), 2)  # fmt: skip
+    assert json.dumps(INITIAL) == '{"v": 1, "ph": "init"}'
+    assert offset.text == (
+        '{"v": 1, "ph": "bin", "ep": 2, "position": {"v": 2, "journal": "b.000002", "offset": 77, '
+        '"gtid": "00000000-0000-0000-0000-000000000000:1", "row": 3, "timestamp": 5000, "server_id": 9, "source": "abc"}}'
+    )
+    assert Offset.from_dict(json.loads(offset.text)) == offset
+    assert Offset.from_dict(json.loads(json.dumps(INITIAL))) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [], {}, {"v": 2, "ph": "bin"}, {"v": 1, "ph": "else"}, {"v": 1, "ph": "bin", "ep": -1, "position": {"v": 2}},
+        {"v": 1, "ph": "bin", "ep": True, "position": {"v": 2}}, {"v": 1, "ph": "bin", "ep": 0, "position": None},
+        {"v": 1, "ph": "bin", "ep": 0, "position": {"v": 2, "journal": 3}},
+    ],
+)  # fmt: skip
+def test_an_offset_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(CursorError):
+        Offset.from_dict(value)

@@ -1,0 +1,574 @@
+"""The reader's methods as Spark calls them, against a fake server: every order of calls, crash and replay."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canal.errors import PositionLostError, SchemaError, UnsupportedError
+from canal.spark.spool import Piece
+from canal.spark.stretch import Stretch
+from canal.testing import FakeBinlog
+from tests.spark.engine import Engine
+
+COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
+
+
+class Shop:
+    """A fake server with one table, and what was committed there: ``expected``, as (op, id, note)."""
+
+    def __init__(self, fake: FakeBinlog) -> None:
+        self.fake = fake
+        self.orders = fake.table("shop", "orders", COLUMNS)
+        self.other = fake.table("shop", "other", COLUMNS)
+        self.expected: list[tuple[str, int, str | None]] = []
+        self.next = 0
+
+    def insert(self, count: int = 1, size: int = 10) -> None:
+        """One transaction of so many rows."""
+        rows = [{"id": self.next + n, "note": f"{self.next + n}:".ljust(size, "x")} for n in range(count)]
+        self.next += count
+        with self.fake.transaction():
+            for begin in range(0, count, 10):
+                self.orders.insert(*rows[begin : begin + 10])
+        self.expected += [("I", row["id"], row["note"]) for row in rows]  # type: ignore[misc]
+
+
+def seen(rows: list[dict[str, Any]]) -> list[tuple[str, int, str | None]]:
+    return [(row["_op"], row["id"], row["note"]) for row in rows]
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest) -> Shop:
+    return Shop(FakeBinlog(getattr(request, "param", "mysql")))
+
+
+both = pytest.mark.parametrize("shop", ["mysql", "mariadb"], indirect=True)
+
+
+@pytest.fixture
+def query(shop: Shop, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    """Makes queries on the shop's orders, from the beginning of its log."""
+    made: list[Engine] = []
+    with shop.fake.serve(user="cdc", password="s3cr3t") as server:
+
+        def make(**options: Any) -> Engine:
+            given = {
+                "host": server.host, "port": server.port, "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
+                "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file", "pollTimeout": "0.2",
+            }  # fmt: skip
+            given.update(options)
+            if "tables" in options:
+                del given["table"]
+            made.append(Engine(given))
+            made[-1].server = server  # type: ignore[attr-defined]
+            return made[-1]
+
+        yield make
+        for engine in made:
+            engine.stop()
+    assert not list((tmp_path / "spool").glob("*")), "a spool was left"
+
+
+# -- the life of a query --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_batch_pins_the_start_and_carries_no_rows(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(3)
+    with query() as engine:
+        engine.start()
+        assert engine.step()
+        assert engine.rows == []
+        assert json.loads(engine.offsets[0])["ph"] == "bin"
+
+        assert seen(engine.until(3)) == shop.expected
+
+
+@both
+def test_updates_and_deletes(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        with shop.fake.transaction():
+            shop.orders.insert({"id": 1, "note": "a"}, {"id": 2})
+            shop.orders.update({"id": 1, "note": "a"}, {"note": "b"})
+        shop.other.insert({"id": 7})
+        shop.orders.delete({"id": 2})
+        rows = engine.until(4)
+
+    assert seen(rows) == [("I", 1, "a"), ("I", 2, None), ("U", 1, "b"), ("D", 2, None)]
+    assert [row["_before"] and row["_before"]["note"] for row in rows] == [None, None, "a", None]
+    assert [row["_ord"] for row in rows] == [0, 1, 2, 0]
+    assert rows[0]["_txn"] == rows[2]["_txn"] < rows[3]["_txn"]
+    assert [row["_gtid"] for row in rows] == [rows[0]["_gtid"]] * 3 + [rows[3]["_gtid"]]
+
+
+def test_from_latest_nothing_is_lost_between_the_start_and_the_first_rows(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(2)
+    shop.expected.clear()
+    with query(startingPosition="latest") as engine:
+        engine.start()
+        engine.step()
+        engine.stop()
+        shop.insert(3)
+        engine.start()
+        assert seen(engine.until(3)) == shop.expected
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_the_first_batch_is_replayed(shop: Shop, query: Callable[..., Engine], planned: bool) -> None:
+    """A crash before or after batch 0 is in the log of offsets: its start is asked for anew, and is a constant."""
+    shop.insert(2)
+    with query() as engine:
+        engine.start()
+        if planned:
+            engine.plan()
+        else:
+            assert engine.reader is not None
+            engine.reader.latestOffset(engine.reader.initialOffset(), engine.limit)
+        engine.stop()
+        shop.insert(2)
+        engine.start()
+        assert seen(engine.until(4)) == shop.expected
+
+
+def test_an_idle_stream_keeps_its_offset_to_the_letter(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        shop.insert(1)
+        engine.until(1)
+        for _ in range(3):
+            assert not engine.step()
+        shop.other.insert({"id": 1})  # nothing of ours
+        for _ in range(3):
+            assert not engine.step()
+        assert engine.reader is not None
+        assert engine.reader.reportLatestOffset() is not None
+
+
+def test_an_idle_stream_moves_on_now_and_then(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(idleAdvance="0") as engine:
+        engine.start()
+        shop.insert(1)
+        engine.until(1)
+        before = engine.offsets[-1]
+        shop.other.insert({"id": 1})
+        while engine.offsets[-1] == before:
+            engine.step()
+        assert engine.sink[len(engine.offsets) - 1] == []
+        assert not engine.step()
+
+
+@both
+def test_a_restart_goes_on_without_a_commit(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        for _ in range(3):
+            engine.start()
+            shop.insert(2)
+            engine.until(len(shop.expected))
+            engine.stop()
+            shop.insert(1)
+        engine.start()
+        assert seen(engine.until(9)) == shop.expected
+
+
+def test_two_queries_at_once(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as one, query(startingPosition="latest") as other:
+        one.start()
+        other.start()
+        other.step()
+        shop.insert(5)
+        assert seen(one.until(5)) == seen(other.until(5)) == shop.expected
+
+
+def test_a_lost_connection_costs_nothing(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        for _ in range(4):
+            shop.insert(3)
+            engine.until(len(shop.expected))
+            engine.server.disconnect()  # type: ignore[attr-defined]
+        assert seen(engine.rows) == shop.expected
+
+
+# -- three forms of a batch, and replays of it ---------------------------------------------------------------------------
+
+
+def fill(shop: Shop) -> None:
+    for count in (1, 30, 2):
+        shop.insert(count)
+    shop.orders.update({"id": 0, "note": shop.expected[0][2]}, {"note": "new"})
+    shop.expected.append(("U", 0, "new"))
+    shop.orders.delete({"id": 1, "note": "old"})
+    shop.expected.append(("D", 1, "old"))
+
+
+@both
+@pytest.mark.parametrize("form", ["file", "bytes"])
+def test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again(
+    shop: Shop, query: Callable[..., Engine], form: str
+) -> None:
+    with query(transport=form) as engine:
+        engine.start()
+        engine.step()
+        fill(shop)
+        shop.fake.rotate()
+        fill(shop)
+        while len(engine.rows) < len(shop.expected):
+            assert engine.plan()
+            engine.run()
+            first = engine.rows
+            assert engine.run() == first[-len(engine.sink[len(engine.offsets) - 1]) :]  # a second action of foreachBatch
+            whats = [partition.what for partition in engine.partitions[len(engine.offsets) - 1]]
+            assert all(isinstance(what, Piece) and (what.data is None) == (form == "file") for what in whats)
+            before = engine.sink[len(engine.offsets) - 1]
+            engine.stop()  # before the commit
+            engine.start()
+            assert engine.step()
+            assert all(isinstance(part.what, Stretch) for part in engine.partitions[len(engine.offsets) - 1])
+            assert engine.sink[len(engine.offsets) - 1] == before
+        assert seen(engine.rows) == shop.expected
+        shop.insert(2)
+        assert seen(engine.until(len(shop.expected))) == shop.expected
+
+
+@both
+def test_a_backlog_is_read_by_executors_file_by_file(shop: Shop, query: Callable[..., Engine]) -> None:
+    for _ in range(4):
+        fill(shop)
+        shop.fake.rotate()
+    fill(shop)
+    with query(maxFilesPerBatch=3) as engine, query(backlogFiles=0) as whole:
+        engine.start()
+        whole.start()
+        engine.step()
+        assert engine.step()
+        assert [type(partition.what) for partition in engine.partitions[1]] == [Stretch] * 3
+        assert seen(engine.until(len(shop.expected))) == shop.expected
+        assert any(isinstance(part.what, Piece) for part in engine.partitions[len(engine.offsets) - 1])
+        assert whole.until(len(shop.expected)) == engine.rows
+        # The offset between carries the GTIDs, so that it means something at another server too.
+        gtid = json.loads(engine.offsets[1])["position"]["gtid"]
+        engine.stop()
+        engine.committed = 1
+        engine.offsets = engine.offsets[:2]
+        engine.sink = {0: [], 1: engine.sink[1]}
+        engine.start()
+        assert seen(engine.until(len(shop.expected))) == shop.expected
+        assert gtid
+
+
+def test_a_backlog_is_limited_by_bytes(shop: Shop, query: Callable[..., Engine]) -> None:
+    for _ in range(4):
+        shop.insert(5)
+        shop.fake.rotate()
+    with query(maxBytesPerBatch=1) as engine:
+        engine.start()
+        engine.step()
+        assert engine.step()
+        assert seen(engine.rows) == shop.expected[:5]
+        assert seen(engine.until(20)) == shop.expected
+
+
+@both
+def test_what_is_purged_is_an_error_before_any_row(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(2)
+        engine.plan()
+        engine.stop()
+        shop.fake.purge(shop.fake.rotate())
+        engine.start()
+        engine.plan()
+        with pytest.raises(PositionLostError):
+            engine.run()
+        engine.stop()
+        engine.committed = 1
+        engine.offsets.pop()
+        engine.start()
+        with pytest.raises(PositionLostError):
+            engine.until(2)
+
+
+# -- how much ---------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_end_at_transactions_within_the_limit(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(maxRowsPerBatch=10) as engine:
+        engine.start()
+        engine.step()
+        for count in (4, 4, 4, 25, 3):
+            shop.insert(count)
+        engine.until(40)
+        sizes = [len(engine.sink[number]) for number in range(1, len(engine.offsets))]
+        assert seen(engine.rows) == shop.expected
+        assert all(size <= 10 or size == 25 for size in sizes), sizes
+        assert len(sizes) <= 8
+        ends = {len(rows) and rows[-1]["id"] for rows in engine.sink.values()}
+        assert ends <= {0, 3, 7, 11, 36, 39}
+
+
+def test_bytes_limit_a_batch_too(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(maxBytesPerBatch="4k") as engine:
+        engine.start()
+        engine.step()
+        for _ in range(12):
+            shop.insert(1, size=1000)
+        engine.until(12)
+        assert seen(engine.rows) == shop.expected
+        assert max(len(rows) for rows in engine.sink.values()) == 3
+
+
+@both
+def test_a_huge_transaction_is_split_and_every_part_can_be_read_again(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(1)
+    shop.insert(200, size=1500)
+    shop.insert(1)
+    with query(maxTransactionBytes="64k", maxBytesPerBatch="64k", pollTimeout="2") as engine:
+        engine.start()
+        engine.until(202)
+        rows = engine.rows
+        assert seen(rows) == shop.expected
+        inside = [json.loads(offset)["position"].get("row", 0) for offset in engine.offsets]
+        assert len(set(inside)) > 3
+        assert [row["_ord"] for row in rows] == [0, *range(200), 0]
+        assert len({row["_txn"] for row in rows}) == 3
+        offsets, sink = engine.offsets, dict(engine.sink)
+        engine.stop()
+        for number in range(1, len(offsets)):  # each batch as the first call of a new run
+            engine.offsets, engine.committed = offsets[: number + 1], number
+            engine.start()
+            engine.step()
+            assert engine.sink[number] == sink[number]
+            engine.stop()
+
+
+def test_the_spool_is_bounded_and_the_source_waits(shop: Shop, query: Callable[..., Engine], tmp_path: Path) -> None:
+    with query(spoolBytes="256k", storeBytes="64k", pollTimeout="2", maxBytesPerBatch="32k") as engine:
+        engine.start()
+        engine.step()
+        for _ in range(60):
+            shop.insert(20, size=1000)
+        most = 0
+        while len(engine.rows) < 1200:
+            engine.step()
+            most = max(most, sum(path.stat().st_size for path in (tmp_path / "spool").rglob("0*")))
+        assert seen(engine.rows) == shop.expected
+        assert most < 600 << 10, most
+
+
+# -- available now -----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_available_now_reads_what_is_there_and_ends(shop: Shop, query: Callable[..., Engine]) -> None:
+    fill(shop)
+    with query(maxRowsPerBatch=10) as engine:
+        for _ in range(2):
+            count = len(shop.expected)
+            engine.start(available_now=True)
+            shop.insert(3)  # later than the start: not of this run
+            while engine.step():
+                pass
+            assert seen(engine.rows) == shop.expected[:count]
+            engine.stop()
+        engine.start(available_now=True)
+        while engine.step():
+            pass
+        assert seen(engine.rows) == shop.expected
+
+
+def test_available_now_from_latest_ends_at_once(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(3)
+    with query(startingPosition="latest") as engine:
+        engine.start(available_now=True)
+        assert engine.step()
+        assert not engine.step()
+        assert engine.rows == []
+
+
+def test_available_now_with_a_backlog(shop: Shop, query: Callable[..., Engine]) -> None:
+    for _ in range(4):
+        fill(shop)
+        shop.fake.rotate()
+    with query() as engine:
+        engine.start(available_now=True)
+        shop.insert(1)
+        shop.fake.rotate()
+        while engine.step():
+            pass
+        assert seen(engine.rows) == shop.expected[:-1]
+
+
+# -- what a query cannot go on after --------------------------------------------------------------------------------------------
+
+
+def test_new_columns_end_the_batch_and_the_query_until_it_is_loaded_anew(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(2)
+        shop.orders.alter("ALTER TABLE orders ADD more INT", COLUMNS + ", more INT")
+        with shop.fake.transaction():
+            shop.other.insert({"id": 1})
+            shop.orders.insert({"id": 50, "note": "x", "more": 5})
+        assert seen(engine.until(2)) == shop.expected
+        with pytest.raises(SchemaError, match="more is new.*load it anew"):
+            for _ in range(20):
+                engine.step()
+        engine.stop()
+        engine.start()
+        rows = engine.until(3)
+        assert (rows[-1]["id"], rows[-1]["more"]) == (50, 5)
+
+
+def test_rows_of_before_the_query_lack_what_the_table_has_got_since(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(1)
+    shop.orders.alter("ALTER TABLE orders ADD more INT", COLUMNS + ", more INT")
+    shop.orders.insert({"id": 9, "note": "x", "more": 5})
+    with query() as engine:
+        engine.start()
+        rows = engine.until(2)
+    assert [(row["more"], row["_absent"]) for row in rows] == [(None, ["more"]), (5, None)]
+
+
+def test_keep_goes_on_with_the_columns_of_the_start(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(schemaChange="keep") as engine:
+        engine.start()
+        engine.step()
+        shop.insert(1)
+        shop.orders.alter("ALTER TABLE orders ADD more INT", COLUMNS + ", more INT")
+        shop.orders.insert({"id": 9, "note": "x", "more": 5})
+        rows = engine.until(2)
+    assert [row["_extra"] for row in rows] == [None, [("more", "5")]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("TRUNCATE TABLE orders", "emptied by TRUNCATE"),
+        ("DROP TABLE orders", "dropped"),
+        ("DROP TABLE shop.other, shop.orders", "dropped"),
+        ("RENAME TABLE orders TO old", "renamed"),
+        ("RENAME TABLE fresh TO orders", "another table was renamed"),
+        ("ALTER TABLE orders TRUNCATE PARTITION p1", "partitions"),
+        ("ALTER TABLE orders DROP PARTITION p1", "partitions"),
+        ("CREATE OR REPLACE TABLE orders (id INT)", "replaced"),
+        ("DROP DATABASE shop", "dropped with its database"),
+    ],
+)
+def test_a_loss_of_rows_that_the_log_does_not_tell_is_loud(
+    shop: Shop, query: Callable[..., Engine], sql: str, says: str
+) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(2)
+        shop.fake.ddl(sql, "shop")
+        shop.insert(1)
+        assert seen(engine.until(2)) == shop.expected[:2]
+        with pytest.raises(UnsupportedError, match=says):
+            for _ in range(20):
+                engine.step()
+        engine.stop()
+        engine.start(onTruncate="ignore")
+        assert seen(engine.until(3)) == shop.expected
+
+
+@both
+def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        for sql in (
+            "ALTER TABLE orders ADD INDEX (note)", "CREATE TABLE IF NOT EXISTS orders (id INT)", "TRUNCATE TABLE other",
+            "DROP TABLE other", "DROP DATABASE else", "ANALYZE TABLE orders", "DROP TEMPORARY TABLE orders",
+        ):  # fmt: skip
+            shop.fake.ddl(sql, "shop")
+        shop.insert(1)
+        assert seen(engine.until(1)) == shop.expected
+
+
+def test_truncate_and_drop_as_rows(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(onTruncate="row") as engine:
+        engine.start()
+        shop.insert(1)
+        shop.fake.ddl("TRUNCATE TABLE orders", "shop")
+        shop.insert(1)
+        shop.fake.ddl("DROP TABLE orders", "shop")
+        rows = engine.until(4)
+        assert [(row["_op"], row["id"]) for row in rows] == [("I", 0), ("T", None), ("I", 1), ("T", None)]
+        assert sorted(row["_txn"] for row in rows) == [row["_txn"] for row in rows]
+
+
+def test_a_statement_whose_rows_are_not_in_the_log_is_loud(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        with shop.fake.transaction() as transaction:
+            transaction.query("UPDATE orders SET note = NULL", "shop")
+        with pytest.raises(UnsupportedError, match="rows are not in the log"):
+            engine.until(1)
+        engine.stop()
+        shop.insert(1)
+        engine.start(onStatement="ignore")
+        assert seen(engine.until(1)) == shop.expected
+
+
+# -- many tables ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["file", "bytes"])
+def test_many_tables_come_as_an_envelope(shop: Shop, query: Callable[..., Engine], form: str) -> None:
+    with query(tables=r"shop\..*", transport=form) as engine:
+        engine.start()
+        engine.step()
+        shop.orders.insert({"id": 1, "note": "a"})
+        shop.fake.ddl("TRUNCATE TABLE orders", "shop")
+        shop.other.insert({"id": 2})
+        shop.other.update({"id": 2}, {"note": "é"})
+        rows = engine.until(4)
+        before = [row for row in rows if row["_op"] != "T"]
+        engine.stop()
+        engine.offsets, engine.committed, engine.sink = [engine.offsets[0], engine.offsets[-1]], 1, {0: []}
+        engine.start()
+        engine.step()
+        assert engine.rows == before
+    assert [(row["_op"], row["table"], row["data"], row["old"], row["sql"]) for row in rows] == [
+        ("I", "orders", '{"id":"1","note":"a"}', None, None), ("Q", "orders", None, None, "TRUNCATE TABLE orders"),
+        ("I", "other", '{"id":"2","note":null}', None, None), ("U", "other", '{"id":"2","note":"é"}', '{"note":null}', None),
+    ]  # fmt: skip
+
+
+# -- the spool -------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_runner_left_is_removed_and_a_living_one_is_left_alone(
+    shop: Shop, query: Callable[..., Engine], tmp_path: Path
+) -> None:
+    with query() as one:
+        one.start()
+        one.step()
+        root = tmp_path / "spool"
+        (alive,) = (path for path in root.iterdir() if path.is_dir())
+        dead = root / f"{alive.name.rpartition('-')[0]}-dead"
+        dead.mkdir()
+        (dead / "00000001").write_bytes(b"x")
+        dead.with_name(dead.name + ".lock").touch()
+        with query() as two:
+            two.start()
+            two.step()
+            assert not dead.exists()
+            assert alive.exists()
+        shop.insert(1)
+        one.until(1)
+
+
+def test_the_spool_is_private(shop: Shop, query: Callable[..., Engine], tmp_path: Path) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        assert os.stat(tmp_path / "spool").st_mode & 0o77 == 0

@@ -1,0 +1,142 @@
+"""Entries as bytes and back: the same rows, and an error for any byte that is cut off or changed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from canal import Instance, InstanceConfig
+from canal.errors import ChecksumError, DecodeError, SourceError, TruncatedError, UnsupportedError
+from canal.model import Entry, EntryType
+from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
+from canal.spark.spool import Piece, piece_source
+from canal.testing import FakeBinlog
+
+
+def entries_of(fake: FakeBinlog) -> list[Entry]:
+    fake.end()
+    with Instance(InstanceConfig(destination="test", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        return [entry for message in instance.stream() for entry in message if entry.entry_type == EntryType.ROWDATA]
+
+
+def written(entries: list[Entry]) -> tuple[io.BytesIO, list[int]]:
+    """A segment of entries, and where each of them ends."""
+    file = io.BytesIO()
+    writer = SegmentWriter(file)
+    ends = []
+    for entry in entries:
+        writer.add(entry, 3)
+        ends.append(writer.size)
+    return file, ends
+
+
+def read(file: io.BytesIO, start: int, end: int) -> Iterator[tuple[int, Entry]]:
+    return read_entries(file.getvalue()[start:end], lambda at: table_record(file, at))
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def entries(request: pytest.FixtureRequest) -> list[Entry]:
+    fake = FakeBinlog(request.param, row_event_max_size=256)
+    one = fake.table("shop", "orders", "id INT PRIMARY KEY, price DECIMAL(10,2), kind ENUM('a','b'), note VARCHAR(300)")
+    two = fake.table("shöp", "naïve", "id BIGINT UNSIGNED PRIMARY KEY, `when` TIMESTAMP(3) NULL, doc BLOB")
+    with fake.transaction():
+        one.insert(*({"id": n, "price": "9.99", "kind": "b", "note": "é" * n} for n in range(40)))
+        two.insert({"id": 2**64 - 1, "doc": b"\xff\0"})
+        one.update({"id": 1, "price": "9.99", "kind": "b", "note": "é"}, {"note": None})
+    fake.ddl("ALTER TABLE orders ADD x INT", "shop")
+    one.delete({"id": 2})
+    return entries_of(fake)
+
+
+def as_seen(entry: Entry) -> tuple[object, ...]:
+    header = entry.header
+    rows = [(row.before and row.before.as_dict(), row.after and row.after.as_dict()) for row in entry.rows]
+    return (
+        header.journal, header.offset, header.ordinal, header.gtid, header.execute_time, header.schema, header.table,
+        header.event_type, header.row_count, header.server_id, entry.sql, entry.transaction.offset,
+        entry.transaction.timestamp, entry.first_row, rows,
+    )  # fmt: skip
+
+
+def test_entries_come_back_as_they_were(entries: list[Entry]) -> None:
+    file, _ = written(entries)
+
+    found = list(read(file, len(HEADER), file.tell()))
+
+    assert [epoch for epoch, _ in found] == [3] * len(entries)
+    assert [as_seen(entry) for _, entry in found] == [as_seen(entry) for entry in entries]
+    assert len(entries) > 5
+
+
+def test_a_part_of_a_row_event_stays_a_part(entries: list[Entry]) -> None:
+    entry = entries[0]
+    rows = entry.rows
+    entry.skip_rows, entry.row_count = 1, entry.row_count - 1
+    entry.select((0, 2))
+    file, _ = written([entry])
+
+    (found,) = (entry for _, entry in read(file, len(HEADER), file.tell()))
+
+    assert [row.after["id"] for row in found.rows] == [rows[1].after["id"], rows[3].after["id"]]  # type: ignore[index]
+    assert (found.first_row + found.skip_rows, found.header.row_count) == (1, 2)
+
+
+def test_any_range_of_records_reads_by_itself(entries: list[Entry]) -> None:
+    file, ends = written(entries)
+    for begin in range(len(ends) - 1):
+        data = file.getvalue()[ends[begin] : ends[-1]]
+        tables = {at: table_record(file, at) for at in tables_of(data)}
+        found = [entry for _, entry in read_entries(data, tables.__getitem__)]
+        assert [as_seen(entry) for entry in found] == [as_seen(entry) for entry in entries[begin + 1 :]]
+
+
+def test_every_cut_inside_a_record_is_an_error(entries: list[Entry]) -> None:
+    file, ends = written(entries[-2:])
+    for end in set(range(len(HEADER) + 1, ends[-1])) - set(_record_ends(file)):
+        with pytest.raises(TruncatedError):
+            list(read(file, len(HEADER), end))
+
+
+def test_a_file_that_lacks_whole_records_is_an_error(entries: list[Entry], tmp_path: Path) -> None:
+    file, ends = written(entries)
+    path = tmp_path / "segment"
+    path.write_bytes(file.getvalue()[: ends[-2]])
+    with pytest.raises(TruncatedError, match="ends before"):
+        piece_source(Piece(str(path), len(HEADER), ends[-1]))
+    with pytest.raises(SourceError, match="transport=bytes"):
+        piece_source(Piece(str(path) + "x", len(HEADER), ends[-1]))
+
+
+def _record_ends(file: io.BytesIO) -> list[int]:
+    data, at, ends = file.getvalue(), len(HEADER), []
+    while at < len(data):
+        at += 9 + int.from_bytes(data[at : at + 4], "little")
+        ends.append(at)
+    return ends
+
+
+def test_every_changed_byte_is_an_error(entries: list[Entry]) -> None:
+    file, ends = written(entries[-2:])
+    good = file.getvalue()
+    for at in range(len(HEADER), ends[-1]):
+        bad = bytearray(good)
+        bad[at] ^= 0x10
+        changed = io.BytesIO(bytes(bad))
+        with pytest.raises((ChecksumError, TruncatedError)):
+            list(read(changed, len(HEADER), ends[-1]))
+
+
+def test_another_version_is_refused() -> None:
+    file = io.BytesIO(HEADER[:8] + b"\x09\0\0\0")
+    with pytest.raises(UnsupportedError, match="no segment of this version"):
+        check_header(file)
+
+
+def test_a_table_that_is_none_is_refused(entries: list[Entry]) -> None:
+    file, ends = written(entries[:2])
+    with pytest.raises(DecodeError, match="where none is"):
+        list(read_entries(file.getvalue()[len(HEADER) :], lambda at: table_record(file, ends[0])))
