@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from canal.spark.offsets import INITIAL, Offset
 from canal.spark.options import known_options, parse_options
 from canal.spark.source import CanalSource
 
+ROOT = Path(__file__).resolve().parents[2]
 SERVER = {"host": "db", "user": "u", "password": "s3cr3t", "table": "shop.orders"}
 
 
@@ -119,3 +123,13 @@ def test_the_text_of_an_offset_is_fixed() -> None:
 def test_an_offset_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(CursorError):
         Offset.from_dict(value)
+
+
+def test_the_module_that_spark_imports_at_every_look_up_is_cheap() -> None:
+    code = (
+        "import pyspark.sql.datasource, sys; before = set(sys.modules); import pyspark_canal; "
+        "print(sorted(set(sys.modules) - before)); source = pyspark_canal.DefaultSource(options={'path': '/x', 'table': 'a.b'}); "
+        "print(type(source).__name__, source.name())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["['pyspark_canal']", "CanalSource canal"]
