@@ -13,9 +13,9 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import attrs
 
@@ -84,8 +84,8 @@ class Spool:
                 shutil.rmtree(path.with_suffix(""), ignore_errors=True)
                 path.unlink(missing_ok=True)
 
-    def add(self, entry: Entry, epoch: int, limit: int) -> tuple[int, int, int]:
-        """Write an entry; gives the segment, the offset behind it there, and the bytes that it took."""
+    def add(self, entry: Entry, epoch: int, limit: int) -> tuple[tuple[int, int], int]:
+        """Write an entry; gives the place behind it, a segment and an offset there, and the bytes that it took."""
         segment = self._segments.get(self._number)
         if segment is None or segment.writer.size >= limit:
             segment = self._next()
@@ -94,7 +94,7 @@ class Spool:
         size = segment.writer.size
         if size - (segment.cuts[-1] if segment.cuts else len(HEADER)) >= _CUT_BYTES:
             segment.cuts.append(size)
-        return self._number, size, size - before
+        return (self._number, size), size - before
 
     def _next(self) -> _Segment:
         if self._number in self._segments:
@@ -162,27 +162,31 @@ def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[i
     yield begin, end
 
 
-def piece_source(piece: Piece) -> tuple[bytes, Any]:
+def piece_source(piece: Piece) -> tuple[bytes, Callable[[int], bytes]]:
     """The bytes of a piece and a way to its tables, for ``read_entries``.
 
     Raises:
         SourceError: the file is not there.
+        TruncatedError: it is shorter than it was.
     """
     if piece.data is not None:
         return piece.data, piece.tables.__getitem__
+
+    def table_at(at: int) -> bytes:
+        with open(piece.path, "rb") as file:
+            return table_record(file, at)
+
     try:
-        file = open(piece.path, "rb")  # noqa: SIM115
+        with open(piece.path, "rb") as file:
+            check_header(file)
+            file.seek(piece.start)
+            data = file.read(piece.end - piece.start)
     except OSError as error:
         raise SourceError(
             f"the spool's file {piece.path} cannot be read here: {error}",
             remedy="Where executors do not see the driver's disk set transport=bytes, or spoolDir to a shared directory. After "
             "its batch was committed a file is removed.",
         ) from error
-    with file:
-        check_header(file)
-        file.seek(piece.start)
-        data = file.read(piece.end - piece.start)
-        if len(data) < piece.end - piece.start:
-            raise TruncatedError(f"the spool's file {piece.path} ends before offset {piece.end}")
-        found = {at: table_record(file, at) for at in tables_of(data)}
-    return data, found.__getitem__
+    if len(data) < piece.end - piece.start:
+        raise TruncatedError(f"the spool's file {piece.path} ends before offset {piece.end}")
+    return data, table_at

@@ -80,7 +80,10 @@ class Tail:
         base.text = base.offset.text
         self._marks = deque([base])
         self._given = {base.text: base}
-        self._now = base  # how far it has read: not a place to stop at, perhaps
+        # How far the thread has read, how much of that lies behind its last mark, and marks that nobody has seen yet.
+        self._place, self._rows, self._bytes = (0, 0), 0, 0
+        self._open_rows = self._open_bytes = 0
+        self._fresh: list[_Mark] = []
         self._epochs = Epochs(position.source, epoch)
         self._segment_bytes = max(1, min(_SEGMENT_BYTES, options.spool_bytes // 4))
         self._most_open = max(1, min(options.max_transaction, options.spool_bytes // 4))
@@ -117,8 +120,11 @@ class Tail:
         fault: BaseException | None = None
         try:
             for message in messages(self._instance):
-                if not all(map(self._take, message.entries)):
-                    break
+                try:
+                    if not all(map(self._take, message.entries)):
+                        break
+                finally:
+                    self._publish()
                 self._wait_for_room()
         except StateError as error:
             fault = None if self._closing else error
@@ -139,29 +145,34 @@ class Tail:
         try:
             delivered = self._watch.delivers(entry)
         except CanalError:
-            if self._now.rows > self._marks[-1].rows:  # what came before it in its transaction goes first
+            if self._open_rows:  # what came before it in its transaction goes first
                 self._mark(entry.transaction.position_before(entry.first_row + entry.skip_rows), epoch)
             raise
         if delivered:
-            place, offset, size = self._spool.add(entry, epoch, self._segment_bytes)
-            now = self._now
-            self._now = attrs.evolve(
-                now, place=(place, offset), rows=now.rows + entry.header.row_count + (entry.table is None), bytes=now.bytes + size
-            )
-        if entry.is_end or (delivered and self._now.bytes - self._marks[-1].bytes >= self._most_open):
+            self._place, size = self._spool.add(entry, epoch, self._segment_bytes)
+            self._open_rows += entry.header.row_count if entry.table is not None else 1
+            self._open_bytes += size
+        if entry.is_end or (delivered and self._open_bytes >= self._most_open):
             self._mark(entry, epoch)
         return True
 
     def _mark(self, last: Entry | Position, epoch: int) -> None:
-        """A batch may end here. Places that nobody was given and that lie near to each other are one."""
+        """A batch may end here."""
+        self._rows += self._open_rows
+        self._bytes += self._open_bytes
+        self._open_rows = self._open_bytes = 0
+        self._fresh.append(_Mark(last, epoch, self._place, self._rows, self._bytes))
+
+    def _publish(self) -> None:
+        """Let batches end at the new marks. Those that nobody was given and that lie near to each other are one."""
         self._spool.flush()
-        now = self._now
-        mark = _Mark(last, epoch, now.place, now.rows, now.bytes)
         with self._changed:
             marks = self._marks
-            if len(marks) > 1 and not marks[-1].text and self._is_near(marks[-2], mark):
-                marks.pop()
-            marks.append(mark)
+            for mark in self._fresh:
+                if len(marks) > 1 and not marks[-1].text and self._is_near(marks[-2], mark):
+                    marks.pop()
+                marks.append(mark)
+            self._fresh.clear()
             self._changed.notify_all()
 
     def _is_near(self, one: _Mark, other: _Mark) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from canal.errors import PositionLostError, SchemaError, UnsupportedError
 from canal.spark.spool import Piece
 from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
+from canal.testing.proxy import FaultProxy
 from tests.spark.engine import Engine
 
 COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
@@ -572,3 +574,146 @@ def test_the_spool_is_private(shop: Shop, query: Callable[..., Engine], tmp_path
         engine.start()
         engine.step()
         assert os.stat(tmp_path / "spool").st_mode & 0o77 == 0
+
+
+# -- another server ----------------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """Two servers of one replication whose logs have the same transactions in another order."""
+
+    def __init__(self, gtid: bool = True) -> None:
+        self.shops = [Shop(FakeBinlog("mysql", uuid=f"{n}" * 8 + "-0000-4000-8000-000000000000", gtid=gtid)) for n in (1, 2)]
+        self.gtid = gtid
+
+    def write(self, shop: int, *numbers: int, size: int = 1) -> None:
+        """Transactions by number, each of ``size`` rows that carry it as ``id``."""
+        one = self.shops[shop]
+        for number in numbers:
+            with one.fake.transaction(gtid=f"{'3' * 8}-0000-4000-8000-000000000000:{number}" if self.gtid else None):
+                one.orders.insert(*({"id": number * 1000 + n, "note": "x" * 500} for n in range(size)))
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["id"] // 1000 for row in rows]
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def served(pair: Pair, tmp_path: Path, stack: contextlib.ExitStack) -> tuple[Engine, list[dict[str, Any]]]:
+    """A query on the first of the pair, and the options that lead to each."""
+    servers = [stack.enter_context(shop.fake.serve()) for shop in pair.shops]
+    ways = [{"host": server.host, "port": server.port} for server in servers]
+    engine = Engine(
+        {"table": "shop.orders", "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "pollTimeout": "0.5", **ways[0]}
+    )
+    return stack.enter_context(engine), ways
+
+
+def test_a_batch_that_is_read_again_at_another_server_holds_the_same_transactions(pair: Pair, tmp_path: Path) -> None:
+    """Its log has them in another order: those of later batches are held back, and come later."""
+    with contextlib.ExitStack() as stack:
+        engine, (first, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        pair.write(0, 2, 3)
+        while engine.plan():
+            if len(engine.run()) == 2:
+                break
+        engine.stop()  # the batch of 2 and 3 is planned
+        pair.write(1, 4, 1, 3, 5, 2, 6)
+        engine.start(**second)
+        assert engine.step()
+        assert sorted(ids(engine.sink[len(engine.offsets) - 1])) == [2, 3]
+        engine.until(6)
+        assert sorted(ids(engine.rows)) == [1, 2, 3, 4, 5, 6]
+        epochs = {row["id"] // 1000: row["_txn"] >> 58 for row in engine.rows}
+        assert epochs == {1: 0, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
+        assert json.loads(engine.offsets[-1])["ep"] == 1
+        engine.stop()
+        pair.write(1, 7)
+        pair.write(0, 5, 4, 6, 8, 7)
+        engine.start(**first)
+        engine.until(8)
+        assert sorted(ids(engine.rows)) == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert engine.rows[-1]["_txn"] >> 58 == 2
+
+
+def test_a_batch_over_a_change_of_the_server_is_read_again_by_gtid(pair: Pair, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        engine, (_, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        before = len(engine.offsets)
+        pair.write(0, 2)
+        engine.until(2)
+        engine.stop()
+        pair.write(1, 1, 3, 2, 4)
+        engine.start(**second)
+        engine.until(4)
+        engine.stop()
+        # As if one batch had held 2 of the first server and 3 and 4 of the second, which has 3 before 2.
+        engine.offsets = [engine.offsets[before - 1], engine.offsets[-1]]
+        engine.committed, engine.sink = 1, {}
+        engine.start()
+        engine.step()
+        assert sorted(ids(engine.rows)) == [2, 3, 4]
+
+
+def test_without_gtids_a_batch_cannot_be_read_again_at_another_server(tmp_path: Path) -> None:
+    pair = Pair(gtid=False)
+    with contextlib.ExitStack() as stack:
+        engine, (_, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.step()
+        engine.plan()
+        engine.stop()
+        pair.write(1, 1)
+        engine.start(**second)
+        engine.plan()
+        with pytest.raises(PositionLostError, match="is one of server"):
+            engine.run()
+
+
+def test_a_part_of_a_transaction_cannot_be_read_again_at_another_server(pair: Pair, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        engine, (_, second) = served(pair, tmp_path, stack)
+        engine.options["maxTransactionBytes"] = engine.options["maxBytesPerBatch"] = "10k"
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        pair.write(0, 2, size=100)
+        engine.plan()
+        assert json.loads(engine.offsets[-1])["position"]["row"]
+        engine.stop()
+        pair.write(1, 1)
+        pair.write(1, 2, size=100)
+        engine.start(**second)
+        engine.plan()
+        with pytest.raises(PositionLostError, match="inside a transaction of another server"):
+            engine.run()
+
+
+def test_a_server_that_becomes_another_one_under_the_stream_costs_nothing(pair: Pair, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        engine, (first, second) = served(pair, tmp_path, stack)
+        proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
+        engine.options["host"], engine.options["port"] = "127.0.0.1", str(proxy.port)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        pair.write(0, 2)
+        engine.until(2)
+        pair.write(1, 1, 3, 2, 4)
+        proxy.retarget(second["host"], second["port"])
+        proxy.cut()
+        engine.until(4)
+        assert ids(engine.rows) == [1, 2, 3, 4]
+        assert [row["_txn"] >> 58 for row in engine.rows] == [0, 0, 1, 1]
+        assert [json.loads(offset)["ep"] for offset in (engine.offsets[0], engine.offsets[-1])] == [0, 1]
