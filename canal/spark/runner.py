@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from canal.errors import StateError
 from canal.position import Position, journal_key
 from canal.spark.offsets import Offset
 from canal.spark.options import Options
@@ -33,6 +34,7 @@ class Runner:
         self._spool: Spool | None = None
         self._tail: Tail | None = None
         self._target: Position | None = None
+        self._parent = os.getppid()
         self._moved_at = time.monotonic()
         self._moved_bytes = 0
         self._carried = not is_spool_visible(options)
@@ -77,11 +79,12 @@ class Runner:
 
     def _wait_for_all(self, tail: Tail, text: str, rows: int | None, size: int | None) -> str:
         """As ``Tail.next``, but the same offset means that the end of the log is reached."""
-        while True:
+        while os.getppid() == self._parent:
             over = tail.is_over()
             found = tail.next(text, rows, size, 0 if over else self._options.poll, over)
             if found != text or over:
                 return found
+        raise StateError("the process that runs the query is gone")
 
     def _is_idle(self, tail: Tail) -> bool:
         options = self._options

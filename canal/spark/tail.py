@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from canal.errors import CanalError, StateError
+from canal.errors import CanalError, StateError, StoreError
 from canal.model import Entry
 from canal.parse.files import LocalBinlogSource
 from canal.parse.parser import BinlogParser
@@ -128,6 +128,11 @@ class Tail:
                 self._wait_for_room()
         except StateError as error:
             fault = None if self._closing else error
+        except OSError as error:
+            fault = StoreError(
+                f"the spool in {self._spool.directory} cannot be written: {error}",
+                remedy="Make room there, or set spoolDir to a larger disk or spoolBytes to less; then start the query again.",
+            )
         except BaseException as error:  # told to whoever asks for the next offset
             fault = error
         with self._changed:
