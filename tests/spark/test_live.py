@@ -19,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as pq
 import pytest
 
+from canal.spark.options import parse_options
+from canal.spark.runner import is_spool_visible
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 
@@ -280,3 +282,12 @@ def test_the_password_is_nowhere_to_be_read(stream: Stream, wait: Callable[..., 
         stream.frame(user=f"spy{os.getpid()}", password=secret, tabel="x")
     assert secret not in str(caught.value)
     stream.server.query(f"DROP USER 'spy{os.getpid()}'@'%'")
+
+
+def test_files_of_the_spool_are_named_to_executors_of_this_machine(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse_options({"host": "x", "table": "a.b"})
+    assert not is_spool_visible(options)  # not below a JVM
+    (jvm,) = processes("org.apache.spark.deploy.SparkSubmit")
+    monkeypatch.setattr("os.getppid", lambda: jvm)
+    assert is_spool_visible(options)
+    assert not is_spool_visible(parse_options({"host": "x", "table": "a.b", "transport": "bytes"}))
