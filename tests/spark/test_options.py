@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from canal.parse.files import LocalBinlogSource
 from canal.parse.source import MySQLSource
 from canal.position import Position
 from canal.spark.offsets import INITIAL, Offset
-from canal.spark.options import known_options, parse_options
+from canal.spark.options import _OWN, known_options, parse_options
 from canal.spark.source import CanalSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,3 +134,12 @@ def test_the_module_that_spark_imports_at_every_look_up_is_cheap() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines() == ["['pyspark_canal']", "CanalSource canal"]
+
+
+def test_every_option_is_documented() -> None:
+    text = (ROOT / "docs" / "spark.md").read_text().partition("## Options")[2]
+    named = set(re.findall(r"`(\w+)`", text)) & set(known_options())
+    assert named == set(known_options())
+    for name, default in re.findall(r"^\| `(\w+)` \| (\d+m?) \|", text, re.MULTILINE):
+        attribute, read = _OWN[name]
+        assert read(default) == getattr(parse_options(SERVER), attribute), name

@@ -444,6 +444,20 @@ def test_new_columns_end_the_batch_and_the_query_until_it_is_loaded_anew(shop: S
         assert (rows[-1]["id"], rows[-1]["more"]) == (50, 5)
 
 
+def test_a_column_that_goes_ends_the_query_too(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        shop.insert(1)
+        engine.until(1)
+        shop.orders.alter("ALTER TABLE orders DROP note", "id INT PRIMARY KEY")
+        shop.orders.insert({"id": 50})
+        with pytest.raises(SchemaError, match="note is gone"):
+            engine.until(2)
+        engine.stop()
+        engine.start()
+        assert "note" not in engine.until(2)[-1]
+
+
 def test_rows_of_before_the_query_lack_what_the_table_has_got_since(shop: Shop, query: Callable[..., Engine]) -> None:
     shop.insert(1)
     shop.orders.alter("ALTER TABLE orders ADD more INT", COLUMNS + ", more INT")
