@@ -17,8 +17,8 @@ from canal.position import Position, journal_key
 from canal.spark.offsets import Offset
 from canal.spark.options import Options
 from canal.spark.spool import Piece, Spool
-from canal.spark.stretch import Stretch, another, beginning, plan, tells_columns
-from canal.spark.tail import Tail
+from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, tells_columns
+from canal.spark.tail import SEGMENT_BYTES, Tail
 from canal.spark.types import Shape
 from canal.spark.watch import Watch
 
@@ -150,7 +150,19 @@ class Runner:
         tail = self._tail
         if tail is not None and tail.knows(first.text) and tail.knows(last.text):
             return tail.pieces(first.text, last.text, self._carried)
-        return plan(self._options, Stretch(first.position, last.position, first.epoch))
+        stretch = Stretch(first.position, last.position, first.epoch)
+        parts = plan(self._options, stretch)
+        return parts if self._options.history_dir is None else self._read_here(stretch)
+
+    def _read_here(self, stretch: Stretch) -> list[Piece]:
+        """A stretch whose columns only this process knows, from the history that it keeps."""
+        self.close()
+        self._spool = spool = Spool(self._options.spool_dir)
+        place = 0, 0
+        for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options), stretch, history=True):
+            place, _ = spool.add(entry, epoch, SEGMENT_BYTES)
+        spool.flush()
+        return spool.pieces((0, 0), place, self._carried)
 
     def report(self) -> dict[str, Any] | None:
         """The newest offset that is known, from memory."""

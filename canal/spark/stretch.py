@@ -112,7 +112,9 @@ def another(source: Source) -> Source:
     return source
 
 
-def read_stretch(options: Options, watch: Watch, stretch: Stretch) -> Iterator[tuple[int, Entry]]:
+def read_stretch(
+    options: Options, watch: Watch, stretch: Stretch, *, history: bool = False
+) -> Iterator[tuple[int, Entry]]:
     """The entries of a stretch, each with its epoch, over a dump of their own.
 
     Raises:
@@ -120,7 +122,7 @@ def read_stretch(options: Options, watch: Watch, stretch: Stretch) -> Iterator[t
         CanalError: what else stopped the dump, or what ``Watch`` finds.
     """
     epochs = Epochs(stretch.start.source, stretch.epoch)
-    with open_instance(options, Until(another(options.source), stretch), stretch.start) as instance:
+    with open_instance(options, Until(another(options.source), stretch), stretch.start, history=history) as instance:
         instance.subscribe()
         for message in messages(instance, _STALLED):
             for entry in message.entries:

@@ -25,7 +25,7 @@ from canal.spark.stretch import Stretch, Until, messages, open_instance, within
 from canal.spark.watch import Epochs, Watch
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
-_SEGMENT_BYTES: Final = 64 << 20
+SEGMENT_BYTES: Final = 64 << 20
 
 
 @attrs.define(eq=False)
@@ -85,7 +85,7 @@ class Tail:
         self._open_rows = self._open_bytes = 0
         self._fresh: list[_Mark] = []
         self._epochs = Epochs(position.source, epoch)
-        self._segment_bytes = max(1, min(_SEGMENT_BYTES, options.spool_bytes // 4))
+        self._segment_bytes = max(1, min(SEGMENT_BYTES, options.spool_bytes // 4))
         self._most_open = max(1, min(options.max_transaction, options.spool_bytes // 4))
         self._thread = threading.Thread(target=self._run, name="canal-spark-tail", daemon=True)
         self._thread.start()

@@ -16,6 +16,7 @@ from canal.spark.spool import Piece
 from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
+from canal.testing.servers import ThrowawayServer
 from tests.spark.engine import Engine
 
 COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
@@ -795,3 +796,62 @@ def test_a_full_disk_ends_the_query_with_what_to_do(
         engine.stop()
         engine.start()
         engine.until(1)
+
+
+# -- what makes a stretch of the log hard to read by itself ------------------------------------------------------------
+
+
+def test_xa_transactions_over_the_ends_of_files_and_batches(shop: Shop, query: Callable[..., Engine]) -> None:
+    """Rows come at XA COMMIT, also where the file of a stretch begins after XA PREPARE."""
+    with query(maxFilesPerBatch=1) as backlog, query(backlogFiles=0) as live:
+        live.start()
+        live.step()
+        for number in range(3):
+            with shop.fake.transaction(end="PREPARE", xa=f"x{number}"):
+                shop.orders.insert({"id": 100 + number, "note": "xa"})
+            shop.insert(1)
+            live.until(2 * number + 1)
+            shop.fake.rotate()
+            live.stop()
+            live.start()
+            shop.fake.xa_commit(f"x{number}")
+            shop.fake.rotate()
+            live.until(2 * number + 2)
+        backlog.start()
+        assert backlog.until(6) == live.rows
+        assert [row["id"] for row in live.rows] == [0, 100, 1, 101, 2, 102]
+
+
+@pytest.mark.parametrize("own_server", ["mariadb"], indirect=True)
+def test_a_log_that_does_not_name_its_columns(own_server: ThrowawayServer, tmp_path: Path) -> None:
+    server = own_server
+    server.query("SET GLOBAL binlog_row_metadata = MINIMAL")
+    server.query("CREATE DATABASE shop")
+    server.query("CREATE TABLE shop.orders (id INT PRIMARY KEY, note VARCHAR(20))")
+    options = {
+        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": "shop.orders",
+        "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "historyDir": tmp_path / "history",
+    }  # fmt: skip
+    with Engine(options) as engine:
+        engine.start()
+        server.query("INSERT INTO shop.orders VALUES (1, 'a')")
+        engine.until(1)
+        for number in range(2, 5):
+            server.query(f"INSERT INTO shop.orders VALUES ({number}, 'b')")
+            server.query("FLUSH BINARY LOGS")
+        engine.stop()
+        engine.start()
+        while not engine.plan():
+            pass
+        engine.run()
+        engine.stop()  # before the commit
+        engine.start()
+        assert [(row["id"], row["note"]) for row in engine.until(4)] == [(1, "a"), (2, "b"), (3, "b"), (4, "b")]
+        server.query("ALTER TABLE shop.orders ADD more INT FIRST")
+        server.query("INSERT INTO shop.orders VALUES (7, 5, 'c')")
+        with pytest.raises(SchemaError, match="more is new"):
+            engine.until(5)
+        engine.stop()
+        engine.start()
+        row = engine.until(5)[-1]
+        assert (row["more"], row["id"], row["note"]) == (7, 5, "c")
