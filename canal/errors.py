@@ -25,6 +25,11 @@ Never carries a cell value or a password.
     │   └── StoreClosedError
     ├── CursorError                      a stored cursor cannot be read or written
     ├── HistoryError                     a stored schema history cannot be read or written
+    ├── TargetError                      a table that changes are applied to: nothing of the batch was written
+    │   ├── TargetSchemaError            its columns are not those of the changes
+    │   ├── TargetConflictError          another writer got in between
+    │   ├── UnfitChangeError             a change that cannot be applied exactly
+    │   └── StreamMismatchError          what comes is not the stream that the table has followed
     └── CoordinationError
         └── NotActiveError               another process owns the destination
 """
@@ -59,6 +64,11 @@ __all__ = [
     "StoreClosedError",
     "CursorError",
     "HistoryError",
+    "TargetError",
+    "TargetSchemaError",
+    "TargetConflictError",
+    "UnfitChangeError",
+    "StreamMismatchError",
     "CoordinationError",
     "NotActiveError",
 ]
@@ -222,6 +232,26 @@ class CursorError(CanalError):
 
 class HistoryError(CanalError):
     """A stored schema history cannot be read or written; nothing behind it was delivered."""
+
+
+class TargetError(CanalError):
+    """A table that changes are applied to is at fault; nothing of the batch was written."""
+
+
+class TargetSchemaError(TargetError):
+    """The columns of the target are not those of the changes."""
+
+
+class TargetConflictError(TargetError):
+    """Another writer changed the target meanwhile. Apply the batch again: what is there by then is left out."""
+
+
+class UnfitChangeError(TargetError):
+    """A change that cannot be applied exactly: a part of the row, or of a value, is not known."""
+
+
+class StreamMismatchError(TargetError):
+    """What comes is not, or not only, the continuation of the stream that the target has followed."""
 
 
 class CoordinationError(CanalError):

@@ -1,0 +1,340 @@
+"""Apply the changes of a one-table stream to a target: latest change per key, exactly once.
+
+Never looks at Spark's batch id: what is done already is told by the place of each change, which the target keeps with its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from canal.errors import ConfigError, StreamMismatchError, TargetSchemaError, UnfitChangeError, UsageError
+from canal.gtid import parse_gtid_set
+from canal.position import Position
+from canal.spark.outcome import fit, outcome, where
+from canal.spark.targets import Progress, Target, Work
+
+log = logging.getLogger("canal.spark")
+
+#: The columns of a one-table stream beside the table's own (and ``_extra``, which is kept as one of them).
+META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")
+_OPS: Final = ["I", "U", "D", "r"]
+_EPOCH_SHIFT, _EPOCHS = 58, 32
+
+
+def apply_changes(
+    target: Target,
+    keys: Sequence[str] | None,
+    *,
+    stream: str = "canal",
+    schema: Literal["refuse", "add"] = "refuse",
+    exact: Literal["refuse", "null", "keep"] = "refuse",
+    absent: Literal["refuse", "null"] = "refuse",
+    snapshot: Literal["refuse", "replace"] = "refuse",
+) -> ApplyChanges:
+    """A function for ``foreachBatch``, and for ``canal.spark.foreach_batch``, that keeps ``target`` equal to a table of MySQL.
+
+    It takes the DataFrames (or Arrow tables) of one table's stream in the order of their batches, any number of times each.
+    Each change is applied once: how far the target is stands in the target, written in the same transaction as the rows, and
+    what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier place.
+    A change of the primary key takes the old row away. A partial row image (binlog_row_image=MINIMAL or NOBLOB) changes only the columns
+    that it holds. The batch is collected in this process: bound it by the source's options.
+
+    Args:
+        target: one of ``canal.spark.targets``, or your own with that Protocol.
+        keys: columns that identify a row, the primary key; None: do not apply but append the changes themselves, each once,
+            with all columns of the stream.
+        stream: what the progress is filed under in the target. One name for the target's whole life, whatever becomes of
+            queries and checkpoints; several streams may write one target only under names, and with keys, of their own.
+        schema: what to do when the columns of target and changes differ. "add" adds the target's missing ones; those
+            that the stream does not have are null in the rows that it writes.
+        exact: what to do with values that their column's type cannot hold (zero dates; see ``_exact``). "null" writes NULL
+            and a warning to the log; "keep" writes NULL and keeps the text in a column ``_exact`` of the target. A JSON
+            value of which only the change is known is always refused.
+        absent: what an inserted row gets for a column that its image does not hold, which is its default, not known here.
+        snapshot: what to do when a snapshot begins though the target has followed the stream already. Rows deleted meanwhile
+            are in none of the two, so "replace" empties the target with the snapshot's first batch.
+
+    Raises, when it is called, with nothing of the batch written:
+        TargetSchemaError: the columns differ, or a value does not fit.
+        UnfitChangeError: a change cannot be applied exactly, by the rules above; a key is NULL; a partial image changes
+            a row that the target does not have.
+        StreamMismatchError: it is another stream, or a new snapshot.
+        TargetConflictError: another writer was quicker. Try again.
+        TargetError: the target's stored progress is unreadable.
+    """
+    if isinstance(keys, str) or keys is not None and not keys:
+        raise ConfigError("keys must be a sequence of column names, or None to append the changes themselves")
+    for name, value, known in (
+        ("schema", schema, ("refuse", "add")), ("exact", exact, ("refuse", "null", "keep")),
+        ("absent", absent, ("refuse", "null")), ("snapshot", snapshot, ("refuse", "replace")),
+    ):  # fmt: skip
+        if value not in known:
+            raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    if getattr(target, "append_only", False) and keys is not None:
+        raise ConfigError(f"{target!r} only appends", remedy="Give keys=None to append the changes themselves.")
+    return ApplyChanges(target, None if keys is None else tuple(keys), stream, schema, exact, absent, snapshot)
+
+
+@attrs.define
+class ApplyChanges:
+    """What ``apply_changes`` gives. Call it from one thread at a time."""
+
+    target: Target
+    keys: tuple[str, ...] | None
+    stream: str
+    schema: str
+    exact: str
+    absent: str
+    snapshot: str
+    _table: str = ""
+
+    def __call__(self, df: Any, batch: Any = None) -> None:
+        """Apply the rows of ``df`` that the target does not have yet. ``batch``: Spark's batch id, or a ``canal.spark.Batch``."""
+        table = getattr(batch, "table", "")
+        if self._table and table and table != self._table:
+            raise UsageError(f"changes of {table}, where those of {self._table} were applied", remedy="Use one sink per table.")
+        self._table = table or self._table
+        rows = _arrow(df)
+        if rows.num_rows == 0:
+            return
+        _check_form(rows)
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            rows = _in_numbers(rows, work.progress, batch)
+            rows, replace = self._new(rows, work.progress)
+            if rows.num_rows:
+                progress = _progress(rows, work.progress, batch)
+                if self.keys is None:
+                    self._append(work, rows, progress, replace)
+                else:
+                    self._merge(work, rows, self.keys, progress, replace)
+
+    def progress(self) -> Progress | None:
+        """How far the target is; None: nothing was applied."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            return work.progress
+
+    # -- what is to be applied ------------------------------------------------------------------------------------------
+
+    def _new(self, rows: pa.Table, old: Progress | None) -> tuple[pa.Table, bool]:
+        """The rows behind the progress, and whether a snapshot begins that replaces what is there."""
+        if old is None:
+            return rows, False
+        replace = False
+        is_read = pc.equal(rows["_op"], "r")
+        begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old.snapshot}
+        if begun:
+            if self.snapshot != "replace" or min(begun) < old.txn:
+                raise StreamMismatchError(
+                    f"a snapshot begins, but the target has followed the stream {self.stream!r} to "
+                    f"{_place_text(*old.place)} already, and would keep rows that were deleted since",
+                    remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
+                    "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
+                )
+            old = Progress(min(begun), -2)
+            replace = True
+        behind = _behind(rows, old)
+        if old.ord == -1 and self.keys is not None:
+            # Rows of a snapshot have one place. To put them again does no harm, and they may be others of it.
+            behind = pc.or_(behind, pc.and_(is_read, pc.equal(rows["_txn"], old.txn)))
+        self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old)
+        return rows.filter(behind), replace
+
+    def _check_skipped(self, rows: pa.Table, old: Progress) -> None:
+        """What is left out as applied before cannot be younger than all that was applied before."""
+        if old.ord > -2 and rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > old.ts:
+            raise StreamMismatchError(
+                f"changes come that are numbered as done ({_place_text(*_last(rows))}; the target is at {_place_text(*old.place)}) "
+                "but are younger than all that was applied: the source's log was begun anew, or is another one's",
+                remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
+            )
+
+    def _append(self, work: Work, rows: pa.Table, progress: Progress, replace: bool) -> None:
+        rows = self._stored(rows.sort_by([("_txn", "ascending"), ("_ord", "ascending")]))
+        schema, added = self._columns(work, rows)
+        none = pa.table({})
+        work.write(fit(rows, schema), none, progress, added=added, replace=replace)
+
+    def _merge(self, work: Work, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
+        if missing := [key for key in keys if key not in rows.column_names]:
+            raise ConfigError(f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns.")
+        rows = self._stored(rows.sort_by([("_txn", "ascending"), ("_ord", "ascending")]))
+        self._check_exact(rows)
+        payload = self._payload(rows)
+        schema, added = self._columns(work, payload)
+        upserts, deletes = outcome(rows, payload, keys, schema, work, self.absent == "null")
+        work.write(upserts, deletes, progress, added=added, replace=replace)
+
+    # -- columns --------------------------------------------------------------------------------------------------------
+
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """With intervals in microseconds, where the target has no such type."""
+        if getattr(self.target, "durations", False):
+            return rows
+        fields = [field.with_type(_without_duration(field.type)) for field in rows.schema]
+        arrays = [_as_micros(column.combine_chunks(), field.type) for column, field in zip(rows.columns, fields)]
+        return pa.table(arrays, schema=pa.schema(fields))
+
+    def _payload(self, rows: pa.Table) -> pa.Table:
+        keep = self.exact == "keep"
+        return rows.select([name for name in rows.column_names if name not in META or keep and name == "_exact"])
+
+    def _columns(self, work: Work, payload: pa.Table) -> tuple[pa.Schema, list[pa.Field]]:
+        """The target's columns as they are to be, and those of them that it does not have yet."""
+        if work.schema is None:
+            schema = pa.schema([pa.field(field.name, field.type) for field in payload.schema])
+            return schema, list(schema)
+        ours, theirs = set(payload.column_names), set(work.schema.names)
+        if ours != theirs and self.schema != "add":
+            parts = [f"the target lacks {', '.join(sorted(ours - theirs))}"] if ours - theirs else []
+            parts += [f"the changes lack {', '.join(sorted(theirs - ours))}"] if theirs - ours else []
+            raise TargetSchemaError(
+                f"the columns differ: {'; '.join(parts)}",
+                remedy="Alter the target, or let it be done by schema='add'; select what is wanted from the DataFrame.",
+            )
+        added = [pa.field(field.name, field.type) for field in payload.schema if field.name not in theirs]
+        return pa.schema([*work.schema, *added]), added
+
+    def _check_exact(self, rows: pa.Table) -> None:
+        held = rows.filter(pc.and_(pc.is_valid(rows["_exact"]), pc.not_equal(rows["_op"], "D")))
+        pairs = [(name, text) for pairs in held["_exact"].to_pylist() for name, text in pairs]
+        if not pairs:
+            return
+        if documents := {name for name, text in pairs if text.startswith("JSON_")}:
+            raise UnfitChangeError(
+                f"of the JSON in {', '.join(sorted(documents))} only the change is known, not the value"
+                f" (first at {where(held)})",
+                remedy="Unset binlog_row_value_options=PARTIAL_JSON at the source and take a snapshot.",
+            )
+        names = ", ".join(sorted({name for name, _ in pairs}))
+        if self.exact == "refuse":
+            raise UnfitChangeError(
+                f"{len(pairs)} values of {names} are none that the column's type can hold (first at {where(held)})",
+                remedy="exact='null' writes NULL for them, exact='keep' keeps their text in a column _exact.",
+            )
+        if self.exact == "null":
+            log.warning("NULL is written for values that their column's type cannot hold; count %d, columns %s", len(pairs), names)
+
+
+# -- places --------------------------------------------------------------------------------------------------------------
+
+
+def _arrow(df: Any) -> pa.Table:
+    if isinstance(df, pa.RecordBatch):
+        return pa.Table.from_batches([df])
+    return df if isinstance(df, pa.Table) else df.toArrow()
+
+
+def _check_form(rows: pa.Table) -> None:
+    if missing := [name for name in META if name not in rows.column_names]:
+        raise ConfigError(
+            f"these are not the changes of one table: {', '.join(missing)} is missing",
+            remedy="Give what the source reads with option table, all columns that begin with an underscore included.",
+        )
+    if rows["_txn"].null_count or rows["_ord"].null_count or not pc.all(pc.is_in(rows["_op"], pa.array(_OPS))).as_py():
+        raise UnfitChangeError(f"a row has no _txn or _ord, or its _op is not one of {', '.join(_OPS)}")
+
+
+def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
+    """Whether each row's place is behind the progress."""
+    same = pc.and_(pc.equal(rows["_txn"], old.txn), pc.greater(rows["_ord"], old.ord))
+    return pc.or_(pc.greater(rows["_txn"], old.txn), same)
+
+
+def _last(rows: pa.Table) -> tuple[int, int]:
+    txn = pc.max(rows["_txn"]).as_py()
+    return txn, pc.max(rows["_ord"].filter(pc.equal(rows["_txn"], txn))).as_py()
+
+
+def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+
+
+def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
+    """The progress when ``rows`` are applied."""
+    is_read = pc.equal(rows["_op"], "r")
+    young = pc.max(_micros(rows["_ts"].filter(pc.invert(is_read)))).as_py()
+    begun = pc.max(rows["_txn"].filter(is_read)).as_py()
+    old = old or Progress(0, 0)
+    source, end = getattr(batch, "source", ""), getattr(batch, "end", None)
+    return Progress(
+        *_last(rows),
+        ts=max(young or 0, old.ts),
+        snapshot=old.snapshot if begun is None else begun,
+        source=source or old.source,
+        position=end.to_text() if end is not None else old.position,
+    )
+
+
+def _in_numbers(rows: pa.Table, old: Progress | None, batch: Any) -> pa.Table:
+    """In a loop without a query nobody but the target keeps the epoch: it rises here when the source is another one."""
+    source = getattr(batch, "source", "")
+    if old is None or not source:
+        return rows
+    epoch = old.txn >> _EPOCH_SHIFT
+    if old.source and source != old.source:
+        rows = _not_done(rows, old, batch.start)
+        epoch += 1
+    if epoch >= _EPOCHS:
+        raise StreamMismatchError(
+            f"the source was another one {epoch} times, which is more than can be numbered",
+            remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
+        )
+    txn = pc.bit_wise_or(pc.bit_wise_and(rows["_txn"], (1 << _EPOCH_SHIFT) - 1), epoch << _EPOCH_SHIFT)
+    return rows.set_column(rows.column_names.index("_txn"), "_txn", txn)
+
+
+def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table:
+    """What of another source's changes is not in the target: all, where the batch begins behind it; else by GTID."""
+    done = Position.from_text(old.position) if old.position else None
+    if done is not None and start is not None:
+        if start == done or done.precedes(start):
+            return rows
+        if done.gtid and not done.row:
+            gtids = pc.unique(rows["_gtid"])
+            mine = [gtid for gtid in gtids.to_pylist() if not _holds(done, gtid)]
+            return rows.filter(pc.is_in(rows["_gtid"], pa.array(mine, pa.string())))
+    raise StreamMismatchError(
+        "the source has become another one, and which of its changes are in the target already cannot be told",
+        remedy="Use servers with GTIDs; empty the target together with its progress (drop the table) and take a snapshot.",
+    )
+
+
+def _holds(done: Position, gtid: str) -> bool:
+    try:
+        return bool(parse_gtid_set(gtid) <= done.gtid_set)  # type: ignore[operator]
+    except (ConfigError, TypeError) as error:
+        raise StreamMismatchError(
+            "a transaction of the new source has no GTID as the old one's had",
+            remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
+        ) from error
+
+
+def _place_text(txn: int, ord: int) -> str:
+    epoch, number, offset = txn >> _EPOCH_SHIFT, txn >> 36 & (1 << 22) - 1, txn & (1 << 36) - 1
+    return f"log {number}, offset {offset}, row {ord}" + (f", epoch {epoch}" if epoch else "")
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------
+
+
+def _without_duration(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_duration(field.type)) for field in kind])
+    return kind
+
+
+def _as_micros(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if pa.types.is_duration(array.type):
+        return array.cast(pa.duration("us")).cast(kind)
+    fields = [_as_micros(array.field(number), kind.field(number).type) for number in range(kind.num_fields)]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())

@@ -1,0 +1,151 @@
+"""Targets: tables that are kept equal to one of MySQL's, each with its progress in the same transaction as its rows.
+
+Never decides what a change means: that is ``canal.spark.apply``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+import attrs
+
+from canal.errors import ConfigError, TargetError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "DeltaSparkTarget",
+    "DeltaTarget",
+    "IcebergTarget",
+    "MySQLTarget",
+    "ParquetTarget",
+    "Progress",
+    "Target",
+    "Work",
+]
+
+_MODULES: Final = {
+    "DeltaTarget": "delta",
+    "DeltaSparkTarget": "delta_spark",
+    "IcebergTarget": "iceberg",
+    "MySQLTarget": "mysql",
+    "ParquetTarget": "parquet",
+}
+
+_FORMAT: Final = 1
+
+
+@attrs.frozen
+class Progress:
+    """How far a target has followed its stream. All that is at or before (``txn``, ``ord``) is in the table."""
+
+    txn: int
+    """``_txn`` of the last change that was applied."""
+
+    ord: int
+    """Its ``_ord``; -1: rows of a snapshot only."""
+
+    ts: int = 0
+    """The latest ``_ts`` of all streamed changes that were applied, in microseconds since 1970."""
+
+    snapshot: int = -1
+    """``_txn`` of the last snapshot that was begun; -1: none was."""
+
+    source: str = ""
+    """The server whose log the numbers in ``txn`` are of, where the stream tells: its uuid."""
+
+    position: str = ""
+    """Where the last batch ended, where the stream tells: text of a ``Position``."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.txn, self.ord
+
+    def to_text(self) -> str:
+        return json.dumps({"v": _FORMAT, **attrs.asdict(self)})
+
+    @classmethod
+    def from_text(cls, text: str) -> Progress:
+        """Read what ``to_text`` gave.
+
+        Raises:
+            TargetError: it is something else.
+        """
+        try:
+            fields = json.loads(text)
+            if fields.pop("v") == _FORMAT:
+                return cls(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            pass
+        raise TargetError(
+            "the progress that is stored in the target cannot be read",
+            remedy="It was written by a later version of this library, or by something else; use another stream name.",
+        )
+
+
+class Work(Protocol):
+    """One transaction on a target: what was read of it is checked when it is written."""
+
+    progress: Progress | None
+    """Of the stream; None: nothing of it was applied ever."""
+
+    schema: pa.Schema | None
+    """The target's columns; None: there is no table yet, and ``write`` makes it."""
+
+    def read(self, keys: pa.Table) -> pa.Table:
+        """The rows with these keys (of the target's types, each once), in any order; not those that are missing."""
+
+    def write(
+        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
+    ) -> None:
+        """Remove the rows whose keys are in ``deletes``, put those of ``upserts``, and store ``progress``: all or nothing.
+
+        ``upserts`` has the columns of ``schema``, in its order, and then those of ``added``, which are to be added to the
+        table; no key is in both, none is twice. The columns of ``deletes`` are the keys. With ``replace`` all other rows go.
+        Where ``deletes`` has no columns, there are no keys: rows are only added.
+
+        Raises:
+            TargetConflictError: another writer has changed the target since the work was begun.
+        """
+
+
+@runtime_checkable
+class Target(Protocol):
+    """Where changes are applied. It pickles; it opens what it needs when a work begins.
+
+    May say of itself: ``append_only = True``, and ``durations = True`` where it can store intervals (else it is given their
+    microseconds as whole numbers).
+    """
+
+    def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[Work]:
+        """Begin a transaction that reads and writes the progress of ``stream``; leaving it without ``write`` changes nothing."""
+
+
+def need(module: str, extra: str) -> Any:
+    """Import a module that an extra brings.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", remedy=f"pip install 'canal-cdc[{extra}]'") from error
+
+
+def matching(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Those of ``rows`` whose keys are among ``keys`` (of the same types, each once)."""
+    import pyarrow as pa
+
+    numbered = rows.select(keys.column_names).append_column("__row", pa.array(range(rows.num_rows), pa.int64()))
+    return rows.take(numbered.join(keys, keys.column_names, join_type="left semi")["__row"].combine_chunks())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

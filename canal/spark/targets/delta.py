@@ -1,0 +1,141 @@
+"""A Delta table, written by the ``deltalake`` package: no JVM, no jars.
+
+Never commits rows without their progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from canal.errors import TargetConflictError, TargetSchemaError
+from canal.spark.targets import Progress, matching, need
+
+_DELETE: Final = "__canal_delete"
+#: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
+_NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
+
+
+@attrs.frozen
+class DeltaTarget:
+    """A Delta table at ``path``; it is made with the first batch where there is none.
+
+    The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers of a stream
+    conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm. TIME columns are stored as
+    microseconds (long): Delta has no intervals.
+
+    Args:
+        path: directory or URL.
+        storage_options: of the object store, as ``deltalake`` takes them.
+        partition_by: columns, where it makes the table.
+    """
+
+    path: str
+    storage_options: Mapping[str, str] | None = attrs.field(default=None, repr=False)
+    partition_by: Sequence[str] = ()
+
+    @contextmanager
+    def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_DeltaWork]:
+        lake = need("deltalake", "lake")
+        try:
+            table = lake.DeltaTable(self.path, storage_options=self._options)
+        except lake.exceptions.TableNotFoundError:
+            table = None
+        yield _DeltaWork(self, table, stream, keys)
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return None if self.storage_options is None else dict(self.storage_options)
+
+
+class _DeltaWork:
+    """A transaction on one version of the table."""
+
+    def __init__(self, target: DeltaTarget, table: Any, stream: str, keys: tuple[str, ...]) -> None:
+        self._target, self._table, self._keys = target, table, keys
+        self._app = f"canal/{stream}"
+        self.progress = None if table is None else self._stored()
+        self.schema = None if table is None else pa.schema(table.schema().to_arrow())
+
+    def _stored(self) -> Progress | None:
+        numbers = {name: self._table.transaction_version(f"{self._app}/{name}") for name in _NUMBERS}
+        if numbers["txn"] is None:
+            return None
+        progress = Progress(**numbers)
+        for limit in (1, 100):  # what is no number is in the commit itself, mostly the last
+            for commit in self._table.history(limit):
+                if self._app in commit:
+                    whole = Progress.from_text(commit[self._app])
+                    return whole if whole.place == progress.place else progress
+        return progress
+
+    def read(self, keys: pa.Table) -> pa.Table:
+        first = keys[0]
+        near = (pc.field(keys.column_names[0]) >= pc.min(first)) & (pc.field(keys.column_names[0]) <= pc.max(first))
+        return matching(self._table.to_pyarrow_table(filters=near).cast(self.schema), keys)
+
+    def write(
+        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
+    ) -> None:
+        lake = need("deltalake", "lake")
+        commit = lake.CommitProperties(
+            custom_metadata={self._app: progress.to_text()},
+            app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress, name)) for name in _NUMBERS],
+        )
+        try:
+            self._prepare(lake, upserts.schema, added)
+            if replace or not deletes.num_columns:
+                mode = "overwrite" if replace else "append"
+                lake.write_deltalake(self._table, upserts, mode=mode, commit_properties=commit)
+            else:
+                self._merge(lake, upserts, deletes, commit)
+        except lake.exceptions.CommitFailedError as error:
+            raise TargetConflictError(
+                f"another writer changed {self._target.path} meanwhile", remedy="Run one query for each table."
+            ) from error
+        except lake.exceptions.SchemaMismatchError as error:
+            raise TargetSchemaError(f"Delta refuses the columns: {error}", remedy="Alter the target.") from error
+
+    def _prepare(self, lake: Any, schema: pa.Schema, added: list[pa.Field]) -> None:
+        """Make the table, or its new columns: a commit of its own that changes no row."""
+        if self._table is None:
+            target = self._target
+            self._table = self._made(lake, target, schema)
+        elif added:
+            self._table.alter.add_columns(lake.Schema.from_arrow(pa.schema(added)).fields)
+
+    @staticmethod
+    def _made(lake: Any, target: DeltaTarget, schema: pa.Schema) -> Any:
+        partition_by, options = list(target.partition_by) or None, target._options
+        try:
+            return lake.DeltaTable.create(target.path, schema, partition_by=partition_by, storage_options=options)
+        except lake.exceptions.DeltaError as error:
+            if lake.DeltaTable.is_deltatable(target.path, options):
+                raise TargetConflictError(f"another writer has made {target.path} meanwhile") from error
+            raise TargetSchemaError(f"Delta cannot make {target.path}: {error}", remedy="Rename the columns.") from error
+
+    def _merge(self, lake: Any, upserts: pa.Table, deletes: pa.Table, commit: Any) -> None:
+        flag = pa.field(_DELETE, pa.bool_())
+        puts = upserts.append_column(flag, pa.repeat(False, upserts.num_rows))
+        takes = deletes.append_column(flag, pa.repeat(True, deletes.num_rows))
+        source = pa.concat_tables([puts, takes], promote_options="default")
+        on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in self._keys)
+        columns = {_quoted(name): f"s.{_quoted(name)}" for name in upserts.column_names}
+        version = self._table.version()
+        merge = self._table.merge(
+            source, on, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=commit
+        )
+        merge = merge.when_matched_delete(f"s.{_DELETE}").when_matched_update(columns)
+        merge.when_not_matched_insert(columns, f"NOT s.{_DELETE}").execute()
+        if self._table.version() == version:  # nothing to do is no commit
+            self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=commit)
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
