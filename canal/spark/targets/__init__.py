@@ -137,12 +137,13 @@ def need(module: str, extra: str) -> Any:
         raise ConfigError(f"{error.name} is not installed", remedy=f"pip install 'canal-cdc[{extra}]'") from error
 
 
-def matching(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """Those of ``rows`` whose keys are among ``keys`` (of the same types, each once)."""
+def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Table:
+    """Those of ``rows`` whose keys are among ``keys`` (of the same types, each once); or the others."""
     import pyarrow as pa
 
     numbered = rows.select(keys.column_names).append_column("__row", pa.array(range(rows.num_rows), pa.int64()))
-    return rows.take(numbered.join(keys, keys.column_names, join_type="left semi")["__row"].combine_chunks())
+    found = numbered.join(keys, keys.column_names, join_type="left anti" if others else "left semi")
+    return rows.take(found["__row"].combine_chunks())
 
 
 def __getattr__(name: str) -> Any:

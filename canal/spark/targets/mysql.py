@@ -1,0 +1,198 @@
+"""A table of a MySQL or MariaDB server, written by PyMySQL: rows and progress in one transaction.
+
+Never makes or alters the table: its types, keys and collations are the user's to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pymysql
+
+from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
+from canal.parse.look_up import table_states
+from canal.spark.targets import Progress
+from canal.spark.types import spark_arrow_type
+
+_SLICE: Final = 500
+_NO_TABLE: Final = 1146
+_CONFLICTS: Final = (1205, 1213)  # lock wait timeout, deadlock
+_LOST: Final = (2006, 2013, 2055, 1053, 1927)
+_MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO"
+
+
+@attrs.frozen
+class MySQLTarget:
+    """A table that exists, in another server or schema than the source's; its columns are of the source's types.
+
+    Rows and the progress, a row of ``progress_table`` (which is made), are written in one transaction, under a lock on that row: a second
+    writer waits, then leaves out what the first has done. Rows with the keys of the batch are deleted and
+    put anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of
+    (a value cut or rounded) is an error.
+
+    Args:
+        table: ``schema.table``.
+        connect: arguments of ``pymysql.connect``: host, user, password … The user needs SELECT, INSERT, DELETE on the table, the
+            same and UPDATE on the progress table, and CREATE for it where it is not there.
+        progress_table: its name, in the schema of the table.
+    """
+
+    table: str
+    connect: Mapping[str, Any] = attrs.field(repr=False)
+    progress_table: str = "canal_progress"
+
+    durations = True
+
+    def __attrs_post_init__(self) -> None:
+        if self.table.count(".") != 1:
+            raise ConfigError(f"the table must be given as schema.table, not {self.table!r}")
+
+    @contextmanager
+    def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_MySQLWork]:
+        if not keys:
+            raise ConfigError("changes themselves cannot be appended to a MySQL table", remedy="Give its keys.")
+        try:
+            options = {"charset": "utf8mb4", "connect_timeout": 10, **self.connect}
+            connection = pymysql.connect(**options, autocommit=False)
+            with closing(connection), connection.cursor() as cursor:
+                yield _MySQLWork(self, connection, cursor, stream, keys)
+                connection.rollback()
+        except pymysql.MySQLError as error:
+            raise self._understood(error) from error
+
+    def _understood(self, error: pymysql.MySQLError) -> Exception:
+        number = error.args[0] if error.args else 0
+        what = f"{self.table}: error {number} ({type(error).__name__})"
+        if number in _CONFLICTS:
+            return TargetConflictError(f"another writer holds what is to be written to {what}", remedy="Apply the batch again.")
+        if number in _LOST or isinstance(error, pymysql.OperationalError) and number in (2002, 2003):
+            return ConnectionLostError(f"the connection to the target broke, {what}")
+        if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)):
+            return TargetSchemaError(f"the server refuses rows of {what}", remedy="Give the target the columns of the source.")
+        return TargetError(f"the server refused to write {what}")
+
+
+class _MySQLWork:
+    """A transaction that holds the lock on the stream's progress."""
+
+    def __init__(self, target: MySQLTarget, connection: Any, cursor: Any, stream: str, keys: Sequence[str]) -> None:
+        self._connection, self._cursor, self._keys = connection, cursor, keys
+        schema, table = target.table.split(".")
+        self._table = f"{_quoted(schema)}.{_quoted(table)}"
+        self._progress_table = f"{_quoted(schema)}.{_quoted(target.progress_table)}"
+        self._names = (stream, table)
+        cursor.execute("SET SESSION time_zone = '+00:00', sql_mode = %s, foreign_key_checks = 0", (_MODE,))
+        self.schema: pa.Schema | None = self._columns(schema, table)
+        self.progress = self._stored()
+
+    def _columns(self, schema: str, table: str) -> pa.Schema:
+        def ask(sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+            self._cursor.execute(sql, arguments)
+            return list(self._cursor.fetchall())
+
+        mariadb = "mariadb" in str(ask("SELECT @@version")[0][0]).lower()
+        states = table_states(ask, schema, table, mariadb=mariadb)
+        if not states:
+            raise TargetSchemaError(f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE).")
+        return pa.schema([pa.field(column.name, spark_arrow_type(column)) for column in states[0].shown])
+
+    def _stored(self) -> Progress | None:
+        try:
+            self._lock()
+        except pymysql.ProgrammingError as error:
+            if error.args[0] != _NO_TABLE:
+                raise
+            self._cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._progress_table} (stream VARCHAR(128) NOT NULL, target VARCHAR(64) NOT NULL,"
+                " progress MEDIUMTEXT, PRIMARY KEY (stream, target)) ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+            )
+            self._lock()
+        text = self._cursor.fetchone()[0]
+        return None if text is None else Progress.from_text(text)
+
+    def _lock(self) -> None:
+        """Take the row of the stream's progress, which is made where there is none."""
+        where = f"FROM {self._progress_table} WHERE stream = %s AND target = %s"
+        if not self._cursor.execute(f"SELECT 1 {where}", self._names):
+            self._connection.rollback()
+            self._cursor.execute(
+                f"INSERT INTO {self._progress_table} (stream, target) VALUES (%s, %s) ON DUPLICATE KEY UPDATE target = target",
+                self._names,
+            )
+        else:
+            self._connection.rollback()  # no snapshot from before the lock
+        self._cursor.execute(f"SELECT progress {where} FOR UPDATE", self._names)
+
+    def read(self, keys: pa.Table) -> pa.Table:
+        schema = self.schema
+        assert schema is not None
+        names = ", ".join(map(_quoted, schema.names))
+        rows: list[tuple[Any, ...]] = []
+        for where, values in self._where(keys):
+            self._cursor.execute(f"SELECT {names} FROM {self._table} WHERE {where}", values)
+            rows += self._cursor.fetchall()
+        columns = list(zip(*rows)) or [()] * len(schema)
+        arrays = [pa.array([_arrow_value(value, field.type) for value in column], field.type) for column, field in zip(columns, schema)]
+        return pa.table(arrays, schema=schema)
+
+    def write(
+        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
+    ) -> None:
+        if added:
+            raise TargetSchemaError(
+                f"the table {self._table} lacks {', '.join(field.name for field in added)}",
+                remedy="Alter it as the source was altered; a statement that alters it would commit by itself.",
+            )
+        cursor = self._cursor
+        if replace:
+            cursor.execute(f"DELETE FROM {self._table}")
+        else:
+            for keys in (upserts.select(self._keys), deletes):
+                for where, values in self._where(keys):
+                    cursor.execute(f"DELETE FROM {self._table} WHERE {where}", values)
+        names = ", ".join(map(_quoted, upserts.column_names)).replace("%", "%%")
+        slots = ", ".join(["%s"] * upserts.num_columns)
+        for batch in upserts.to_batches(max_chunksize=_SLICE):
+            rows = list(zip(*(column.to_pylist() for column in batch.columns)))
+            values = [value for row in rows for value in row]
+            cursor.execute(f"INSERT INTO {self._table} ({names}) VALUES " + ", ".join([f"({slots})"] * len(rows)), values)
+            self._check_warnings()
+        cursor.execute(
+            f"UPDATE {self._progress_table} SET progress = %s WHERE stream = %s AND target = %s",
+            (progress.to_text(), *self._names),
+        )
+        self._connection.commit()
+
+    def _where(self, keys: pa.Table) -> Iterator[tuple[str, list[Any]]]:
+        """Conditions for slices of the keys, and their values."""
+        names = [_quoted(name).replace("%", "%%") for name in keys.column_names]
+        one = "(" + " AND ".join(f"{name} = %s" for name in names) + ")"  # not all servers use an index for (a, b) IN (…)
+        for batch in keys.to_batches(max_chunksize=_SLICE):
+            rows = zip(*(column.to_pylist() for column in batch.columns))
+            where = f"{names[0]} IN ({', '.join(['%s'] * len(batch))})" if len(names) == 1 else " OR ".join([one] * len(batch))
+            yield where, [value for row in rows for value in row]
+
+    def _check_warnings(self) -> None:
+        self._cursor.execute("SHOW WARNINGS")
+        if warnings := self._cursor.fetchall():
+            raise TargetSchemaError(
+                f"the server changes values that are written to {self._table}: warning {warnings[0][1]}",
+                remedy="Give the target the columns of the source.",
+            )
+
+
+def _arrow_value(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, bytes) and not pa.types.is_binary(kind):  # BIT
+        return int.from_bytes(value, "big")
+    if value is not None and pa.types.is_string(kind) and not isinstance(value, str):  # DECIMAL of more than 38 digits
+        return format(value, "f")
+    return value
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"

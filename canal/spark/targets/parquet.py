@@ -1,0 +1,107 @@
+"""A directory of parquet files to which changes are appended, a file for each batch.
+
+Never shows a reader half a batch, and never changes a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from canal.errors import TargetConflictError, TargetError
+from canal.spark.targets import Progress
+
+_PROGRESS: Final = b"canal.progress"
+_STREAM: Final = re.compile(r"[A-Za-z0-9_]+")
+
+
+@attrs.frozen
+class ParquetTarget:
+    """The changes themselves, each once, as parquet files in the directory ``path``; it is made where there is none.
+
+    A batch is one file, numbered; it appears by its name when it is whole and on disk, and its footer has the progress. Two
+    writers of a stream want the same number: the second is refused. Keep the newest file of each stream, whatever
+    becomes of the others. The directory must be on a file system with hard links (no object store). Files have the columns of their time
+    (Spark reads them with ``mergeSchema``). TIME columns are stored as microseconds (long).
+
+    Args:
+        path: the directory.
+        compression: of the files, as pyarrow names it.
+    """
+
+    path: str
+    compression: str = "zstd"
+
+    append_only = True
+
+    @contextmanager
+    def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_ParquetWork]:
+        if not _STREAM.fullmatch(stream):
+            raise TargetError("a stream of a ParquetTarget is named by letters, digits and underscores")
+        yield _ParquetWork(self, stream)
+
+
+class _ParquetWork:
+    """The next file of a stream."""
+
+    schema: pa.Schema | None = None  # each file has its own
+
+    def __init__(self, target: ParquetTarget, stream: str) -> None:
+        self._target, self._stream = target, stream
+        self._root = Path(target.path)
+        numbers = [int(path.stem.rpartition("-")[2]) for path in self._root.glob(f"{stream}-*.parquet")]
+        self._number = max(numbers, default=0)
+        self.progress = self._stored() if numbers else None
+
+    def _path(self, number: int) -> Path:
+        return self._root / f"{self._stream}-{number:012d}.parquet"
+
+    def _stored(self) -> Progress:
+        text = (pq.read_metadata(self._path(self._number)).metadata or {}).get(_PROGRESS, b"")
+        return Progress.from_text(text.decode())
+
+    def read(self, keys: pa.Table) -> pa.Table:
+        raise NotImplementedError("there are no keys")
+
+    def write(
+        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
+    ) -> None:
+        if replace:
+            raise TargetError(
+                "a directory of parquet files cannot be emptied for another snapshot while others read it",
+                remedy="Give another directory.",
+            )
+        self._root.mkdir(parents=True, exist_ok=True)
+        hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers pass over names that begin with a dot
+        schema = upserts.schema.with_metadata({**(upserts.schema.metadata or {}), _PROGRESS: progress.to_text().encode()})
+        try:
+            with hidden.open("xb") as file:
+                pq.write_table(upserts.cast(schema), file, compression=self._target.compression)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(hidden, self._path(self._number + 1))  # fails where there is one; a rename would not
+            _sync(self._root)
+        except FileExistsError as error:
+            raise TargetConflictError(
+                f"another writer added a file to {self._target.path} meanwhile", remedy="Run one query for each stream."
+            ) from error
+        finally:
+            hidden.unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
