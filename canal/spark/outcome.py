@@ -255,10 +255,16 @@ def _goes_into(ours: pa.DataType, theirs: pa.DataType) -> bool:
     if is_.is_timestamp(ours):
         return bool(is_.is_timestamp(theirs) and (ours.tz is None) == (theirs.tz is None))
     if is_.is_nested(ours):
-        return bool(
-            ours.id == theirs.id and ours.num_fields == theirs.num_fields
-            and all(_goes_into(ours.field(n).type, theirs.field(n).type) for n in range(ours.num_fields))
-        )  # fmt: skip
+        alike = ours.id == theirs.id or _is_list(ours) and _is_list(theirs)
+        if not alike or ours.num_fields != theirs.num_fields:
+            return False
+        if is_.is_struct(ours) and [field.name for field in ours] != [field.name for field in theirs]:
+            return False
+        return all(_goes_into(ours.field(n).type, theirs.field(n).type) for n in range(ours.num_fields))
     texts = (is_.is_string, is_.is_large_string, is_.is_string_view)
     binaries = (is_.is_binary, is_.is_large_binary, is_.is_binary_view)
     return any(any(one(ours) for one in kinds) and any(one(theirs) for one in kinds) for kinds in (texts, binaries))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

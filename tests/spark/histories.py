@@ -177,29 +177,30 @@ class MemoryWork:
 
 
 class FaultyTarget:
-    """Fails once before or after the write of another target, as a crash around its commit does."""
+    """Fails once before or after the write of another target, as a crash around its commit does; or does something just before."""
 
     def __init__(self, target: Any, when: str = "") -> None:
         self.target, self.when = target, when
         self.durations = getattr(target, "durations", False)
         self.append_only = getattr(target, "append_only", False)
 
+    def between(self) -> None:
+        raise NotImplementedError
+
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[Any]:
         with self.target.begin(stream, keys) as work:
-            if self.when == "before":
-                write = work.write
+            if self.when in ("before", "between"):
+                write, when = work.write, self.when
 
-                def fail(*args: Any, **more: Any) -> None:
+                def first(*args: Any, **more: Any) -> None:
                     self.when = ""
-                    raise OSError("before the commit")
+                    if when == "before":
+                        raise OSError("before the commit")
+                    self.between()
+                    write(*args, **more)
 
-                work.write = fail
-                try:
-                    yield work
-                finally:
-                    work.write = write
-                return
+                work.write = first
             yield work
         if self.when == "after":
             self.when = ""

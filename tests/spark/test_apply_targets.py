@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
-import shutil
+import sqlite3
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canal.errors import TargetConflictError, TargetSchemaError
+from canal.errors import TargetConflictError
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget
+from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 
 _numbers = itertools.count()
@@ -98,3 +101,230 @@ def test_the_lake_table_is_the_table_through_crashes_and_replays(lake: Lake, dat
     target = pickle.loads(pickle.dumps(lake.make()))
 
     follow(data, history, lake, lambda: content(lake.rows(target)), target)
+
+
+def login(server: Any) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+
+
+@pytest.fixture
+def in_mysql(server: Any, database: str) -> MySQLTarget:
+    server.query(f"CREATE TABLE {database}.orders (id BIGINT, k VARCHAR(9), a BIGINT, b VARCHAR(9), PRIMARY KEY (id, k))")
+    return MySQLTarget(f"{database}.orders", login(server))
+
+
+def in_server(server: Any, target: MySQLTarget) -> dict[Any, Any]:
+    rows = server.query(f"SELECT id, k, a, b FROM {target.table}")
+    return {(row[0], row[1]): dict(zip(("id", "k", "a", "b"), row)) for row in rows}
+
+
+@given(st.data())
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_the_server_s_table_is_the_table_through_crashes_and_replays(
+    server: Any, database: str, in_mysql: MySQLTarget, data: st.DataObject
+) -> None:
+    server.query(f"DELETE FROM {in_mysql.table}")
+    server.query(f"DROP TABLE IF EXISTS {database}.canal_progress")
+    history = data.draw(histories())
+
+    follow(data, history, None, lambda: in_server(server, in_mysql), in_mysql)
+
+
+# -- two queries on one table --------------------------------------------------------------------------------------------
+
+
+def first_changes() -> pa.Table:
+    return table([change("I", 1, number, {"id": number, "k": "x", "a": 1, "b": None}) for number in range(3)])
+
+
+def more_changes() -> pa.Table:
+    before = {"id": 0, "k": "x", "a": 1, "b": None}
+    return table([change("U", 2, 0, {**before, "a": 2}, before), change("I", 3, 0, {"id": 9, "k": "x", "a": 1, "b": None})])
+
+
+def test_a_writer_that_is_late_is_refused(lake: Lake) -> None:
+    """Its commit was prepared before another's of the same stream."""
+    target = lake.make()
+    apply_changes(target, KEYS)(first_changes())
+    late = FaultyTarget(target, "between")
+
+    late.between = lambda: apply_changes(target, KEYS)(more_changes())
+    with pytest.raises(TargetConflictError):
+        apply_changes(late, KEYS)(more_changes())
+    apply_changes(target, KEYS)(more_changes())
+
+    assert {key: row["a"] for key, row in content(lake.rows(target)).items()} == {(0, "x"): 2, (1, "x"): 1, (2, "x"): 1, (9, "x"): 1}
+
+
+def test_a_table_that_another_writer_makes_meanwhile_is_a_conflict(lake: Lake) -> None:
+    target = lake.make()
+    late = FaultyTarget(target, "between")
+
+    late.between = lambda: apply_changes(target, KEYS)(first_changes())
+    with pytest.raises(TargetConflictError):
+        apply_changes(late, KEYS)(first_changes())
+
+    assert len(content(lake.rows(target))) == 3
+
+
+def test_a_writer_that_is_late_with_changes_that_change_nothing_is_refused(lake: Lake) -> None:
+    """A delete of what is not there makes no commit by itself."""
+    target = lake.make()
+    apply_changes(target, KEYS)(first_changes())
+    gone = table([change("D", 5, 0, {"id": 77, "k": "x", "a": 1, "b": None})])
+    late = FaultyTarget(target, "between")
+
+    late.between = lambda: apply_changes(target, KEYS)(gone)
+    with pytest.raises(TargetConflictError):
+        apply_changes(late, KEYS)(gone)
+
+    progress = apply_changes(target, KEYS).progress()
+    assert progress is not None and progress.place == (5, 0)
+
+
+def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(server: Any, in_mysql: MySQLTarget) -> None:
+    target = in_mysql
+    apply_changes(target, KEYS)(first_changes())
+    holding, done = threading.Event(), []
+
+    class Slow(FaultyTarget):
+        def between(self) -> None:
+            second.start()
+            wait_until_blocked(server)
+
+    def follow_up() -> None:
+        apply_changes(target, KEYS)(more_changes())
+        done.append(True)
+
+    second = threading.Thread(target=follow_up)
+    apply_changes(Slow(target, "between"), KEYS)(more_changes())
+    second.join(60)
+
+    assert done
+    assert len(in_server(server, target)) == 4
+
+
+def wait_until_blocked(server: Any) -> None:
+    for _ in range(600):
+        rows = server.query("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+        if rows[0][0]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the second writer does not wait")
+
+
+# -- each change once, where once more would show --------------------------------------------------------------------------
+
+
+class CounterTarget:
+    """Counts the changes of each row in a database of its own: nothing that may be done twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE counts (op, txn, ord, n INTEGER, PRIMARY KEY (op, txn, ord))")
+            database.execute("CREATE TABLE progress (stream PRIMARY KEY, progress)")
+            database.commit()
+
+    @contextlib.contextmanager
+    def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[Any]:
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield CounterWork(database, stream)
+
+    def counts(self) -> dict[tuple[Any, ...], int]:
+        with contextlib.closing(sqlite3.connect(self.path)) as database:
+            return {row[:3]: row[3] for row in database.execute("SELECT * FROM counts")}
+
+
+class CounterWork:
+    schema = None
+
+    def __init__(self, database: sqlite3.Connection, stream: str) -> None:
+        self.database, self.stream = database, stream
+        row = database.execute("SELECT progress FROM progress WHERE stream = ?", (stream,)).fetchone()
+        self.progress = None if row is None else Progress.from_text(row[0])
+
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: Any, replace: bool) -> None:
+        for row in upserts.to_pylist():
+            self.database.execute(
+                "INSERT INTO counts VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET n = n + 1",
+                (row["_op"], row["_txn"], row["_ord"]),
+            )
+        self.database.execute("REPLACE INTO progress VALUES (?, ?)", (self.stream, progress.to_text()))
+        self.database.execute("COMMIT")
+
+
+def append(data: st.DataObject, target: Any, history: History, counts: Callable[[], dict[Any, int]]) -> None:
+    done = 0
+    faulty = FaultyTarget(target)
+    for run in data.draw(deliveries(history, runs=4)):
+        fn = apply_changes(faulty, None)
+        for first, end in run:
+            first = min(first, done)
+            faulty.when = crash = data.draw(st.sampled_from(["", "", "before", "after"]))
+            with contextlib.suppress(OSError):
+                fn(table(history.changes[first:end]), 0)
+            if crash != "before" or not faulty.when == "":
+                done = max(done, end)
+            faulty.when = ""
+            assert counts() == history.counts(done)
+            if crash:
+                break
+
+
+@given(st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_is_counted_twice(tmp_path: Path, data: st.DataObject) -> None:
+    target = CounterTarget(tmp_path / f"{next(_numbers)}.db")
+
+    append(data, target, data.draw(histories(snapshot=False)), target.counts)
+
+
+def counted(rows: pa.Table | None) -> dict[Any, int]:
+    if rows is None:
+        return {}
+    return dict(Counter(zip(*(rows[name].to_pylist() for name in ("_op", "_txn", "_ord")))))
+
+
+@given(st.data())
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_a_lake_table_has_each_change_once(lake: Lake, data: st.DataObject) -> None:
+    target = lake.make()
+
+    append(data, target, data.draw(histories(snapshot=False)), lambda: counted(lake.rows(target)))
+
+
+@given(st.data())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_parquet_files_have_each_change_once(tmp_path: Path, data: st.DataObject) -> None:
+    target = ParquetTarget(str(tmp_path / f"bronze{next(_numbers)}"))
+
+    append(data, target, data.draw(histories(snapshot=False)), lambda: counted(read_parquet(target)))
+
+
+def read_parquet(target: ParquetTarget) -> pa.Table | None:
+    return pq.read_table(target.path) if list(Path(target.path).glob("*.parquet")) else None
+
+
+def test_a_late_writer_of_parquet_files_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    target = ParquetTarget(str(tmp_path))
+    apply_changes(target, None)(first_changes())
+    late = FaultyTarget(target, "between")
+
+    late.between = lambda: apply_changes(target, None)(more_changes())
+    with pytest.raises(TargetConflictError):
+        apply_changes(late, None)(more_changes())
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["canal-000000000001.parquet", "canal-000000000002.parquet"]
+    assert read_parquet(target).num_rows == 5
+
+
+def test_a_snapshot_is_appended_in_one_batch(tmp_path: Path) -> None:
+    target = ParquetTarget(str(tmp_path))
+    rows = table([change("r", 1, -1, {"id": number, "k": "x", "a": 1, "b": None}) for number in range(3)])
+
+    for _ in range(2):
+        apply_changes(target, None)(rows)
+
+    assert read_parquet(target).num_rows == 3
