@@ -25,6 +25,9 @@ log = logging.getLogger("canal.spark")
 META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")
 _OPS: Final = ["I", "U", "D", "r"]
 _EPOCH_SHIFT, _EPOCHS = 58, 32
+#: ``_ord`` of rows that a snapshot read in chunks; numbered rows of a snapshot are before it, as both are before what is streamed.
+_UNNUMBERED: Final = -1
+_BEFORE_ALL, _NO_TIME = -(1 << 63), (1 << 63) - 1
 
 
 def apply_changes(
@@ -110,6 +113,7 @@ class ApplyChanges:
             if rows.num_rows:
                 progress = _progress(rows, work.progress, batch)
                 if self.keys is None:
+                    _check_numbered(rows)
                     self._append(work, rows, progress, replace)
                 else:
                     self._merge(work, rows, self.keys, progress, replace)
@@ -136,18 +140,18 @@ class ApplyChanges:
                     remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
                     "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
                 )
-            old = Progress(min(begun), -2)
+            old = Progress(min(begun), _BEFORE_ALL, ts=_NO_TIME)
             replace = True
         behind = _behind(rows, old)
-        if old.ord == -1 and self.keys is not None:
-            # Rows of a snapshot have one place. To put them again does no harm, and they may be others of it.
+        if old.ord == _UNNUMBERED:
+            # Rows of chunks have one place. To put them again does no harm, and they may be others.
             behind = pc.or_(behind, pc.and_(is_read, pc.equal(rows["_txn"], old.txn)))
         self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old)
         return rows.filter(behind), replace
 
     def _check_skipped(self, rows: pa.Table, old: Progress) -> None:
         """What is left out as applied before cannot be younger than all that was applied before."""
-        if old.ord > -2 and rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > old.ts:
+        if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > old.ts:
             raise StreamMismatchError(
                 f"changes come that are numbered as done ({_place_text(*_last(rows))}; the target is at {_place_text(*old.place)}) "
                 "but are younger than all that was applied: the source's log was begun anew, or is another one's",
@@ -240,6 +244,15 @@ def _check_form(rows: pa.Table) -> None:
         raise UnfitChangeError(f"a row has no _txn or _ord, or its _op is not one of {', '.join(_OPS)}")
 
 
+def _check_numbered(rows: pa.Table) -> None:
+    if pc.any(pc.equal(rows["_ord"], _UNNUMBERED)).as_py():
+        raise UnfitChangeError(
+            "the chunks of this snapshot were read at several moments and are not numbered: appended they would be no state "
+            "that the table ever had, and it could not be told which are there",
+            remedy="Let the source spool a consistent snapshot, or start the stream without one.",
+        )
+
+
 def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
     """Whether each row's place is behind the progress."""
     same = pc.and_(pc.equal(rows["_txn"], old.txn), pc.greater(rows["_ord"], old.ord))
@@ -258,7 +271,7 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
     """The progress when ``rows`` are applied."""
     is_read = pc.equal(rows["_op"], "r")
-    young = pc.max(_micros(rows["_ts"].filter(pc.invert(is_read)))).as_py()
+    young = pc.max(_micros(rows["_ts"])).as_py()
     begun = pc.max(rows["_txn"].filter(is_read)).as_py()
     old = old or Progress(0, 0)
     source, end = getattr(batch, "source", ""), getattr(batch, "end", None)

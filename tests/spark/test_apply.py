@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import datetime as dt
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError, UnfitChangeError
+from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSchemaError, UnfitChangeError, UsageError
+from canal.position import Position
 from canal.spark import apply_changes
-from tests.spark.histories import (
-    KEYS,
-    FaultyTarget,
-    History,
-    MemoryTarget,
-    change,
-    content,
-    deliveries,
-    histories,
-    table,
-)
-
-FULL = {"id": 1, "k": "x", "a": 1, "b": "p"}
+from canal.spark.targets import Progress
+from tests.spark.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
 
 
 @given(st.data())
@@ -40,3 +31,295 @@ def test_the_target_is_what_the_table_was_after_each_batch(data: st.DataObject) 
             fn(rows.take(pa.array(order, pa.int64())), 0)
             done = max(done, end)
             assert content(target.rows) == history.states[done]
+
+
+def whole(number: int, **more: object) -> dict[str, object]:
+    return {"id": number, "k": "x", "a": 1, "b": None, **more}
+
+
+def refused(error: type[Exception], changes: list[dict[str, object]], match: str, target: MemoryTarget | None = None, **options: object) -> None:
+    """The batch is refused, and nothing of it is in the target."""
+    target = target or MemoryTarget()
+    before, stored = target.rows, dict(target.stored)
+    with pytest.raises(error, match=match):
+        apply_changes(target, KEYS, **options)(table(changes))
+    assert target.rows is before
+    assert target.stored == stored
+
+
+def applied(*batches: list[dict[str, object]], **options: object) -> MemoryTarget:
+    target = MemoryTarget()
+    for changes in batches:
+        apply_changes(target, KEYS, **options)(table(changes))
+    return target
+
+
+def test_two_rows_swap_their_keys() -> None:
+    one, two = {**whole(1), "b": "one"}, {**whole(2), "b": "two"}
+    spare = {**one, "id": 9}
+    target = applied(
+        [change("I", 1, 0, one), change("I", 1, 1, two)],
+        [change("U", 2, 0, spare, one), change("U", 2, 1, {**two, "id": 1}, two), change("U", 2, 2, {**one, "id": 2}, spare)],
+    )
+
+    assert {key: row["b"] for key, row in content(target.rows).items()} == {(1, "x"): "two", (2, "x"): "one"}
+
+
+def test_a_transaction_that_is_split_over_batches_is_told_by_the_number_of_the_change() -> None:
+    changes = [change("I", 7, number, whole(number)) for number in range(4)]
+    target = applied(changes[:2])
+
+    apply_changes(target, KEYS)(table(changes[1:]))
+
+    assert len(content(target.rows)) == 4
+    assert target.stored["canal"].place == (7, 3)
+
+
+def test_the_checkpoint_s_batch_ids_say_nothing() -> None:
+    target = MemoryTarget()
+    fn = apply_changes(target, KEYS)
+
+    fn(table([change("I", 1, 0, whole(1))]), 5)
+    fn(table([change("I", 2, 0, whole(2))]), 0)  # the checkpoint was deleted
+
+    assert len(content(target.rows)) == 2
+
+
+def test_a_null_is_written_and_an_absent_column_is_left() -> None:
+    old = whole(1, a=5, b="p")
+    target = applied([change("I", 1, 0, old)], [change("U", 2, 0, {"a": None}, {"id": 1, "k": "x"})])
+
+    assert content(target.rows)[1, "x"] == whole(1, a=None, b="p")
+
+
+def test_a_partial_image_moves_a_row_with_what_it_does_not_tell() -> None:
+    target = applied(
+        [change("I", 1, 0, whole(1, a=5, b="p"))],
+        [change("U", 2, 0, {"id": 3}, {"id": 1, "k": "x"}), change("U", 2, 1, {"a": 6}, {"id": 3, "k": "x"})],
+    )
+
+    assert content(target.rows) == {(3, "x"): whole(3, a=6, b="p")}
+
+
+def test_a_partial_image_of_a_row_that_is_not_there_is_refused() -> None:
+    refused(UnfitChangeError, [change("U", 2, 0, {"a": 6}, {"id": 3, "k": "x"})], "does not have")
+
+
+def test_an_insert_that_lacks_columns_is_refused_or_null() -> None:
+    changes = [change("I", 1, 0, {"id": 1, "k": "x", "a": 1})]
+
+    refused(UnfitChangeError, changes, "defaults are not logged")
+    assert content(applied(changes, absent="null").rows) == {(1, "x"): whole(1)}
+
+
+def test_a_key_that_is_null_is_refused() -> None:
+    refused(UnfitChangeError, [change("I", 1, 0, whole(1, k=None))], "key column k is NULL")
+
+
+def test_a_value_that_its_type_cannot_hold_is_refused_null_or_kept(caplog: pytest.LogCaptureFixture) -> None:
+    changes = [change("I", 1, 0, whole(1, a=None), _exact={"a": "0000-00-00"})]
+
+    refused(UnfitChangeError, changes, "values of a ")
+    assert content(applied(changes, exact="null").rows) == {(1, "x"): whole(1, a=None)}
+    assert "count 1, columns a" in caplog.text
+    assert content(applied(changes, exact="keep").rows) == {(1, "x"): whole(1, a=None, _exact=[("a", "0000-00-00")])}
+
+
+def test_a_kept_text_goes_with_the_column_that_it_is_of() -> None:
+    target = applied(
+        [change("I", 1, 0, whole(1, a=None, b=None), _exact={"a": "0000-00-00", "b": "ff"})],
+        [change("U", 2, 0, {"b": "q"}, {"id": 1, "k": "x"})],
+        [change("U", 3, 0, {"id": 2}, {"id": 1, "k": "x"})],
+        exact="keep",
+    )
+
+    assert content(target.rows) == {(2, "x"): whole(2, a=None, b="q", _exact=[("a", "0000-00-00")])}
+
+
+def test_a_json_document_of_which_only_the_change_is_known_is_always_refused() -> None:
+    changes = [change("I", 1, 0, whole(1), _exact={"b": "JSON_SET(b, '$.x', 1)"})]
+
+    for exact in ("refuse", "null", "keep"):
+        refused(UnfitChangeError, changes, "only the change is known", exact=exact)
+
+
+def test_a_deleted_row_s_odd_value_is_of_no_interest() -> None:
+    target = applied([change("I", 1, 0, whole(1))], [change("D", 2, 0, whole(1, a=None), _exact={"a": "0000-00-00"})])
+
+    assert content(target.rows) == {}
+
+
+# -- snapshots -------------------------------------------------------------------------------------------------------------
+
+
+def read(txn: int, *numbers: int, **more: object) -> list[dict[str, object]]:
+    return [change("r", txn, -1, whole(number, **more)) for number in numbers]
+
+
+def test_chunks_of_a_snapshot_come_in_batches_and_again() -> None:
+    target = applied(read(5, 1, 2), read(5, 3), read(5, 3), [change("D", 5, 0, whole(2))], read(5, 3, 2))
+
+    assert set(content(target.rows)) == {(1, "x"), (3, "x")}
+
+
+def test_a_row_of_a_snapshot_never_overwrites_a_streamed_one() -> None:
+    streamed = [change("U", 5, 0, whole(1, a=2), whole(1)), change("D", 6, 0, whole(2))]
+
+    for batches in ([read(5, 1, 2) + streamed], [read(5, 1, 2), streamed, read(5, 1, 2)], [read(5, 1, 2) + streamed, read(5, 1)]):
+        assert content(applied(*batches).rows) == {(1, "x"): whole(1, a=2)}
+
+
+def test_a_snapshot_of_a_table_that_was_followed_is_refused_or_replaces_it() -> None:
+    target = applied(read(5, 1, 2), [change("I", 6, 0, whole(3))])
+    later = read(9, 1) + [change("I", 9, 0, whole(4))]
+
+    refused(StreamMismatchError, later, "a snapshot begins", target)
+    fn = apply_changes(target, KEYS, snapshot="replace")
+    fn(table(later))
+    fn(table(later + read(9, 5)))
+
+    assert set(content(target.rows)) == {(1, "x"), (4, "x")}
+
+
+def test_a_snapshot_that_is_older_than_the_target_replaces_nothing() -> None:
+    target = applied([change("I", 6, 0, whole(3))])
+
+    refused(StreamMismatchError, read(5, 1), "a snapshot begins", target, snapshot="replace")
+
+
+def test_changes_from_before_a_snapshot_are_in_it() -> None:
+    """Without its checkpoint the query was started at an earlier place."""
+    target = applied(read(5, 1, 2), [change("D", 3, 0, whole(1)), change("I", 4, 0, whole(2)), change("I", 6, 0, whole(3))])
+
+    assert set(content(target.rows)) == {(1, "x"), (2, "x"), (3, "x")}
+
+
+# -- what is no continuation -----------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_began_anew_is_told_by_its_age() -> None:
+    target = applied([change("I", 50, 0, whole(1))])
+    young = [change("I", 3, 0, whole(2), _ts=1_900_000_000_000_000)]
+
+    refused(StreamMismatchError, young, "younger than all that was applied", target)
+
+
+def test_two_streams_have_progress_of_their_own() -> None:
+    target = MemoryTarget()
+    apply_changes(target, KEYS, stream="one")(table([change("I", 50, 0, whole(1))]))
+    apply_changes(target, KEYS, stream="two")(table([change("I", 3, 0, whole(2))]))
+
+    assert set(content(target.rows)) == {(1, "x"), (2, "x")}
+
+
+@attrs.define
+class InLoop:
+    """As much of a Batch as matters."""
+
+    start: Position
+    end: Position
+    table: str = "shop.orders"
+
+    @property
+    def source(self) -> str:
+        return self.end.source
+
+
+A, B, UUID = "a-server", "b-server", "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def at(source: str, number: int) -> Position:
+    return Position("binlog.000001", number, gtid=f"{UUID}:1-{number}" if number else "", source=source)
+
+
+def at_gtid(number: int, txn: int) -> dict[str, object]:
+    return change("I", txn, 0, whole(number), _gtid=f"{UUID}:{number}", _ts=1_700_000_000_000_000 + number)
+
+
+def test_another_server_s_numbers_go_on_in_the_next_epoch() -> None:
+    target = MemoryTarget()
+    fn = apply_changes(target, KEYS)
+    fn(table([at_gtid(1, 500)]), InLoop(at(A, 0), at(A, 1)))
+    fn(table([at_gtid(2, 3)]), InLoop(at(A, 1), at(B, 2)))
+    fn(table([at_gtid(2, 3), at_gtid(3, 4)]), InLoop(at(A, 1), at(B, 3)))
+
+    assert set(content(target.rows)) == {(1, "x"), (2, "x"), (3, "x")}
+    assert target.stored["canal"].txn == 1 << 58 | 4
+
+
+def test_what_another_server_tells_again_is_known_by_its_gtid() -> None:
+    """The batch was applied and not acked before the server was changed."""
+    target = MemoryTarget()
+    apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(2, 501)]), InLoop(at(A, 0), at(A, 2)))
+    apply_changes(target, None)(table([at_gtid(2, 3), at_gtid(3, 4)]), InLoop(at(A, 1), at(B, 3)))
+
+    assert target.rows is not None
+    assert target.rows["id"].to_pylist() == [1, 2, 3]
+
+
+def test_another_server_without_gtids_is_followed_only_behind_what_is_applied() -> None:
+    target = MemoryTarget()
+    fn = apply_changes(target, KEYS)
+    end = Position("a.000001", 700, source=A)
+    fn(table([change("I", 500, 0, whole(1))]), InLoop(Position("a.000001", 4, source=A), end))
+
+    with pytest.raises(StreamMismatchError, match="cannot be told"):
+        fn(table([change("I", 3, 0, whole(2))]), InLoop(Position("a.000001", 4, source=A), Position("b.000001", 70, source=B)))
+    fn(table([change("I", 3, 0, whole(2))]), InLoop(end, Position("b.000001", 70, source=B)))
+
+    assert set(content(target.rows)) == {(1, "x"), (2, "x")}
+
+
+def test_a_sink_takes_one_table() -> None:
+    fn = apply_changes(MemoryTarget(), KEYS)
+    fn(table([change("I", 1, 0, whole(1))]), InLoop(at(A, 0), at(A, 1)))
+
+    with pytest.raises(UsageError, match=r"changes of shop\.customers"):
+        fn(table([change("I", 2, 0, whole(1))]), InLoop(at(A, 1), at(A, 2), "shop.customers"))
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_that_differ_are_refused_or_added() -> None:
+    target = applied([change("I", 1, 0, whole(1))])
+    wider = {**COLUMNS, "c": pa.duration("us")}
+    del wider["b"]
+    rows = pa.Table.from_pylist([change("I", 2, 0, {"id": 2, "k": "x", "a": 1, "c": 7}, whole=True)], schema=form(wider))
+
+    with pytest.raises(TargetSchemaError, match="the target lacks c; the changes lack b"):
+        apply_changes(target, KEYS)(rows)
+    apply_changes(target, KEYS, schema="add")(rows)
+
+    assert content(target.rows)[1, "x"] == {**whole(1), "c": None}
+    assert content(target.rows)[2, "x"] == {**whole(2), "c": dt.timedelta(microseconds=7)}
+
+
+def test_a_value_that_does_not_fit_the_target_is_refused() -> None:
+    target = applied([change("I", 1, 0, whole(1))])
+    target.rows = target.rows.cast(target.rows.schema.set(2, pa.field("a", pa.int8())))
+
+    refused(TargetSchemaError, [change("I", 2, 0, whole(2, a=300))], "does not fit", target)
+    apply_changes(target, KEYS)(table([change("I", 2, 0, whole(2, a=100))]))
+
+    assert content(target.rows)[2, "x"]["a"] == 100
+
+
+def test_what_is_not_of_the_form_is_refused() -> None:
+    with pytest.raises(ConfigError, match="_ord, _ts"):
+        apply_changes(MemoryTarget(), KEYS)(pa.table({"_op": ["I"], "_txn": [1]}))
+    with pytest.raises(ConfigError, match="no columns nope"):
+        apply_changes(MemoryTarget(), ["nope"])(table([change("I", 1, 0, whole(1))]))
+    with pytest.raises(ConfigError, match="sequence of column names"):
+        apply_changes(MemoryTarget(), "id")
+    with pytest.raises(ConfigError, match="exact must be"):
+        apply_changes(MemoryTarget(), KEYS, exact="maybe")  # type: ignore[arg-type]
+
+
+def test_progress_is_read_back_or_refused() -> None:
+    progress = Progress(1 << 58 | 7, -1, ts=5, snapshot=3, source=A, position=at(A, 3).to_text())
+
+    assert Progress.from_text(progress.to_text()) == progress
+    for text in ("", "[]", "{}", '{"v": 2}', '{"v": 1}', progress.to_text().replace('"ts"', '"tx"')):
+        with pytest.raises(TargetError, match="cannot be read"):
+            Progress.from_text(text)

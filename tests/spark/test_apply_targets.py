@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canal.errors import TargetConflictError
+from canal.errors import TargetConflictError, UnfitChangeError
 from canal.spark import apply_changes
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
@@ -320,11 +320,14 @@ def test_a_late_writer_of_parquet_files_is_refused_and_leaves_nothing(tmp_path: 
     assert read_parquet(target).num_rows == 5
 
 
-def test_a_snapshot_is_appended_in_one_batch(tmp_path: Path) -> None:
+def test_a_numbered_snapshot_is_appended_once_and_one_in_chunks_is_refused(tmp_path: Path) -> None:
     target = ParquetTarget(str(tmp_path))
-    rows = table([change("r", 1, -1, {"id": number, "k": "x", "a": 1, "b": None}) for number in range(3)])
+    rows = [change("r", 1, number - (1 << 62), {"id": number, "k": "x", "a": 1, "b": None}) for number in range(5)]
+    streamed = [change("I", 1, 0, {"id": 9, "k": "x", "a": 1, "b": None})]
 
-    for _ in range(2):
-        apply_changes(target, None)(rows)
+    for part in (rows[:2], rows[:2], rows[1:4], rows[3:] + streamed, rows, streamed):
+        apply_changes(target, None)(table(part))
+    with pytest.raises(UnfitChangeError, match="several moments"):
+        apply_changes(ParquetTarget(str(tmp_path / "other")), None)(table([{**rows[0], "_ord": -1}]))
 
-    assert read_parquet(target).num_rows == 3
+    assert sorted(read_parquet(target)["id"].to_pylist()) == [0, 1, 2, 3, 4, 9]

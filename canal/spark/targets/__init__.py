@@ -47,10 +47,10 @@ class Progress:
     """``_txn`` of the last change that was applied."""
 
     ord: int
-    """Its ``_ord``; -1: rows of a snapshot only."""
+    """Its ``_ord``; below 0: rows of a snapshot only."""
 
     ts: int = 0
-    """The latest ``_ts`` of all streamed changes that were applied, in microseconds since 1970."""
+    """The latest ``_ts`` of all that was applied, in microseconds since 1970."""
 
     snapshot: int = -1
     """``_txn`` of the last snapshot that was begun; -1: none was."""

@@ -1,0 +1,225 @@
+"""The plain loop: get, call, ack; what it gives, what it acks, and what comes again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.errors import NotActiveError, UnfitChangeError
+from canal.ha import Role
+from canal.spark import Batch, apply_changes, foreach_batch
+from canal.spark.targets import DeltaTarget
+from canal.testing import FakeBinlog
+from canal.testing.zookeeper import ZooKeeperServer
+from canal.zookeeper import ZooKeeper
+from tests.spark.histories import MemoryTarget
+
+COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
+
+
+@contextlib.contextmanager
+def following(log: FakeBinlog, **options: Any) -> Iterator[canal.Instance]:
+    log.end()
+    config = canal.InstanceConfig(destination="shop", source=log, start="earliest", **options)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        yield instance
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def rows(target: MemoryTarget) -> dict[int, str]:
+    assert target.rows is not None
+    return dict(zip(target.rows["id"].to_pylist(), target.rows["v"].to_pylist()))
+
+
+def test_each_table_of_a_message_makes_a_call_and_then_it_is_acked() -> None:
+    log = FakeBinlog()
+    orders, people = log.table("shop", "orders", COLUMNS), log.table("shop", "people", COLUMNS)
+    with log.transaction():
+        orders.insert({"id": 1, "v": "a"})
+        people.insert({"id": 7, "v": "p"})
+        orders.insert({"id": 2, "v": "b"})
+    seen: list[tuple[Batch, list[dict[str, Any]]]] = []
+
+    with following(log) as instance:
+        foreach_batch(None, instance, lambda df, batch: seen.append((batch, df.to_pylist())))
+
+        assert instance.list_batches() == []
+        assert instance.position() == seen[-1][0].end
+
+    assert [(batch.table, [row["id"] for row in found]) for batch, found in seen] == [("shop.orders", [1, 2]), ("shop.people", [7])]
+    first = seen[0][0]
+    assert first.tables == ("shop.orders", "shop.people")
+    assert (first.first, first.last) == ((seen[0][1][0]["_txn"], 0), (seen[0][1][0]["_txn"], 2))
+    assert first.start != first.end
+    assert first.source == first.end.source != ""
+
+
+def test_a_batch_whose_function_raises_is_rolled_back_and_comes_again() -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    for number in range(3):
+        orders.insert({"id": number, "v": "a"})
+    target = MemoryTarget()
+    apply = apply_changes(target, ["id"])
+
+    def fn(df: Any, batch: Batch) -> None:
+        apply(df, batch)
+        if len(target.stored) and not failed:
+            failed.append(batch.id)
+            raise RuntimeError("after the target's commit")
+
+    failed: list[int] = []
+    with following(log) as instance:
+        with pytest.raises(RuntimeError):
+            foreach_batch(None, instance, fn, batch_size=1)
+        assert instance.list_batches() == []
+        foreach_batch(None, instance, fn, batch_size=1)
+
+    assert rows(target) == {0: "a", 1: "a", 2: "a"}
+    assert target.version == 3
+
+
+def test_it_stops_behind_the_batch_in_hand() -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    for number in range(3):
+        orders.insert({"id": number, "v": "a"})
+    stop, seen = threading.Event(), []
+
+    def fn(df: Any, batch: Batch) -> None:
+        seen.append(batch)
+        stop.set()
+
+    with following(log) as instance:
+        foreach_batch(None, instance, fn, batch_size=1, stop=stop)
+
+        assert len(seen) == 1
+        assert instance.position() == seen[0].end
+
+
+def test_new_columns_make_a_call_of_their_own_in_their_order() -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    orders.insert({"id": 1, "v": "a"})
+    orders.alter("ALTER TABLE orders ADD c INT", COLUMNS + ", c INT")
+    orders.insert({"id": 2, "v": "b", "c": 5})
+    target = MemoryTarget()
+
+    with following(log) as instance:
+        foreach_batch(None, instance, apply_changes(target, ["id"], schema="add"))
+
+    assert target.rows is not None
+    assert target.rows.to_pylist() == [{"id": 1, "v": "a", "c": None}, {"id": 2, "v": "b", "c": 5}]
+
+
+def test_a_truncate_stops_it_unless_it_is_dealt_with_between_the_rows() -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    orders.insert({"id": 1, "v": "a"})
+    log.ddl("TRUNCATE TABLE orders", "shop")
+    orders.insert({"id": 2, "v": "b"})
+    seen: list[Any] = []
+
+    with following(log) as instance:
+        with pytest.raises(UnfitChangeError, match=r"shop\.orders is truncated"):
+            foreach_batch(None, instance, lambda df, batch: None)
+        foreach_batch(
+            None, instance, lambda df, batch: seen.append(df["id"].to_pylist()), statements=lambda entry: seen.append(entry.sql)
+        )
+
+    assert seen == [[1], "TRUNCATE TABLE orders", [2]]
+
+
+def test_a_refused_ack_leaves_the_batch_to_another_process_and_the_loop_goes_on() -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    orders.insert({"id": 1, "v": "a"})
+    target = MemoryTarget()
+    with following(log) as instance:
+        ack, refused = instance.ack, []
+
+        def refuse_once(batch_id: int, **more: Any) -> None:
+            if not refused:
+                refused.append(batch_id)
+                raise NotActiveError("another process is active")
+            ack(batch_id, **more)
+
+        instance.ack = refuse_once  # type: ignore[method-assign]
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+
+        assert len(refused) == 1
+        assert instance.list_batches() == []
+    assert target.version == 1
+    assert rows(target) == {1: "a"}
+
+
+def test_turns_of_two_processes_apply_each_change_once(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+    """The first is put to rest in the midst of a batch: it is not acked, and the other gets it again."""
+    config = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=2.0, takeover_delay=0.3)
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    for number in range(6):
+        orders.insert({"id": number, "v": "a"})
+    target, stop, calls = MemoryTarget(), threading.Event(), []
+
+    def loop(instance: canal.Instance) -> None:
+        apply = apply_changes(target, None)
+
+        def fn(df: Any, batch: Batch) -> None:
+            apply(df, batch)
+            calls.append((instance, df["id"].to_pylist()))
+            if len(calls) == 2:
+                instance.release()
+                until(lambda: instance.role is not Role.ACTIVE)
+            if target.rows is not None and target.rows.num_rows == 6 and len({id(one) for one, _ in calls}) == 2:
+                stop.set()
+
+        foreach_batch(None, instance, fn, batch_size=2, timeout=0.2, stop=stop)
+
+    with contextlib.ExitStack() as stack:
+        loops = []
+        for _ in range(2):
+            instance = canal.Instance(canal.InstanceConfig(destination="d", source=log, ha=config, start="earliest"))
+            stack.enter_context(instance)
+            instance.subscribe()
+            loops.append(threading.Thread(target=loop, args=(instance,)))
+            loops[-1].start()
+        for one in loops:
+            one.join(60)
+            assert not one.is_alive()
+
+    assert target.rows is not None
+    assert target.rows["id"].to_pylist() == list(range(6))
+    assert sorted(number for _, numbers in calls for number in numbers) != list(range(6))  # a batch came to both
+
+
+def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS + ", t TIME(6), at DATETIME, amount DECIMAL(10,2), n BIGINT UNSIGNED")
+    with log.transaction():
+        orders.insert({"id": 1, "v": "a", "t": "-838:59:59.000001", "at": "2026-01-02 03:04:05", "amount": "1.50", "n": 2**64 - 1})
+        orders.insert({"id": 2, "v": "b"})
+    target = DeltaTarget(str(tmp_path / "orders"))
+    with following(log) as instance:
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+
+    from deltalake import DeltaTable
+
+    found = {row["id"]: row for row in DeltaTable(target.path).to_pyarrow_table().to_pylist()}
+    assert found[1]["t"] == -(838 * 3600 + 59 * 60 + 59) * 1_000_000 - 1
+    assert found[1]["n"] == 2**64 - 1
+    assert found[2]["t"] is None
