@@ -25,7 +25,7 @@ log = logging.getLogger("canal.spark")
 META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")
 _OPS: Final = ["I", "U", "D", "r"]
 _EPOCH_SHIFT, _EPOCHS = 58, 32
-#: ``_ord`` of rows that a snapshot read in chunks; numbered rows of a snapshot are before it, as both are before what is streamed.
+#: ``_ord`` of rows that a snapshot read in chunks. Numbered rows of a snapshot are before it; both are before streamed ones.
 _UNNUMBERED: Final = -1
 _BEFORE_ALL, _NO_TIME = -(1 << 63), (1 << 63) - 1
 
@@ -45,8 +45,8 @@ def apply_changes(
     It takes the DataFrames (or Arrow tables) of one table's stream in the order of their batches, any number of times each.
     Each change is applied once: how far the target is stands in the target, written in the same transaction as the rows, and
     what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier place.
-    A change of the primary key takes the old row away. A partial row image (binlog_row_image=MINIMAL or NOBLOB) changes only the columns
-    that it holds. The batch is collected in this process: bound it by the source's options.
+    A change of the primary key takes the old row away. A partial row image (binlog_row_image=MINIMAL or NOBLOB) changes only
+    the columns that it holds. The batch is collected in this process: bound it by the source's options.
 
     Args:
         target: one of ``canal.spark.targets``, or your own with that Protocol.
@@ -153,21 +153,23 @@ class ApplyChanges:
         """What is left out as applied before cannot be younger than all that was applied before."""
         if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > old.ts:
             raise StreamMismatchError(
-                f"changes come that are numbered as done ({_place_text(*_last(rows))}; the target is at {_place_text(*old.place)}) "
-                "but are younger than all that was applied: the source's log was begun anew, or is another one's",
+                f"changes come that are numbered as done ({_place_text(*_last(rows))}; the target is at "
+                f"{_place_text(*old.place)}) but are younger than all that was applied: the source's log was "
+                "begun anew, or is another one's",
                 remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
             )
 
     def _append(self, work: Work, rows: pa.Table, progress: Progress, replace: bool) -> None:
-        rows = self._stored(rows.sort_by([("_txn", "ascending"), ("_ord", "ascending")]))
+        rows = self._stored(rows)
         schema, added = self._columns(work, rows)
-        none = pa.table({})
-        work.write(fit(rows, schema), none, progress, added=added, replace=replace)
+        work.write(fit(rows, schema), pa.table({}), progress, added=added, replace=replace)
 
     def _merge(self, work: Work, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
         if missing := [key for key in keys if key not in rows.column_names]:
-            raise ConfigError(f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns.")
-        rows = self._stored(rows.sort_by([("_txn", "ascending"), ("_ord", "ascending")]))
+            raise ConfigError(
+                f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns."
+            )
+        rows = self._stored(rows)
         self._check_exact(rows)
         payload = self._payload(rows)
         schema, added = self._columns(work, payload)
@@ -177,12 +179,11 @@ class ApplyChanges:
     # -- columns --------------------------------------------------------------------------------------------------------
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """With intervals in microseconds, where the target has no such type."""
-        if getattr(self.target, "durations", False):
-            return rows
-        fields = [field.with_type(_without_duration(field.type)) for field in rows.schema]
-        arrays = [_as_micros(column.combine_chunks(), field.type) for column, field in zip(rows.columns, fields)]
-        return pa.table(arrays, schema=pa.schema(fields))
+        """In their order, with times in UTC, and intervals in microseconds where the target has no such type."""
+        durations = getattr(self.target, "durations", False)
+        fields = [field.with_type(_stored_type(field.type, durations)) for field in rows.schema]
+        arrays = [_as_stored(column.combine_chunks(), field.type) for column, field in zip(rows.columns, fields)]
+        return pa.table(arrays, schema=pa.schema(fields)).sort_by([("_txn", "ascending"), ("_ord", "ascending")])
 
     def _payload(self, rows: pa.Table) -> pa.Table:
         keep = self.exact == "keep"
@@ -222,7 +223,7 @@ class ApplyChanges:
                 remedy="exact='null' writes NULL for them, exact='keep' keeps their text in a column _exact.",
             )
         if self.exact == "null":
-            log.warning("NULL is written for values that their column's type cannot hold; count %d, columns %s", len(pairs), names)
+            log.warning("NULL is written where a column's type cannot hold the value; count %d, columns %s", len(pairs), names)
 
 
 # -- places --------------------------------------------------------------------------------------------------------------
@@ -320,7 +321,7 @@ def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table
 
 def _holds(done: Position, gtid: str) -> bool:
     try:
-        return bool(parse_gtid_set(gtid) <= done.gtid_set)  # type: ignore[operator]
+        return bool(parse_gtid_set(gtid) <= done.gtid_set)
     except (ConfigError, TypeError) as error:
         raise StreamMismatchError(
             "a transaction of the new source has no GTID as the old one's had",
@@ -336,18 +337,22 @@ def _place_text(txn: int, ord: int) -> str:
 # -- types ---------------------------------------------------------------------------------------------------------------
 
 
-def _without_duration(kind: pa.DataType) -> pa.DataType:
+def _stored_type(kind: pa.DataType, durations: bool) -> pa.DataType:
     if pa.types.is_duration(kind):
-        return pa.int64()
+        return pa.duration("us") if durations else pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_duration(field.type)) for field in kind])
+        return pa.struct([field.with_type(_stored_type(field.type, durations)) for field in kind])
     return kind
 
 
-def _as_micros(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_stored(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if pa.types.is_duration(array.type):
         return array.cast(pa.duration("us")).cast(kind)
-    fields = [_as_micros(array.field(number), kind.field(number).type) for number in range(kind.num_fields)]
+    if not pa.types.is_struct(kind):
+        return array.cast(kind)
+    fields = [_as_stored(array.field(number), kind.field(number).type) for number in range(kind.num_fields)]
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())

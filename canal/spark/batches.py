@@ -91,9 +91,9 @@ def foreach_batch(
     """Call ``fn(df, batch)`` with the changes of each table, for ever: get, call, ack; on an exception roll back and raise.
 
     The quickest way from the log to a DataFrame, with no query and no checkpoint: at least once by itself, exactly once with
-    ``apply_changes``. A message with several tables makes a call for each, in the order of their first rows, and a table whose columns
-    change within it one for each version; the message is acked when all have returned. The columns are
-    those of the streaming source's one-table form. Returns when ``stop`` is set (after the message in hand), or when
+    ``apply_changes``. A message with several tables makes a call for each, in the order of their first rows, and a table
+    whose columns change within it one for each version; the message is acked when all have returned. The columns are those
+    of the streaming source's one-table form. Returns when ``stop`` is set (after the message in hand), or when
     the log has ended.
 
     With ``instance.ha`` the same loop runs in every process and waits while another is active. When a turn ends during a

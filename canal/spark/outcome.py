@@ -39,7 +39,8 @@ def outcome(
         inserts = rows.filter(pc.and_(is_partial, pc.is_in(rows["_op"], pa.array(["I", "r"]))))
         if inserts.num_rows:
             raise UnfitChangeError(
-                f"{inserts.num_rows} inserts do not hold all columns, and the defaults are not logged (first at {where(inserts)})",
+                f"{inserts.num_rows} inserts do not hold all columns, and the defaults are not logged"
+                f" (first at {where(inserts)})",
                 remedy="Set binlog_row_image=FULL at the source; absent='null' writes NULL for them.",
             )
     before, after = _keys(rows, keys, is_update, is_patch)

@@ -19,12 +19,12 @@ from canal.parse.backoff import Backoff
 
 log = logging.getLogger("canal.spark")
 
-#: Errors that come again until somebody acts. Of others (a lost connection, a killed process, a conflict) a restart may be the end.
+#: Errors that come again until somebody acts. A restart may mend others: a lost connection, a killed process, a conflict.
 FATAL: Final = frozenset({
     "ConfigError", "UsageError", "StateError", "UnknownDestinationError", "NotSubscribedError", "BatchError",
-    "AuthenticationError", "PositionLostError", "SchemaError", "DecodeError", "TruncatedError", "ChecksumError", "UnsupportedError",
-    "MissingTableMapError", "HookError", "CursorError", "HistoryError", "TargetSchemaError", "UnfitChangeError",
-    "StreamMismatchError",
+    "AuthenticationError", "PositionLostError", "SchemaError", "DecodeError", "TruncatedError", "ChecksumError",
+    "UnsupportedError", "MissingTableMapError", "HookError", "CursorError", "HistoryError", "TargetSchemaError",
+    "UnfitChangeError", "StreamMismatchError",
 })  # fmt: skip
 
 _POLL: Final = 1.0
@@ -47,8 +47,8 @@ def supervise(
     Returns when the query ended by itself without an error (somebody stopped it, or its trigger is ``availableNow``), or
     when ``stop`` is set, in which case the query is stopped first.
 
-    Which error it was is read from the query's message, where the class of what a Python source or sink raised stands as text. An
-    unknown error is worth a restart, as most are of the network or of a process that was killed.
+    Which error it was is read from the query's message, where the class of what a Python source or sink raised stands as
+    text. An unknown error is worth a restart, as most are of the network or of a process that was killed.
 
     Args:
         start_query: starts the query and returns it; called again for each restart, so that it makes a new reader, and
@@ -92,7 +92,7 @@ def supervise(
                 desk.announce(AlarmKind.STOPPED, f"the query is not started again, {reason}: {_first_line(error)}")
                 raise
             wait = waits.lost(gave_something=lasted >= steady, seconds=lasted, by_source=False)
-            log.warning("[%s] the query failed and is started again; failures %d, wait %.1f s", name, failures, wait, exc_info=error)
+            log.warning("[%s] the query failed; failures %d, started again in %.1f s", name, failures, wait, exc_info=error)
             desk.tell(AlarmKind.CONNECTION, f"the query failed and is started again: {_first_line(error)}")
             stop.wait(wait)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import attrs
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSchemaError, UnfitChangeError, UsageError
@@ -18,7 +19,6 @@ from tests.spark.histories import COLUMNS, KEYS, MemoryTarget, change, content, 
 
 
 @given(st.data())
-@settings(max_examples=300)
 def test_the_target_is_what_the_table_was_after_each_batch(data: st.DataObject) -> None:
     history = data.draw(histories())
     target = MemoryTarget()
@@ -37,7 +37,9 @@ def whole(number: int, **more: object) -> dict[str, object]:
     return {"id": number, "k": "x", "a": 1, "b": None, **more}
 
 
-def refused(error: type[Exception], changes: list[dict[str, object]], match: str, target: MemoryTarget | None = None, **options: object) -> None:
+def refused(
+    error: type[Exception], changes: list[dict[str, Any]], match: str, target: MemoryTarget | None = None, **options: Any
+) -> None:
     """The batch is refused, and nothing of it is in the target."""
     target = target or MemoryTarget()
     before, stored = target.rows, dict(target.stored)

@@ -60,7 +60,8 @@ def test_each_table_of_a_message_makes_a_call_and_then_it_is_acked() -> None:
         assert instance.list_batches() == []
         assert instance.position() == seen[-1][0].end
 
-    assert [(batch.table, [row["id"] for row in found]) for batch, found in seen] == [("shop.orders", [1, 2]), ("shop.people", [7])]
+    ids = [(batch.table, [row["id"] for row in found]) for batch, found in seen]
+    assert ids == [("shop.orders", [1, 2]), ("shop.people", [7])]
     first = seen[0][0]
     assert first.tables == ("shop.orders", "shop.people")
     assert (first.first, first.last) == ((seen[0][1][0]["_txn"], 0), (seen[0][1][0]["_txn"], 2))
@@ -211,7 +212,7 @@ def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
     log = FakeBinlog()
     orders = log.table("shop", "orders", COLUMNS + ", t TIME(6), at DATETIME, amount DECIMAL(10,2), n BIGINT UNSIGNED")
     with log.transaction():
-        orders.insert({"id": 1, "v": "a", "t": "-838:59:59.000001", "at": "2026-01-02 03:04:05", "amount": "1.50", "n": 2**64 - 1})
+        orders.insert({"id": 1, "t": "-838:59:59.000001", "at": "2026-01-02 03:04:05", "amount": "1.50", "n": 2**64 - 1})
         orders.insert({"id": 2, "v": "b"})
     target = DeltaTarget(str(tmp_path / "orders"))
     with following(log) as instance:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from typing import Any
 
@@ -47,9 +49,12 @@ def run(*queries: Query | Exception, **options: Any) -> tuple[int, list[str]]:
             raise query
         return query
 
+    def alarm(name: str, text: str) -> None:
+        told.append(f"{name}: {text}")
+
     error = None
     try:
-        supervise(start, name="orders", backoff=(0.001, 0.002), alarm=lambda name, text: told.append(f"{name}: {text}"), **options)
+        supervise(start, name="orders", backoff=(0.001, 0.002), alarm=alarm, **options)
     except Exception as raised:
         error = raised
     run.error = error  # type: ignore[attr-defined]
@@ -105,13 +110,10 @@ def test_a_stop_stops_the_query() -> None:
 
 
 def test_an_error_is_found_behind_others_and_in_texts() -> None:
-    try:
-        try:
-            raise SchemaError("columns")
-        except SchemaError as error:
-            raise QueryError("a query failed") from error
-    except QueryError as error:
-        assert error_names(error) == {"SchemaError"}
+    caused = QueryError("a query failed")
+    caused.__cause__ = SchemaError("columns")
+
+    assert error_names(caused) == {"SchemaError"}
     assert error_names(traceback_of("TargetConflictError")) == {"TargetConflictError"}
     assert error_names(QueryError("canal.errors.NoSuchError: x")) == set()
     assert error_names(TargetConflictError("x")) == {"TargetConflictError"}
@@ -123,8 +125,6 @@ def test_a_misspelt_name_is_refused() -> None:
 
 
 def test_configure_sets_what_is_needed_and_lets_others_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("TZ", "Europe/Berlin")
 
@@ -138,7 +138,5 @@ def test_configure_sets_what_is_needed_and_lets_others_win(monkeypatch: pytest.M
     assert made["spark.sql.execution.arrow.localRelationThreshold"] == "0"
     assert made["spark.sql.session.timeZone"] == "Asia/Tokyo"
     assert made["spark.sql.shuffle.partitions"] == 4
-    import os
-
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["TZ"] == "Europe/Berlin"

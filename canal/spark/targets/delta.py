@@ -25,9 +25,9 @@ _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
 class DeltaTarget:
     """A Delta table at ``path``; it is made with the first batch where there is none.
 
-    The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers of a stream
-    conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm. TIME columns are stored as
-    microseconds (long): Delta has no intervals.
+    The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers
+    of a stream conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm. TIME columns are
+    stored as microseconds (long): Delta has no intervals.
 
     Args:
         path: directory or URL.

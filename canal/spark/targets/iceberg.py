@@ -24,9 +24,9 @@ _RETRIES: Final = "commit.retry.num-retries"
 class IcebergTarget:
     """An Iceberg table; it is made with the first batch where there is none.
 
-    The progress is a property of the snapshot that holds the rows, so a roll-back of the table takes both back, and one of the table for
-    when old snapshots have expired. Two writers of a stream conflict: the second one's commit is refused. Files are
-    rewritten (copy on write). TIME columns are stored as microseconds (long): Iceberg has no intervals.
+    The progress is a property of the snapshot that holds the rows, so a roll-back of the table takes both back, and one of
+    the table for when old snapshots have expired. Two writers of a stream conflict: the second one's commit is refused.
+    Files are rewritten (copy on write). TIME columns are stored as microseconds (long): Iceberg has no intervals.
 
     Args:
         table: ``namespace.table``.
@@ -78,7 +78,9 @@ class _IcebergWork:
         return matching(self._scan(self._near(keys)), keys)
 
     def _scan(self, near: Any) -> pa.Table:
-        return self._table.scan(row_filter=near).to_arrow().select(self.schema.names).cast(self.schema)
+        schema = self.schema
+        assert schema is not None
+        return self._table.scan(row_filter=near).to_arrow().select(schema.names).cast(schema)
 
     @staticmethod
     def _near(keys: pa.Table) -> Any:

@@ -29,10 +29,10 @@ _MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISIO
 class MySQLTarget:
     """A table that exists, in another server or schema than the source's; its columns are of the source's types.
 
-    Rows and the progress, a row of ``progress_table`` (which is made), are written in one transaction, under a lock on that row: a second
-    writer waits, then leaves out what the first has done. Rows with the keys of the batch are deleted and
-    put anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of
-    (a value cut or rounded) is an error.
+    Rows and the progress, a row of ``progress_table`` (which is made), are written in one transaction, under a lock on that
+    row: a second writer waits, then leaves out what the first has done. Rows with the keys of the batch are deleted and put
+    anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of (a value cut
+    or rounded) is an error.
 
     Args:
         table: ``schema.table``.
@@ -97,7 +97,9 @@ class _MySQLWork:
         mariadb = "mariadb" in str(ask("SELECT @@version")[0][0]).lower()
         states = table_states(ask, schema, table, mariadb=mariadb)
         if not states:
-            raise TargetSchemaError(f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE).")
+            raise TargetSchemaError(
+                f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE)."
+            )
         return pa.schema([pa.field(column.name, spark_arrow_type(column)) for column in states[0].shown])
 
     def _stored(self) -> Progress | None:
@@ -136,8 +138,8 @@ class _MySQLWork:
             self._cursor.execute(f"SELECT {names} FROM {self._table} WHERE {where}", values)
             rows += self._cursor.fetchall()
         columns = list(zip(*rows)) or [()] * len(schema)
-        arrays = [pa.array([_arrow_value(value, field.type) for value in column], field.type) for column, field in zip(columns, schema)]
-        return pa.table(arrays, schema=schema)
+        typed = ([_arrow_value(value, field.type) for value in column] for column, field in zip(columns, schema))
+        return pa.table([pa.array(one, field.type) for one, field in zip(typed, schema)], schema=schema)
 
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -29,9 +29,9 @@ class ParquetTarget:
     """The changes themselves, each once, as parquet files in the directory ``path``; it is made where there is none.
 
     A batch is one file, numbered; it appears by its name when it is whole and on disk, and its footer has the progress. Two
-    writers of a stream want the same number: the second is refused. Keep the newest file of each stream, whatever
-    becomes of the others. The directory must be on a file system with hard links (no object store). Files have the columns of their time
-    (Spark reads them with ``mergeSchema``). TIME columns are stored as microseconds (long).
+    writers of a stream want the same number: the second is refused. Keep the newest file of each stream, whatever becomes of
+    the others. The directory must be on a file system with hard links (no object store). Files have the columns of their
+    time (Spark reads them with ``mergeSchema``). TIME columns are stored as microseconds (long).
 
     Args:
         path: the directory.

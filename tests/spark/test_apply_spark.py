@@ -1,0 +1,169 @@
+"""Sinks in Spark itself: a stream into a Delta table through restarts, the plain loop's DataFrames, a supervisor's restart."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.errors import ConfigError
+from canal.spark import apply_changes, foreach_batch, supervise
+from canal.spark.targets import DeltaSparkTarget, DeltaTarget
+from canal.spark.targets.delta_spark import merge_sql
+from canal.testing import FakeBinlog
+from canal.testing.servers import ThrowawayServer
+from tests.spark.histories import MemoryTarget
+
+COLUMNS = (
+    "id INT PRIMARY KEY, at TIMESTAMP(6), local DATETIME(6), t TIME(6), amount DECIMAL(10,2), n BIGINT UNSIGNED, b VARBINARY(9)"
+)
+ROW = {
+    "at": dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC), "local": dt.datetime(2026, 7, 2, 3, 4, 5, 678901),
+    "t": -dt.timedelta(hours=838, minutes=59, seconds=59), "amount": Decimal("-1.50"), "n": 2**64 - 1, "b": b"\xff\x00",
+}  # fmt: skip
+
+
+def delta(target: DeltaTarget) -> dict[int, dict[str, Any]]:
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(target.path).to_pyarrow_table().to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: row for row in rows}
+
+
+@pytest.fixture
+def orders(mariadb_server: ThrowawayServer) -> Any:
+    mariadb_server.query("CREATE DATABASE spark_sink")
+    mariadb_server.query("CREATE TABLE spark_sink.orders (id INT PRIMARY KEY, n INT)")
+    yield "spark_sink.orders"
+    mariadb_server.query("DROP DATABASE spark_sink")
+
+
+def test_a_stream_keeps_a_delta_table_through_crashes_and_lost_checkpoints(
+    spark: Any, mariadb_server: ThrowawayServer, orders: str, tmp_path: Path
+) -> None:
+    server, target = mariadb_server, DeltaTarget(str(tmp_path / "orders"))
+    begin = server.query("SHOW MASTER STATUS")[0]
+    options = {
+        "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": orders,
+        "startingPosition": f"{begin[0]}:{begin[1]}", "maxRowsPerBatch": "6",
+    }  # fmt: skip
+
+    def run(checkpoint: str, crash: bool = False) -> None:
+        apply, commits = apply_changes(target, ["id"]), []
+
+        def fn(df: Any, batch_id: int) -> None:
+            apply(df, batch_id)
+            commits.append(batch_id)
+            if crash and len(commits) == 2:
+                raise RuntimeError("between the sink's commit and Spark's")
+
+        frame = spark.readStream.format("canal").options(**options).load()
+        writer = frame.writeStream.foreachBatch(fn).option("checkpointLocation", str(tmp_path / checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        if crash:
+            with pytest.raises(Exception, match="between the sink's commit"):
+                query.awaitTermination(60)
+        else:
+            assert query.awaitTermination(60)
+
+    for number in range(10):
+        server.query(f"INSERT INTO {orders} VALUES ({number}, 0)")
+    run("one", crash=True)
+    server.query(f"UPDATE {orders} SET n = n + 1 WHERE id < 4")
+    server.query(f"UPDATE {orders} SET id = id + 100 WHERE id = 7")
+    run("one")
+    with target.begin("canal", ("id",)) as work:
+        before = work.progress
+    run("two")  # the checkpoint is gone: all comes again and nothing is applied
+    server.query(f"DELETE FROM {orders} WHERE id = 2")
+    run("two")
+
+    with target.begin("canal", ("id",)) as work:
+        assert before is not None
+        assert work.progress.place > before.place
+    assert {id: row["n"] for id, row in delta(target).items()} == dict(server.query(f"SELECT id, n FROM {orders}"))
+
+
+def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, tmp_path: Path) -> None:
+    """The session is in one time zone, the workers in another."""
+    log = FakeBinlog()
+    log.table("shop", "orders", COLUMNS).insert({"id": 1, **ROW})
+    log.end()
+    target, seen = MemoryTarget(), []
+    apply, onto_delta = apply_changes(target, ["id"]), apply_changes(DeltaTarget(str(tmp_path / "orders")), ["id"])
+
+    def fn(df: Any, batch: Any) -> None:
+        seen.append((df.count(), df.schema["local"].dataType.simpleString(), batch.table))
+        apply(df, batch)
+        onto_delta(df, batch)
+
+    before = spark.conf.get("spark.sql.execution.arrow.localRelationThreshold")
+    config = canal.InstanceConfig(destination="shop", source=log, start="earliest")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        foreach_batch(spark, instance, fn)
+
+    assert seen == [(1, "timestamp_ntz", "shop.orders")]
+    assert target.rows is not None
+    assert target.rows.to_pylist() == [{"id": 1, **ROW}]
+    micros = ROW["t"] // dt.timedelta(microseconds=1)  # type: ignore[operator]
+    assert delta(DeltaTarget(str(tmp_path / "orders"))) == {1: {"id": 1, **ROW, "t": micros}}
+    assert spark.conf.get("spark.sql.execution.arrow.localRelationThreshold") == before
+
+
+def test_a_query_whose_sink_fails_is_started_again_unless_that_is_of_no_use(spark: Any, tmp_path: Path) -> None:
+    """What the sink raised is known by its class, through Spark's own exception."""
+    from canal.errors import TargetConflictError, UnfitChangeError
+
+    fail: list[Exception] = [TargetConflictError("another was quicker"), OSError("no space"), UnfitChangeError("a key is NULL")]
+    told: list[str] = []
+
+    def fn(df: Any, batch_id: int) -> None:
+        if df.count() and fail:
+            raise fail.pop(0)
+
+    def start() -> Any:
+        frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        return frame.writeStream.foreachBatch(fn).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    with pytest.raises(Exception, match="UnfitChangeError"):
+        supervise(start, name="orders", backoff=(0.01, 0.01), alarm=lambda name, text: told.append(text))
+
+    assert fail == []
+    assert "TargetConflictError: another was quicker" in told[0]
+    assert "UnfitChangeError cannot be mended by a restart" in told[-1]
+
+
+def test_a_query_is_stopped_on_request(spark: Any, tmp_path: Path, wait: Callable[..., None]) -> None:
+    stop, queries = threading.Event(), []
+
+    def start() -> Any:
+        frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        queries.append(frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+        return queries[-1]
+
+    loop = threading.Thread(target=supervise, args=(start,), kwargs={"stop": stop})
+    loop.start()
+    wait(lambda: bool(queries) and queries[0].lastProgress is not None)
+    stop.set()
+    loop.join(60)
+
+    assert not loop.is_alive()
+    assert not queries[0].isActive
+
+
+def test_delta_s_jars_are_asked_for_and_its_statement_is_one_of_spark_s(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="jars are not on the class path"):
+        apply_changes(DeltaSparkTarget(str(tmp_path)), ["id"]).progress()
+
+    statement = merge_sql("delta.`/a``b`", "changes", ["id", "a`b"], ["id", "a`b", "n"])
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement).toString()
+
+    assert "MergeIntoTable" in plan
