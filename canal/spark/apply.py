@@ -23,7 +23,7 @@ log = logging.getLogger("canal.spark")
 
 #: The columns of a one-table stream beside the table's own (and ``_extra``, which is kept as one of them).
 META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")
-_OPS: Final = ["I", "U", "D", "r"]
+_OPS: Final = ["I", "U", "D", "r", "T"]
 _EPOCH_SHIFT, _EPOCHS = 58, 32
 #: ``_ord`` of rows that a snapshot read in chunks. Numbered rows of a snapshot are before it; both are before streamed ones.
 _UNNUMBERED: Final = -1
@@ -45,8 +45,9 @@ def apply_changes(
     It takes the DataFrames (or Arrow tables) of one table's stream in the order of their batches, any number of times each.
     Each change is applied once: how far the target is stands in the target, written in the same transaction as the rows, and
     what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier place.
-    A change of the primary key takes the old row away. A partial row image (binlog_row_image=MINIMAL or NOBLOB) changes only
-    the columns that it holds. The batch is collected in this process: bound it by the source's options.
+    A change of the primary key takes the old row away, and a row that tells of a TRUNCATE (``_op`` T) all rows. A partial
+    row image (binlog_row_image=MINIMAL or NOBLOB) changes only the columns that it holds. The batch is collected in this
+    process: bound it by the source's options.
 
     Args:
         target: one of ``canal.spark.targets``, or your own with that Protocol.
@@ -169,11 +170,13 @@ class ApplyChanges:
             raise ConfigError(
                 f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns."
             )
-        rows = self._stored(rows)
+        rows, is_emptied = _since_truncate(self._stored(rows))
         self._check_exact(rows)
         payload = self._payload(rows)
         schema, added = self._columns(work, payload)
-        upserts, deletes = outcome(rows, payload, keys, schema, work, self.absent == "null")
+        replace = replace or is_emptied
+        read = None if replace or work.schema is None else work.read
+        upserts, deletes = outcome(rows, payload, keys, schema, read, self.absent == "null")
         work.write(upserts, deletes, progress, added=added, replace=replace)
 
     # -- columns --------------------------------------------------------------------------------------------------------
@@ -252,6 +255,12 @@ def _check_numbered(rows: pa.Table) -> None:
             "that the table ever had, and it could not be told which are there",
             remedy="Let the source spool a consistent snapshot, or start the stream without one.",
         )
+
+
+def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """The rows behind the last TRUNCATE, and whether there is one."""
+    found = pc.indices_nonzero(pc.equal(rows["_op"], "T"))
+    return (rows.slice(found[-1].as_py() + 1), True) if len(found) else (rows, False)
 
 
 def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:

@@ -5,7 +5,7 @@ Never reads or writes a table itself, and never turns a value into a Python obje
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import TargetSchemaError, UnfitChangeError
-from canal.spark.targets import Work
+
+#: Gives the rows with some keys.
+Read = Callable[[pa.Table], pa.Table]
 
 
 def outcome(
-    rows: pa.Table, payload: pa.Table, keys: Sequence[str], schema: pa.Schema, work: Work, null_for_absent: bool
+    rows: pa.Table, payload: pa.Table, keys: Sequence[str], schema: pa.Schema, read: Read | None, null_for_absent: bool
 ) -> tuple[pa.Table, pa.Table]:
     """The rows to put (all columns of ``schema``) and the keys to take away; no key is in both, none is twice.
 
@@ -25,7 +27,7 @@ def outcome(
         rows: changes in their order.
         payload: of the same rows, the columns that the target has or is to have.
         schema: the target's columns.
-        work: from which rows are read that partial images change.
+        read: gives the target's rows with such keys, for those that partial images change; None: it has no rows.
         null_for_absent: whether columns that the image of an insert does not hold are null, or an error.
 
     Raises:
@@ -46,7 +48,7 @@ def outcome(
     before, after = _keys(rows, keys, is_update, is_patch)
     key_schema = pa.schema([schema.field(key) for key in keys])
     if pc.any(is_patch).as_py():
-        upserts, deletes = _fold(rows, payload, before, after, schema, key_schema, work)
+        upserts, deletes = _fold(rows, payload, before, after, schema, key_schema, read)
     else:
         upserts, deletes = _latest(rows, payload, before, after)
     return fit(upserts, schema), fit(deletes, key_schema)
@@ -131,16 +133,23 @@ class _Row:
 
 
 def _fold(
-    rows: pa.Table, payload: pa.Table, before: pa.Table, after: pa.Table, schema: pa.Schema, key_schema: pa.Schema, work: Work
+    rows: pa.Table,
+    payload: pa.Table,
+    before: pa.Table,
+    after: pa.Table,
+    schema: pa.Schema,
+    key_schema: pa.Schema,
+    read: Read | None,
 ) -> tuple[pa.Table, pa.Table]:
     """Each row put together of the target's row and of what the images of its changes hold."""
     final = _states(rows, payload, _tuples(before), _tuples(after))
     deletes = _key_table([key for key, row in final.items() if row is None], after.schema)
     bases = dict.fromkeys(row.base for row in final.values() if row is not None and row.base is not None)
-    base = _read(list(bases), after.schema, key_schema, work)
+    wanted = fit(_key_table(list(bases), after.schema), key_schema)
+    base = read(wanted) if bases and read is not None else pa.Table.from_batches([], key_schema)
     places = {key: payload.num_rows + number for number, key in enumerate(_tuples(base.select(after.column_names)))}
     # What the target has is compared as its own types have it.
-    own = dict(zip(bases, _tuples(fit(_key_table(list(bases), after.schema), key_schema))))
+    own = dict(zip(bases, _tuples(wanted)))
     if missing := [key for key in bases if own[key] not in places]:
         raise UnfitChangeError(
             f"partial row images change {len(missing)} rows that the target does not have",
@@ -195,12 +204,6 @@ def _exact(texts: pa.ChunkedArray, found: list[_Row], default: list[int], kind: 
         kept |= {name: maps[patch][name] for name, patch in row.columns.items() if name in maps[patch]}
         result.append(list(kept.items()) or None)
     return pa.array(result, kind)
-
-
-def _read(bases: list[tuple[Any, ...]], schema: pa.Schema, key_schema: pa.Schema, work: Work) -> pa.Table:
-    if not bases or work.schema is None:
-        return pa.Table.from_batches([], work.schema or key_schema)
-    return work.read(fit(_key_table(bases, schema), key_schema))
 
 
 def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:

@@ -95,7 +95,12 @@ def histories(draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | Non
             history.states.append({name: dict(value) for name, value in rows.items()})
     for _ in range(draw(st.integers(1, 6))):
         for ord in range(draw(st.integers(1, 4))):
-            kind = draw(st.sampled_from(["I", "U", "U", "M", "D"]))
+            kind = draw(st.sampled_from(["I", "I", "U", "U", "M", "D", "T" if ord == 0 else "D"]))
+            if kind == "T":
+                rows.clear()
+                history.changes.append(change("T", txn, 0, {}, whole=True))
+                history.states.append({})
+                break
             free = [(i, k) for i in range(1, 5) for k in "xy" if (i, k) not in rows]
             if kind == "I" or not rows:
                 if free:

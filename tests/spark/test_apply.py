@@ -87,6 +87,20 @@ def test_the_checkpoint_s_batch_ids_say_nothing() -> None:
     assert len(content(target.rows)) == 2
 
 
+def test_a_truncate_takes_all_rows_and_what_follows_is_put() -> None:
+    emptied = change("T", 2, 0, {}, whole=True)
+    patch = change("U", 3, 0, {"a": 5}, {"id": 1, "k": "x"})
+    target = applied([change("I", 1, 0, whole(1)), change("I", 1, 1, whole(2))])
+
+    refused(UnfitChangeError, [emptied, patch], "does not have", target)
+    apply_changes(target, KEYS)(table([emptied, change("I", 4, 0, whole(3))]))
+    assert set(content(target.rows)) == {(3, "x")}
+    apply_changes(target, KEYS)(table([change("I", 5, 0, whole(4)), change("T", 6, 0, {}, whole=True)]))
+
+    assert content(target.rows) == {}
+    assert target.stored["canal"].place == (6, 0)
+
+
 def test_a_null_is_written_and_an_absent_column_is_left() -> None:
     old = whole(1, a=5, b="p")
     target = applied([change("I", 1, 0, old)], [change("U", 2, 0, {"a": None}, {"id": 1, "k": "x"})])

@@ -26,6 +26,12 @@ from tests.spark.histories import KEYS, FaultyTarget, History, change, content, 
 
 _numbers = itertools.count()
 
+#: Real tables are slower than a dict.
+REAL = settings(
+    max_examples=settings().max_examples // 8,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
 
 class Lake:
     """Makes targets, and reads them by another way than they are written."""
@@ -95,7 +101,7 @@ def follow(data: st.DataObject, history: History, lake: Any, rows: Callable[[], 
 
 
 @given(st.data())
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@REAL
 def test_the_lake_table_is_the_table_through_crashes_and_replays(lake: Lake, data: st.DataObject) -> None:
     history = data.draw(histories())
     target = pickle.loads(pickle.dumps(lake.make()))
@@ -119,7 +125,7 @@ def in_server(server: Any, target: MySQLTarget) -> dict[Any, Any]:
 
 
 @given(st.data())
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@REAL
 def test_the_server_s_table_is_the_table_through_crashes_and_replays(
     server: Any, database: str, in_mysql: MySQLTarget, data: st.DataObject
 ) -> None:
@@ -275,7 +281,7 @@ def append(data: st.DataObject, target: Any, history: History, counts: Callable[
 
 
 @given(st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@REAL
 def test_nothing_is_counted_twice(tmp_path: Path, data: st.DataObject) -> None:
     target = CounterTarget(tmp_path / f"{next(_numbers)}.db")
 
@@ -289,7 +295,7 @@ def counted(rows: pa.Table | None) -> dict[Any, int]:
 
 
 @given(st.data())
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@REAL
 def test_a_lake_table_has_each_change_once(lake: Lake, data: st.DataObject) -> None:
     target = lake.make()
 
@@ -297,7 +303,7 @@ def test_a_lake_table_has_each_change_once(lake: Lake, data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@REAL
 def test_parquet_files_have_each_change_once(tmp_path: Path, data: st.DataObject) -> None:
     target = ParquetTarget(str(tmp_path / f"bronze{next(_numbers)}"))
 

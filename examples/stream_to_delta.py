@@ -1,0 +1,49 @@
+"""Keep a Delta table equal to a table of MySQL, with a streaming query that is started again when it fails.
+
+    python examples/stream_to_delta.py mysql-host user password shop.orders id /lake/orders /checkpoints/orders
+
+Needs `pip install 'canal-cdc[spark,lake]'` and Java 17, no jars. Kill it, start it again, delete the checkpoint: the Delta
+table has each change once, as how far it is stands in the table itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from canal.spark import apply_changes, configure, supervise
+from canal.spark.targets import DeltaTarget
+
+host, user, password, table, keys, path, checkpoint = sys.argv[1:]
+
+# %% A session whose workers run this Python and reckon in UTC.
+
+spark = configure(SparkSession.builder.appName(f"canal {table}")).getOrCreate()
+
+# %% The sink: the latest change of each key, deletes, changes of the key. New columns of the source are added to the table.
+
+sink = apply_changes(DeltaTarget(path), keys.split(","), schema="add")
+
+# %% The query. A supervisor calls this again after a failure, so that a new reader sees a changed schema.
+
+
+def start() -> Any:
+    changes = (
+        spark.readStream.format("canal")
+        .option("host", host)
+        .option("user", user)
+        .option("password", password)
+        .option("table", table)
+        .option("startingPosition", "earliest")
+        .option("maxRowsPerBatch", 50_000)
+        .option("onTruncate", "row")
+        .load()
+    )
+    return changes.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+
+
+# %% For ever: a lost server or a killed worker is worth a restart, and so is a change of columns; wrong options are not.
+
+supervise(start, name=table, restart_on=["SchemaError"])
