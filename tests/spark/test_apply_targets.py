@@ -19,8 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canal.errors import TargetConflictError, UnfitChangeError
-from canal.spark import apply_changes
+import canal
+from canal.errors import TargetConflictError, TargetSchemaError, UnfitChangeError
+from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 
@@ -338,3 +339,78 @@ def test_a_numbered_snapshot_is_appended_once_and_one_in_chunks_is_refused(tmp_p
         apply_changes(ParquetTarget(str(tmp_path / "other")), None)(table([{**rows[0], "_ord": -1}]))
 
     assert sorted(read_parquet(target)["id"].to_pylist()) == [0, 1, 2, 3, 4, 9]
+
+
+# -- every type ------------------------------------------------------------------------------------------------------------
+
+TYPES = {
+    "id": ("VARCHAR(20) COLLATE utf8mb4_bin", ["'a'", "'A'", "'\u00e9%s`'"]),
+    "i8": ("TINYINT", ["-128", "127", "NULL"]),
+    "u8": ("TINYINT UNSIGNED", ["0", "255", "NULL"]),
+    "i24": ("MEDIUMINT", ["-8388608", "8388607", "NULL"]),
+    "u32": ("INT UNSIGNED", ["0", "4294967295", "NULL"]),
+    "u64": ("BIGINT UNSIGNED", ["0", "18446744073709551615", "NULL"]),
+    "dec": ("DECIMAL(20,5)", ["-123456789012345.12345", "0.00001", "NULL"]),
+    "big": ("DECIMAL(65,10)", ["-1234567890123456789012345678901234567890123456789012345.0123456789", "1", "NULL"]),
+    "f": ("FLOAT", ["0.1", "-3.4e38", "NULL"]),
+    "d": ("DOUBLE", ["0.1", "1.7976931348623157e308", "NULL"]),
+    "day": ("DATE", ["'1000-01-01'", "'9999-12-31'", "NULL"]),
+    "at": ("DATETIME(6)", ["'1000-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'", "NULL"]),
+    "ts": ("TIMESTAMP(6) NULL", ["'1970-01-02 00:00:01.000001'", "'2038-01-18 03:14:07.999999'", "NULL"]),
+    "t": ("TIME(6)", ["'-838:59:59.000000'", "'00:00:00.000001'", "NULL"]),
+    "y": ("YEAR", ["1901", "2155", "NULL"]),
+    "flags": ("BIT(10)", ["b'1000000001'", "b'0'", "NULL"]),
+    "wide": ("BIT(64)", ["0xFFFFFFFFFFFFFFFF", "b'1'", "NULL"]),
+    "e": ("ENUM('x','y y')", ["'x'", "'y y'", "NULL"]),
+    "s": ("SET('x','y')", ["''", "'x,y'", "NULL"]),
+    "txt": ("TEXT", ["'it''s \\\\ %s \U0001f600'", "''", "NULL"]),
+    "bin": ("VARBINARY(20)", ["0xFF00275C25", "''", "NULL"]),
+    "doc": ("JSON", ["""'{"a": [1, "x"]}'""", "'null'", "NULL"]),
+}
+
+
+@pytest.mark.parametrize("image", ["FULL", "MINIMAL"])
+def test_every_type_arrives_at_another_table_as_the_server_has_it(server: Any, database: str, image: str) -> None:
+    """The server is the oracle: the source's table and the target are the same for it."""
+    columns = ", ".join(f"`{name}` {kind}" for name, (kind, _) in TYPES.items())
+    for table_name in ("source", "copy"):
+        server.query(f"CREATE TABLE {database}.{table_name} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4")
+    config = canal.InstanceConfig(
+        destination="copy", source=canal.MySQLSource(**login(server)), filter=rf"{database}\.source", start="latest"
+    )
+    target = MySQLTarget(f"{database}.copy", login(server))
+    stop = threading.Event()
+    with canal.Instance(config) as instance, server.connect() as connection, connection.cursor() as cursor:
+        instance.subscribe()
+        cursor.execute(f"SET SESSION binlog_row_image = {image}, time_zone = '+00:00'")
+        for number in range(3):
+            values = ", ".join(literals[number] for _, literals in TYPES.values())
+            cursor.execute(f"INSERT INTO {database}.source VALUES ({values})")
+        cursor.execute(f"UPDATE {database}.source SET i8 = 1, txt = NULL, doc = '[2]' WHERE id = 'a'")
+        cursor.execute(f"UPDATE {database}.source SET id = 'moved' WHERE id = 'A'")
+        cursor.execute(f"DELETE FROM {database}.source WHERE id = 'a'")
+        apply = apply_changes(target, ["id"])
+
+        def fn(df: pa.Table, batch: Any) -> None:
+            apply(df, batch)
+            if "D" in df["_op"].to_pylist():
+                stop.set()
+
+        foreach_batch(None, instance, fn, timeout=0.2, batch_size=2, stop=stop)
+
+    checks = [server.query(f"CHECKSUM TABLE {database}.{name} EXTENDED")[0][1] for name in ("source", "copy")]
+    rows = [server.query(f"SELECT * FROM {database}.{name} ORDER BY id") for name in ("source", "copy")]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 2
+    assert checks[0] == checks[1]
+
+
+def test_what_the_server_would_cut_or_round_is_an_error(server: Any, in_mysql: MySQLTarget) -> None:
+    server.query(f"ALTER TABLE {in_mysql.table} MODIFY b VARCHAR(1)")
+    fn = apply_changes(in_mysql, KEYS)
+
+    with pytest.raises(TargetSchemaError, match="refuses rows"):
+        fn(table([change("I", 1, 0, {"id": 1, "k": "x", "a": 1, "b": "pq"})]))
+
+    assert in_server(server, in_mysql) == {}
+    assert fn.progress() is None
