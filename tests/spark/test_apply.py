@@ -101,6 +101,18 @@ def test_a_truncate_takes_all_rows_and_what_follows_is_put() -> None:
     assert target.stored["canal"].place == (6, 0)
 
 
+def test_a_batch_that_was_applied_is_not_written_again() -> None:
+    target = applied([change("I", 1, 0, whole(1)), change("I", 1, 1, whole(2))], [change("I", 1, 1, whole(2))])
+
+    assert target.version == 1
+
+
+def test_of_two_truncates_the_last_one_counts() -> None:
+    first, second = change("T", 2, 0, {}, whole=True), change("T", 4, 0, {}, whole=True)
+
+    assert content(applied([change("I", 1, 0, whole(1)), first, change("I", 3, 0, whole(2)), second]).rows) == {}
+
+
 def test_a_null_is_written_and_an_absent_column_is_left() -> None:
     old = whole(1, a=5, b="p")
     target = applied([change("I", 1, 0, old)], [change("U", 2, 0, {"a": None}, {"id": 1, "k": "x"})])
@@ -129,7 +141,9 @@ def test_an_insert_that_lacks_columns_is_refused_or_null() -> None:
 
 
 def test_a_key_that_is_null_is_refused() -> None:
-    refused(UnfitChangeError, [change("I", 1, 0, whole(1, k=None))], "key column k is NULL")
+    updates = [change("U", 1, 0, whole(1), before) for before in (None, {"id": 1, "k": None})]
+    for one in (change("I", 1, 0, whole(1, k=None)), *updates):
+        refused(UnfitChangeError, [one], "key column (k|id) is NULL")
 
 
 def test_a_value_that_its_type_cannot_hold_is_refused_null_or_kept(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,6 +234,14 @@ def test_a_log_that_began_anew_is_told_by_its_age() -> None:
     refused(StreamMismatchError, young, "younger than all that was applied", target)
 
 
+def test_times_that_are_not_in_the_order_of_the_log_are_no_other_log() -> None:
+    """A long transaction is logged when it commits, with the times of its statements."""
+    changes = [change("I", 3, 0, whole(1), _ts=1_900_000_000_000_000), change("I", 4, 0, whole(2), _ts=1_800_000_000_000_000)]
+    target = applied(changes[:1], changes[1:], changes)
+
+    assert set(content(target.rows)) == {(1, "x"), (2, "x")}
+
+
 def test_two_streams_have_progress_of_their_own() -> None:
     target = MemoryTarget()
     apply_changes(target, KEYS, stream="one")(table([change("I", 50, 0, whole(1))]))
@@ -271,6 +293,16 @@ def test_what_another_server_tells_again_is_known_by_its_gtid() -> None:
 
     assert target.rows is not None
     assert target.rows["id"].to_pylist() == [1, 2, 3]
+
+
+def test_another_server_is_not_followed_from_within_a_transaction() -> None:
+    """GTIDs do not tell which of its changes were applied."""
+    target = MemoryTarget()
+    within = attrs.evolve(at(A, 2), row=1)
+    apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(3, 501)]), InLoop(at(A, 0), within))
+
+    with pytest.raises(StreamMismatchError, match="cannot be told"):
+        apply_changes(target, None)(table([at_gtid(3, 3)]), InLoop(at(A, 1), at(B, 3)))
 
 
 def test_another_server_without_gtids_is_followed_only_behind_what_is_applied() -> None:
