@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +15,35 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _java_home() -> str | None:
+    """The Java that tests/servers/setup.sh brought; None where the machine has one of its own."""
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return None
+    found = sorted(ROOT.glob(".servers/zookeeper/usr/lib/jvm/java-17-*"))
+    if found:
+        return str(found[0])
+    if os.environ.get("CANAL_TEST_SERVERS") == "skip":
+        pytest.skip("NO JAVA: CANAL_TEST_SERVERS=skip")
+    pytest.fail("Spark needs Java 17: run tests/servers/setup.sh (CANAL_TEST_SERVERS=skip leaves these tests out)", pytrace=False)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session with two slots and four attempts at a task; workers are in a time zone that is neither ours nor UTC."""
-    pytest.importorskip("pyspark")
-    pytest.importorskip("pyarrow")
     from pyspark.sql import SparkSession
 
     directory = tmp_path_factory.mktemp("spark")
     before = dict(os.environ)
+    java_home = _java_home()
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = java_home
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     os.environ["TZ"] = "Asia/Kolkata"  # of the JVM's children; ours is set already
@@ -37,7 +58,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory / "local"))
-
         .getOrCreate()
     )  # fmt: skip
     session.sparkContext.setLogLevel("ERROR")

@@ -55,7 +55,8 @@ def rows_of(fake: FakeBinlog, shape: Shape) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_arrow_schema_is_the_one_that_pyspark_expects(keep: bool) -> None:
-    types = pytest.importorskip("pyspark.sql.pandas.types")
+    from pyspark.sql.pandas import types
+
     for shape in (shape_of(COLUMNS, keep=keep), Envelope()):
         assert types.to_arrow_schema(shape.struct, timezone="UTC") == shape.arrow
         assert all(field.nullable for field in shape.arrow)
@@ -188,7 +189,8 @@ def test_a_shape_travels() -> None:
 
 
 def test_the_page_of_types_names_sparks_as_spark_does() -> None:
-    types = pytest.importorskip("pyspark.sql.pandas.types")
+    from pyspark.sql.pandas import types
+
     for example in EXAMPLES:
         expected = types.from_arrow_type(spark_arrow_type(example.column), prefer_timestamp_ntz=True).simpleString()
         assert spark_type(example.column) == expected
