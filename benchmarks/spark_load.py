@@ -1,0 +1,114 @@
+"""The rows of the Spark benchmarks: a table of ten mixed columns on a server, bursts of it, and sums to know it by.
+
+Never times anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from canal.testing.servers import MySQLServer, ThrowawayServer
+
+COLUMNS = """(id BIGINT PRIMARY KEY, quantity INT NOT NULL, price DECIMAL(12,2) NOT NULL, ratio DOUBLE NOT NULL,
+    name VARCHAR(60) NOT NULL, note VARCHAR(120) NULL, changed TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    day DATE NOT NULL, paid BOOLEAN NOT NULL, payload VARBINARY(40) NOT NULL) CHARACTER SET utf8mb4"""
+_ROW = """n, n MOD 9973 - 5000, n MOD 1000000 / 100, n / 8, CONCAT('customer ', n, ' é'),
+    IF(n MOD 7 = 0, NULL, CONCAT('note ', MD5(n))), FROM_UNIXTIME(1700000000 + n MOD 8000000 + n MOD 1000003 / 1000000),
+    '2020-01-01' + INTERVAL n MOD 2000 DAY, n MOD 2, UNHEX(SHA1(n))"""
+#: Names of the sums, each with how the server and how Spark tell it. All are whole numbers.
+SUMS = {
+    "rows": ("COUNT(*)", "count(1)"),
+    "id": ("SUM(id)", "sum(id)"),
+    "quantity": ("SUM(quantity)", "sum(quantity)"),
+    "price": ("SUM(price * 100)", "sum(price * 100)"),
+    "ratio": ("SUM(ratio * 8)", "sum(ratio * 8)"),
+    "name": ("SUM(CRC32(name))", "sum(crc32(cast(name as binary)))"),
+    "note": ("SUM(CRC32(note))", "sum(crc32(cast(note as binary)))"),
+    "changed": ("SUM(MOD(UNIX_TIMESTAMP(changed) * 1000000, 1000003))", "sum(unix_micros(changed) % 1000003)"),
+    "day": ("SUM(TO_DAYS(day) - 719528)", "sum(unix_date(day))"),
+    "paid": ("SUM(paid)", "sum(paid)"),
+    "payload": ("SUM(CRC32(payload))", "sum(crc32(payload))"),
+}
+#: Rows of the first transaction of a burst, which warms up whoever reads it and is not timed.
+WARM = 20_000
+_DIGITS = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"
+_STATEMENT = 10_000
+
+Answer = dict[str, int]
+
+
+def fill(server: ThrowawayServer, rows: int) -> tuple[str, str]:
+    """Make ``bench.orders``; gives where in the log its rows begin and end, as journal:offset."""
+    with contextlib.closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE bench")
+        cursor.execute(f"CREATE TABLE bench.orders {COLUMNS}")
+        cursor.execute("FLUSH BINARY LOGS")
+        start = status(server)
+        numbers = f"SELECT {{}} + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS n FROM {_DIGITS} a, {_DIGITS} b, {_DIGITS} c, {_DIGITS} e"
+        for first in range(1, rows + 1, _STATEMENT):
+            cursor.execute(f"INSERT INTO bench.orders SELECT {_ROW} FROM ({numbers.format(first)}) s WHERE n <= {rows}")
+    return start, status(server)
+
+
+def status(server: ThrowawayServer) -> str:
+    modern = isinstance(server, MySQLServer)
+    found = server.query("SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS")[0]
+    return f"{found[0]}:{found[1]}"
+
+
+def answer(server: ThrowawayServer, rows: int) -> Answer:
+    """The sums of the table's first rows, by the server."""
+    found = server.query(f"SELECT {', '.join(sql for sql, _ in SUMS.values())} FROM bench.orders WHERE id <= {rows}")[0]
+    return {name: int(value) for name, value in zip(SUMS, found, strict=True)}
+
+
+class Burst:
+    """A copy of the table whose transactions are all written but not committed: what is read can come at once.
+
+    ``warm`` commits the first of them, ``release`` all others. The server has little to do then but to append to its log.
+    """
+
+    def __init__(self, server: ThrowawayServer, table: str, rows: int, transactions: int = 64) -> None:
+        self.server, self.table, self.rows = server, table, rows
+        self._bounds = [1, WARM + 1, *(WARM + 1 + (rows - WARM) * n // transactions for n in range(1, transactions + 1))]
+        self._connections: list[Any] = []
+
+    def __enter__(self) -> Burst:
+        self.server.query(f"CREATE TABLE {self.table} LIKE bench.orders")
+        for first, behind in zip(self._bounds, self._bounds[1:]):
+            connection = self.server.connect()
+            self._connections.append(connection)
+            with connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute("BEGIN")
+                cursor.execute(f"INSERT INTO {self.table} SELECT * FROM bench.orders WHERE id >= {first} AND id < {behind}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections:
+            connection.close()
+        self.server.query(f"DROP TABLE {self.table}")
+
+    def warm(self) -> None:
+        self._connections[0].commit()
+
+    def release(self) -> None:
+        for connection in self._connections[1:]:
+            connection.commit()
+
+
+def is_followed(server: ThrowawayServer) -> bool:
+    """Whether somebody has the log sent."""
+    return any("Binlog Dump" in (line[4] or "") for line in server.query("SHOW PROCESSLIST"))
+
+
+def drip(server: ThrowawayServer, table: str, numbers: Iterator[int], clock: Any) -> dict[int, float]:
+    """Insert rows one by one, each a transaction; gives when the insert of each began."""
+    begun = {}
+    with contextlib.closing(server.connect()) as connection, connection.cursor() as cursor:
+        for number in numbers:
+            begun[number] = clock()
+            cursor.execute(f"INSERT INTO {table} SELECT {_ROW} FROM (SELECT {number} AS n) s")
+    return begun
