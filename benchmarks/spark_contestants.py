@@ -408,19 +408,10 @@ def idle(stage: Stage, seconds: float) -> dict[str, float]:
     """Processor time of an idle query, all processes but the server's, in ms per s; that of a bare poll in ms."""
     with _table(stage) as name, stage.gate() as gate, stage.scratch() as scratch:
         gate.warm()
-        frames = {"canal": stage.stream(name), "ready": stage.ready(stage.spark.readStream)}
-        found = {}
-        for kind, frame in frames.items():
-            writer = frame.writeStream.format("noop").option("checkpointLocation", str(scratch / kind))
-            query = writer.start()
-            try:
-                wait(lambda: query.lastProgress is not None, query)
-                time.sleep(3)
-                before = _cpu()
-                time.sleep(seconds)
-                found[kind] = (_cpu() - before) / seconds * 1000
-            finally:
-                query.stop()
+        found = {
+            "canal": _idle_cpu(stage, stage.stream(name), scratch / "canal", seconds),
+            "ready": _idle_cpu(stage, stage.ready(stage.spark.readStream), scratch / "ready", seconds),
+        }
         source = CanalSource({**stage.options(name), "pollTimeout": "0"})
         reader = source.streamReader(source.schema())
         try:
@@ -435,24 +426,35 @@ def idle(stage: Stage, seconds: float) -> dict[str, float]:
     return found
 
 
-def _cpu() -> float:
-    """Seconds of processor time of this process and all below it so far."""
+def _idle_cpu(stage: Stage, frame: Any, checkpoint: Path, seconds: float) -> float:
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    try:
+        wait(lambda: query.lastProgress is not None, query)
+        time.sleep(5)
+        before = cpu_seconds(stage.server.pid)
+        time.sleep(seconds)
+        return (cpu_seconds(stage.server.pid) - before) / seconds * 1000
+    finally:
+        query.stop()
+
+
+def cpu_seconds(server: int | None) -> float:
+    """Processor time of this process and all below it but the server, so far."""
     below: dict[int, list[int]] = {}
     used: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            rest = path.read_text().rpartition(")")[2]
         except OSError:
             continue
-        pid = int(path.parent.name)
+        pid, fields = int(path.parent.name), rest.split()
         below.setdefault(int(fields[1]), []).append(pid)
-        used[pid] = int(fields[11]) + int(fields[12])
-    total, rest = 0, [os.getpid()]
-    while rest:
-        pid = rest.pop()
-        name = Path(f"/proc/{pid}/comm").read_text().strip() if Path(f"/proc/{pid}/comm").exists() else ""
-        if name in ("mariadbd", "mysqld"):
+        used[pid] = sum(map(int, fields[11:15]))  # its own, and that of children that have ended
+    total, left = 0, [os.getpid()]
+    while left:
+        pid = left.pop()
+        if pid == server:
             continue
         total += used.get(pid, 0)
-        rest += below.get(pid, [])
+        left += below.get(pid, [])
     return total / os.sysconf("SC_CLK_TCK")

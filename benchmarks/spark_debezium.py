@@ -27,9 +27,12 @@ _IMAGE = pa.struct([
     ("id", pa.int64()), ("quantity", pa.int32()), ("price", pa.string()), ("ratio", pa.float64()), ("name", pa.string()),
     ("note", pa.string()), ("changed", pa.string()), ("day", pa.int32()), ("paid", pa.int8()), ("payload", pa.string()),
 ])  # fmt: skip
+_PLACE = pa.struct([
+    ("ts_ms", pa.int64()), ("file", pa.string()), ("pos", pa.int64()), ("row", pa.int64()), ("gtid", pa.string()),
+])  # fmt: skip
 _LINE = pa.schema([
     ("before", _IMAGE), ("after", _IMAGE), ("op", pa.string()),
-    ("source", pa.struct([("ts_ms", pa.int64()), ("file", pa.string()), ("pos", pa.int64()), ("row", pa.int64()), ("gtid", pa.string())])),
+    ("source", _PLACE),
 ])  # fmt: skip
 
 
@@ -103,7 +106,8 @@ class Feed:
     def lines(self, timeout: float = 120.0, most: int = 64 << 20) -> bytes:
         """What has come since the last call, at most about ``most`` bytes, whole lines; waits for the first one."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._over or any(b"\n" in part for part in self._parts), timeout) or self._over:
+            self._changed.wait_for(lambda: self._over or self._has_line(), timeout)
+            if self._over or not self._has_line():
                 self._log.seek(0)
                 raise RuntimeError(f"the engine ended, or gave nothing for {timeout} s:\n{self._log.read()[-4000:]}")
             count = size = 0
@@ -114,6 +118,9 @@ class Feed:
             whole = data.rfind(b"\n") + 1
             self._parts[:count] = [data[whole:]] if whole < len(data) else []
         return data[:whole]
+
+    def _has_line(self) -> bool:
+        return any(b"\n" in part for part in self._parts)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -148,12 +155,16 @@ def table(lines: bytes, schema: pa.Schema) -> pa.Table:
         **_values(image),
     }
     if pc.any(is_update).as_py():
-        values = _values(before)
         kind = schema.field("_before").type
-        arrays = [values[field.name].cast(field.type) if field.name in values else pa.nulls(len(op), field.type) for field in kind]
+        arrays = _fitted(_values(before), kind, len(op))
         columns["_before"] = pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pc.invert(is_update))
-    arrays = [columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(op), field.type) for field in schema]
-    return pa.table(arrays, schema=schema)
+    return pa.table(_fitted(columns, schema, len(op)), schema=schema)
+
+
+def _fitted(columns: dict[str, Any], fields: Any, count: int) -> list[Any]:
+    return [
+        columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type) for field in fields
+    ]
 
 
 def _column(found: pa.Table, name: str) -> Any:

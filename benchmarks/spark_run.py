@@ -165,8 +165,8 @@ def main() -> int:
     jars = spark_debezium.classpath(options.jars)
     if jars is not None:
         print(
-            f"Debezium {spark_debezium.version(jars)}: its embedded engine in a JVM of its own, JSON lines over a pipe, made Arrow"
-            " in Python, into the same apply_changes and Delta table, without Spark", flush=True,
+            f"Debezium {spark_debezium.version(jars)}: its embedded engine in a JVM of its own, JSON lines over a pipe, made"
+            " Arrow in Python, into the same apply_changes and Delta table, without Spark", flush=True,
         )  # fmt: skip
     kinds = {"mariadb": [MariaDBServer], "mysql": [MySQLServer], "both": [MariaDBServer, MySQLServer]}[options.server]
     reports = []
