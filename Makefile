@@ -8,7 +8,7 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test lint bench soak asan build servers clean
+.PHONY: help demo test lint bench bench-spark soak asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -17,6 +17,7 @@ help:
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
+	@echo "make bench-spark  the Spark source beside ready Arrow, parquet and Debezium (Java; Maven for Debezium)"
 	@echo "make soak    the long fault runs at full size"
 	@echo "make asan    the fuzzer and the parser's tests under the address sanitizer"
 	@echo "make clean   remove what the others made"
@@ -40,6 +41,9 @@ lint: $(SETUP)lint
 bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python -m benchmarks.columnar
 	$(BIN)/python benchmarks/run.py
+
+bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)build servers
+	$(BIN)/python benchmarks/spark_run.py
 
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
@@ -79,7 +83,7 @@ $(SETUP)compiler: $(SETUP)venv tests/servers/compiler.sh
 	@touch $@
 
 # One install per set of extras; the extensions are built apart, so that a changed source does not install again.
-$(SETUP)cli $(SETUP)test $(SETUP)lint: $(SETUP)%: $(SETUP)venv pyproject.toml
+$(SETUP)cli $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)lint: $(SETUP)%: $(SETUP)venv pyproject.toml
 	@echo "installing canal-cdc[$*]"
 	@CANAL_PURE=1 $(PIP) install --no-build-isolation -e '.[$*]'
 	@touch $@

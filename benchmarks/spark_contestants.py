@@ -117,11 +117,13 @@ def _stream(stage: Stage, frame: Any, gate: Any, is_live: Callable[[], bool] = l
         try:
             wait(is_live, query)
             gate.warm()
-            wait(lambda: _rows(query) >= WARM, query)
-            warm, before = _rows(query), len(_progress(query))
+            watched = _Watched(query)
+            wait(lambda: watched.has(WARM), query)
+            before = _progress(query)
+            warm = sum(batch["numInputRows"] for batch in before)
             begin = time.time()
             gate.release()
-            wait(lambda: _rows(query) >= stage.rows, query)
+            wait(lambda: watched.has(stage.rows), query)
             batches = _progress(query)
         finally:
             query.stop()
@@ -129,7 +131,7 @@ def _stream(stage: Stage, frame: Any, gate: Any, is_live: Callable[[], bool] = l
     end = datetime.fromisoformat(last["timestamp"]).timestamp() + last["durationMs"]["triggerExecution"] / 1000
     found = [batch["observedMetrics"]["sums"] for batch in batches]
     answer = {name: sum(int(sums[name] or 0) for sums in found) for name in names}
-    return Result(stage.rows - warm, end - begin, answer, len(batches) - before)
+    return Result(stage.rows - warm, end - begin, answer, len(batches) - len(before))
 
 
 def _progress(query: Any) -> list[Any]:
@@ -137,8 +139,20 @@ def _progress(query: Any) -> list[Any]:
     return [batch for batch in (json.loads(one.json) for one in query.recentProgress) if batch["numInputRows"]]
 
 
-def _rows(query: Any) -> int:
-    return sum(batch["numInputRows"] for batch in _progress(query))
+class _Watched:
+    """How many rows a query has taken; looks again only when a batch more is done, since it costs the JVM something."""
+
+    def __init__(self, query: Any) -> None:
+        self._query = query
+        self._batch = -1
+        self._rows = 0
+
+    def has(self, rows: int) -> bool:
+        last = self._query.lastProgress
+        if last is not None and last.batchId != self._batch:
+            self._batch = last.batchId
+            self._rows = sum(batch["numInputRows"] for batch in _progress(self._query))
+        return self._rows >= rows
 
 
 def ready(stage: Stage) -> Result:
