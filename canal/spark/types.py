@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
-from canal.formats.arrow import arrow_type, changes
+from canal.formats.arrow import arrow_type, changes, long_array, text_array
 from canal.formats.canal_json import dumps
 from canal.formats.columns import Form, column_text
 from canal.model import Entry, EntryType, EventType, Transaction
@@ -33,8 +32,9 @@ _HEAD: Final = (
     pa.field("_op", pa.string()), pa.field("_txn", pa.int64()), pa.field("_ord", pa.int64()),
     pa.field("_ts", pa.timestamp("us", "UTC")), pa.field("_gtid", pa.string()),
 )  # fmt: skip
-_OPERATIONS: Final = pa.array(["I", "U", "U", "D"])
-_AFTER_OF_UPDATE: Final = 2
+_OPERATIONS: Final = text_array(["I", "U", "U", "D"])
+#: Of each operation, whether there is no image from before it: a bit for each, unset for the third.
+_IS_WITHOUT_BEFORE: Final = pa.Array.from_buffers(pa.bool_(), 4, [None, pa.py_buffer(b"\x0b")], 0)
 
 #: Arrow types that Spark does not take, and the next that holds all their values.
 _WIDER: Final = {
@@ -125,8 +125,8 @@ def _heads(entries: Sequence[Entry], epoch: int) -> list[pa.Array]:
             text = transaction.gtid or f"{journal}:{offset}"
         txns.append(packed)
         texts.append(text)
-    seconds = pa.array([entry.timestamp for entry in entries], pa.int64()).cast(pa.timestamp("s", "UTC"))
-    return [pa.array(txns, pa.int64()), seconds.cast(pa.timestamp("us", "UTC")), pa.array(texts, pa.string())]
+    seconds = long_array([entry.timestamp for entry in entries]).cast(pa.timestamp("s", "UTC"))
+    return [long_array(txns), seconds.cast(pa.timestamp("us", "UTC")), text_array(texts)]
 
 
 # -- one table ---------------------------------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ class Shape:
             before = pa.nulls(len(found.op), self._before)
         else:
             image = self._image(columns, found.before, found.before_absent, found.before_exact)
-            is_none = pc.not_equal(found.op, pa.scalar(_AFTER_OF_UPDATE, pa.int8()))
-            before = pa.StructArray.from_arrays(image, fields=list(self._before), mask=is_none)
+            mask = _IS_WITHOUT_BEFORE.take(found.op)
+            before = pa.StructArray.from_arrays(image, fields=list(self._before), mask=mask)
         count = len(self.columns)
         arrays = [_OPERATIONS.take(found.op), txn, found.ord, ts, gtid, *rows[:count], before, *rows[count:]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
