@@ -77,9 +77,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def wait() -> Callable[..., None]:
-    """Wait until a condition holds; fail after a minute, or when a query that is given has failed."""
+    """Wait until a condition holds; fail after two minutes, or when a query that is given has failed."""
 
-    def wait(condition: Callable[[], bool], query: Any = None, seconds: float = 60.0) -> None:
+    def wait(condition: Callable[[], bool], query: Any = None, seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if query is not None and query.exception() is not None:

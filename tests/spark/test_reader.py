@@ -855,3 +855,33 @@ def test_a_log_that_does_not_name_its_columns(own_server: ThrowawayServer, tmp_p
         engine.start()
         row = engine.until(5)[-1]
         assert (row["more"], row["id"], row["note"]) == (7, 5, "c")
+
+
+def test_a_backlog_of_a_real_server_is_the_same_by_stretches_and_from_the_spool(
+    server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    server.query(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, note VARCHAR(2000), at TIMESTAMP(3) NULL)")
+    server.query("FLUSH BINARY LOGS")
+    status = "SHOW BINARY LOG STATUS" if server.kind == "mysql" else "SHOW MASTER STATUS"
+    journal, offset = server.query(status)[0][:2]
+    for number in range(4):
+        values = ", ".join(f"({100 * number + n}, REPEAT('é', {n * 9}), NOW(3))" for n in range(100))
+        server.query(f"INSERT INTO {database}.t VALUES {values}")
+        server.query(f"UPDATE {database}.t SET note = NULL WHERE id % 7 = {number}")
+        server.query("FLUSH BINARY LOGS")
+    server.query(f"DELETE FROM {database}.t WHERE id < 50")
+    options = {
+        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": f"{database}.t",
+        "startingPosition": f"{journal}:{offset}", "spoolDir": tmp_path / "spool", "transport": "file",
+    }  # fmt: skip
+    found = []
+    for backlog_files in (2, 0):
+        with Engine({**options, "backlogFiles": backlog_files}) as engine:
+            engine.start(available_now=True)
+            while engine.step():
+                pass
+            kinds = {type(partition.what) for partitions in engine.partitions.values() for partition in partitions}
+            assert (Stretch in kinds) == bool(backlog_files)
+            found.append(engine.rows)
+    assert found[0] == found[1]
+    assert len(found[0]) > 450
