@@ -12,6 +12,7 @@ import attrs
 
 from canal.errors import CursorError
 from canal.position import Position
+from canal.spark.snapshot import SnapshotPlan
 
 VERSION: Final = 1
 
@@ -23,13 +24,25 @@ _REMEDY: Final = "Restore the checkpoint, or begin a new one with startingPositi
 
 @attrs.frozen
 class Offset:
-    """Where a stream is: everything up to ``position`` is done. ``epoch`` rises when the source's identity changes."""
+    """Where a stream is: everything up to ``position`` is done. ``epoch`` rises when the source's identity changes.
+
+    With ``plan`` it is in a snapshot, of which ``done`` chunks are read; the stream then begins at the plan's position.
+    """
 
     position: Position
     epoch: int = 0
+    plan: SnapshotPlan | None = None
+    done: int = 0
+
+    @property
+    def chunks_left(self) -> int:
+        return 0 if self.plan is None else len(self.plan.chunks) - self.done
 
     def to_dict(self) -> dict[str, Any]:
         """What Spark writes down, its keys always in the same order."""
+        if self.plan is not None:
+            plan = json.loads(self.plan.to_text())
+            return {"v": VERSION, "ph": "snap", "ep": self.epoch, "done": self.done, "plan": plan}
         return {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": json.loads(self.position.to_text())}
 
     @property
@@ -53,6 +66,10 @@ class Offset:
             )
         if phase == "init":
             return None
+        if phase == "snap" and type(epoch) is int and epoch >= 0:
+            plan, done = SnapshotPlan.from_text(json.dumps(value.get("plan"))), value.get("done")
+            if type(done) is int and 0 <= done <= len(plan.chunks):
+                return cls(plan.position, epoch, plan, done)
         if phase != "bin" or type(epoch) is not int or epoch < 0:
             raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)
         return cls(Position.from_text(json.dumps(value.get("position"))), epoch)

@@ -122,6 +122,11 @@ class Options:
     on_truncate: str = "fail"
     statements: str = "fail"
     history_dir: str | None = None
+    mode: str = "changes"
+    snapshot: str = "never"
+    chunk_rows: int = 100_000
+    chunks: int = 8
+    lock_timeout: float = 10.0
     batch_rows: int = 16384
     start_timeout: float = 30.0
 
@@ -151,6 +156,11 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "onTruncate": ("on_truncate", _one_of("fail", "row", "ignore")),
     "onStatement": ("statements", _one_of("fail", "ignore")),
     "historyDir": ("history_dir", str),
+    "mode": ("mode", _one_of("changes", "snapshot")),
+    "snapshot": ("snapshot", _one_of("never", "initial")),
+    "chunkRows": ("chunk_rows", _number),
+    "chunksPerBatch": ("chunks", _number),
+    "lockTimeout": ("lock_timeout", _seconds),
     "batchRows": ("batch_rows", _number),
     "startTimeout": ("start_timeout", _seconds),
 }
@@ -209,6 +219,11 @@ def parse_options(given: Mapping[str, str]) -> Options:
     elif not values.get("filter"):
         raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
     TableFilter(values["filter"], values.get("black_filter", ""))
+    if "snapshot" in (values.get("mode"), values.get("snapshot")) or values.get("snapshot") == "initial":
+        if table is None or "path" in found:
+            raise ConfigError("a snapshot is of one table of a server", remedy="Give the options table and host.")
+        if "starting" in values:
+            raise ConfigError("a stream with a snapshot begins at the snapshot", remedy="Leave startingPosition out.")
     return Options(source=_source(found), **values)
 
 

@@ -9,13 +9,19 @@ import json
 import logging
 import os
 import time
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import attrs
 
 from canal.errors import StateError
+from canal.parse.source import MySQLSource
 from canal.position import Position, journal_key
 from canal.spark.offsets import Offset
 from canal.spark.options import Options
+from canal.spark.snapshot import SnapshotPart, SnapshotPlan
+from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.spool import Piece, Spool
 from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, tells_columns
 from canal.spark.tail import SEGMENT_BYTES, Tail
@@ -52,6 +58,8 @@ class Runner:
         offset = Offset.from_dict(start)
         if offset is None:
             return self._first().to_dict()
+        if offset.chunks_left:
+            return self._next_chunks(offset, rows).to_dict()
         text, tail = offset.text, self._tail
         if tail is None or not tail.knows(text):
             end = self._backlog_end(offset)
@@ -71,11 +79,22 @@ class Runner:
 
     def _first(self) -> Offset:
         """Where the stream begins, which is found out now."""
+        if self._options.snapshot == "initial":
+            plan = snapshot_plan(self._options, self._shape)
+            return Offset(plan.position, 0, plan)
         start = self._options.starting or "latest"
         first = self._open(start, 0).base
         if start != "latest" and self._backlog_end(first) is not None:
             self.close()  # executors read the backlog
         return first
+
+    def _next_chunks(self, offset: Offset, rows: int | None) -> Offset:
+        """Where a batch of a snapshot ends: at least one chunk."""
+        assert offset.plan is not None
+        chunks = offset.plan.chunks[offset.done : offset.done + self._options.chunks]
+        fitting = [total for total in accumulate(chunk.rows for chunk in chunks) if rows is None or total <= rows]
+        log.info("snapshot of %s.%s: %s", offset.plan.schema, offset.plan.table, offset.plan.progress(offset.done))
+        return attrs.evolve(offset, done=offset.done + max(len(fitting), 1))
 
     def _wait_for_all(self, tail: Tail, text: str, rows: int | None, size: int | None) -> str:
         """As ``Tail.next``, but the same offset means that the end of the log is reached."""
@@ -138,7 +157,7 @@ class Runner:
                 return count
         return most
 
-    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece] | list[Stretch]:
+    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece] | list[Stretch] | list[SnapshotPart]:
         """Exactly what lies behind ``start`` up to ``end``.
 
         Raises:
@@ -147,6 +166,8 @@ class Runner:
         first, last = Offset.from_dict(start), Offset.from_dict(end)
         if first is None or last is None or first == last:
             return []
+        if last.plan is not None:
+            return snapshot_parts(last.plan, first.done, last.done)
         tail = self._tail
         if tail is not None and tail.knows(first.text) and tail.knows(last.text):
             return tail.pieces(first.text, last.text, self._carried)
@@ -178,6 +199,19 @@ class Runner:
         finally:
             if spool is not None:
                 spool.close()
+
+
+def snapshot_plan(options: Options, shape: Shape | None) -> SnapshotPlan:
+    """The chunks of the table, and the place of the log that was taken before."""
+    assert shape is not None
+    return plan_snapshot(
+        cast(MySQLSource, another(options.source)), shape, chunk_rows=options.chunk_rows, lock_timeout=options.lock_timeout
+    )
+
+
+def snapshot_parts(plan: SnapshotPlan, start: int = 0, end: int | None = None) -> list[SnapshotPart]:
+    """The chunks of a plan from one number up to another, for one executor each."""
+    return [SnapshotPart(plan, chunk) for chunk in plan.chunks[start:end]]
 
 
 def is_spool_visible(options: Options) -> bool:

@@ -75,6 +75,14 @@ class Chunk:
 
 
 @attrs.frozen
+class SnapshotPart:
+    """What one executor reads of a plan."""
+
+    plan: SnapshotPlan
+    chunk: Chunk
+
+
+@attrs.frozen
 class SnapshotPlan:
     """What a snapshot reads, and the place of the log from which its changes must be followed. Immutable, pickles.
 

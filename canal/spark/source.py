@@ -10,7 +10,7 @@ import atexit
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
@@ -26,12 +26,14 @@ from pyspark.sql.types import StructType
 
 from canal.errors import ConfigError
 from canal.model import Entry
+from canal.parse.source import MySQLSource
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.spark.offsets import INITIAL
 from canal.spark.options import Options, parse_options
-from canal.spark.runner import Runner
+from canal.spark.runner import Runner, snapshot_parts, snapshot_plan
 from canal.spark.segments import read_entries
+from canal.spark.snapshot import SnapshotPart, read_chunk, read_table
 from canal.spark.spool import Piece, piece_source
 from canal.spark.stretch import Stretch, another, open_instance, plan, read_stretch
 from canal.spark.types import Envelope, Shape, pack_txn
@@ -44,7 +46,7 @@ _BATCH_BYTES = 16 << 20
 class _Partition(InputPartition):
     """What one task reads: a piece of the spool, or a stretch of the log."""
 
-    what: Piece | Stretch
+    what: Piece | Stretch | SnapshotPart
 
 
 class CanalSource(DataSource):
@@ -84,9 +86,13 @@ class CanalSource(DataSource):
     def streamReader(self, schema: StructType) -> CanalStreamReader:
         if self._parsed.ending is not None:
             raise ConfigError("endingPosition and endingTime are for a bounded range: spark.read.format('canal')")
+        if self._parsed.mode == "snapshot":
+            raise ConfigError("a stream of a table and its changes is snapshot=initial; mode=snapshot is for spark.read")
         return CanalStreamReader(self._parsed, self._checked(schema))
 
     def reader(self, schema: StructType) -> CanalReader:
+        if self._parsed.snapshot != "never":
+            raise ConfigError("snapshot=initial is for a stream; spark.read takes mode=snapshot")
         return CanalReader(self._parsed, self._checked(schema))
 
     def __repr__(self) -> str:
@@ -100,6 +106,8 @@ def find_table(options: Options) -> TableSchema:
         ConfigError: there is no such table, or the log does not tell its columns.
     """
     assert options.table is not None
+    if options.snapshot == "initial" or options.mode == "snapshot":
+        return read_table(cast(MySQLSource, another(options.source)), *options.table)
     connection = another(options.source).connect()
     try:
         found = connection.table_columns(*options.table)
@@ -136,9 +144,15 @@ class _Reading:
         return self._shape if isinstance(self._shape, Shape) else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, decoded here."""
-        if isinstance(partition, _Partition):
-            yield from self._batches(self._entries(partition.what))
+        """The rows of a partition, read and decoded here."""
+        if not isinstance(partition, _Partition):
+            return
+        what = partition.what
+        if isinstance(what, SnapshotPart):
+            source, shape = cast(MySQLSource, another(self._options.source)), cast(Shape, self._shape)
+            yield from read_chunk(source, shape, what.plan, what.chunk)
+        else:
+            yield from self._batches(self._entries(what))
 
     def _entries(self, what: Piece | Stretch) -> Iterator[tuple[int, Entry]]:
         if isinstance(what, Piece):
@@ -259,10 +273,12 @@ def _leave(number: int, frame: Any) -> None:
 
 
 class CanalReader(_Reading, DataSourceReader):
-    """The reader of a bounded range: from startingPosition or startingTime to endingPosition or endingTime."""
+    """The reader of a bounded range, from startingPosition or startingTime to endingPosition or endingTime, or of a table."""
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
+        if options.mode == "snapshot":
+            return [_Partition(what) for what in snapshot_parts(snapshot_plan(options, self._table))]
         connection = another(options.source).connect()
         try:
             start = connection.resolve(options.starting or "earliest")
