@@ -15,8 +15,9 @@ COLUMNS = """(id BIGINT PRIMARY KEY, quantity INT NOT NULL, price DECIMAL(12,2) 
     name VARCHAR(60) NOT NULL, note VARCHAR(120) NULL, changed TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
     day DATE NOT NULL, paid BOOLEAN NOT NULL, payload VARBINARY(40) NOT NULL) CHARACTER SET utf8mb4"""
 _ROW = """n, n MOD 9973 - 5000, n MOD 1000000 / 100, n / 8, CONCAT('customer ', n, ' é'),
-    IF(n MOD 7 = 0, NULL, CONCAT('note ', MD5(n))), FROM_UNIXTIME(1700000000 + n MOD 8000000 + n MOD 1000003 / 1000000),
-    '2020-01-01' + INTERVAL n MOD 2000 DAY, n MOD 2, UNHEX(SHA1(n))"""
+    IF(n MOD 7 = 0, NULL, CONCAT('note ', LEFT(SHA2(n, 256), 32))),
+    FROM_UNIXTIME(1700000000 + n MOD 8000000 + n MOD 1000003 / 1000000),
+    '2020-01-01' + INTERVAL n MOD 2000 DAY, n MOD 2, UNHEX(LEFT(SHA2(n, 256), 40))"""
 #: Names of the sums, each with how the server and how Spark tell it. All are whole numbers.
 SUMS = {
     "rows": ("COUNT(*)", "count(1)"),
