@@ -8,12 +8,13 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test lint bench bench-spark soak asan build servers clean
+.PHONY: help demo spark-demo test lint bench bench-spark soak asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
+	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
@@ -24,6 +25,9 @@ help:
 
 demo: $(SETUP)cli $(SETUP)build
 	@$(BIN)/python examples/demo.py
+
+spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
+	@$(BIN)/python examples/spark_demo.py
 
 # The suite runs once in the compiled build with the servers, once interpreted without them.
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
@@ -42,7 +46,7 @@ bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python -m benchmarks.columnar
 	$(BIN)/python benchmarks/run.py
 
-bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)build servers
+bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python benchmarks/spark_run.py
 
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
