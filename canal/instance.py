@@ -78,6 +78,7 @@ class _Client:
     filter: str
     cursor: Position
     got: Position  # behind the last entries that were handed out or dropped
+    durable: bool = True  # its subscription and cursor are kept by the meta manager
     skip: Position | None = None  # entries up to here were acked in an earlier life
     accepted: dict[tuple[str, str], bool] = attrs.field(factory=dict)
     narrow: TableFilter | None = None
@@ -109,10 +110,13 @@ class Instance:
     has not acked. Methods may be called from any thread. Usable as a context manager.
     """
 
+    #: What it was made from; None where it was composed of parts.
+    config: InstanceConfig | None = None
     _health: SourceHealth | None = None
     _ha: RunningMonitor | None = None
 
     def __init__(self, config: InstanceConfig) -> None:
+        self.config = config
         parser = BinlogParser(
             config.source,
             start=config.start,
@@ -358,13 +362,18 @@ class Instance:
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
-    def subscribe(self, client_id: int = CLIENT_ID, filter: str | None = None, *, timeout: float | None = None) -> None:
+    def subscribe(
+        self, client_id: int = CLIENT_ID, filter: str | None = None, *, timeout: float | None = None, durable: bool = True
+    ) -> None:
         """Bind a client to the destination; calling it again only changes the filter.
 
         ``filter`` narrows what this client gets, in the syntax of the instance's filter; "" is everything. None keeps the
         stored one, as canal does, also over restarts; for a new client it is "". When this returns the client's
         first cursor is stored, so that "latest" followed by a crash loses nothing. Waits for the start position up to
         ``timeout`` seconds (None: the config's ``start_timeout``).
+
+        With ``durable=False`` the client is forgotten at ``stop``, and its cursor is never written: for a reader that keeps
+        its place itself. With ``ha`` it lasts for one turn.
 
         Raises:
             ConnectionLostError: the source could not be reached in time (the parser goes on trying).
@@ -373,33 +382,38 @@ class Instance:
         With ``ha``, while another process is active, it only notes what to subscribe when the turn comes.
         """
         TableFilter(filter or "")
-        if self._ha is not None and not self._may_subscribe(client_id, filter, timeout):
+        if self._ha is not None and not self._may_subscribe(client_id, filter, timeout, durable):
             return
         self._check_running()
-        self._subscribe(client_id, filter, self._start_timeout if timeout is None else timeout)
+        self._subscribe(client_id, filter, self._start_timeout if timeout is None else timeout, durable)
 
-    def _subscribe(self, client_id: int, filter: str | None, timeout: float) -> None:
+    def _subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool = True) -> None:
         with self._lock:
             client = self._clients.get(client_id)
         if client is None:
             started = self._wait_started(timeout)
         with self._lock:
             client = self._clients.get(client_id)
+            is_durable = durable if client is None else client.durable
             if filter is None:
                 if client is not None:
                     if client.filter:
                         log.info("[%s] client %d keeps its filter %s", self.destination, client_id, client.filter)
                     return
-                filter = self.meta.subscriptions().get(client_id, "")  # it may be stored without a cursor
-            self.meta.subscribe(client_id, filter)
+                # It may be stored without a cursor.
+                filter = self.meta.subscriptions().get(client_id, "") if is_durable else ""
+            if is_durable:
+                self.meta.subscribe(client_id, filter)
             if client is not None:
                 with client.lock:
                     client.filter, client.narrow, client.accepted = filter, _narrowing(filter), {}
                 return
             slowest = self._slowest()
             cursor = slowest.cursor if slowest else self._tail or started
-            self.meta.update_cursor(client_id, cursor)
+            if durable:
+                self.meta.update_cursor(client_id, cursor)
             client = self._add_client(client_id, filter, cursor, slowest.id if slowest else None)
+            client.durable = durable
             client.done = self._tail_done
             if slowest is not None:
                 with slowest.lock:
@@ -419,12 +433,13 @@ class Instance:
                     raise
         return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
 
-    def _may_subscribe(self, client_id: int, filter: str | None, timeout: float | None) -> bool:
+    def _may_subscribe(self, client_id: int, filter: str | None, timeout: float | None, durable: bool) -> bool:
         """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
         assert self._ha is not None
         if not self._started:
             self._check_running()
-        self._subscribed[client_id] = self._subscribed.get(client_id) if filter is None else filter
+        if durable:
+            self._subscribed[client_id] = self._subscribed.get(client_id) if filter is None else filter
         deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
         while not self._ha.wait_active(0.02):
             if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided:
@@ -448,7 +463,8 @@ class Instance:
                 return
             if not self._clients:
                 self._tail, self._tail_done = client.cursor, client.done
-            self.meta.unsubscribe(client_id)
+            if client.durable:
+                self.meta.unsubscribe(client_id)
             self.store.close(client_id)
         if self._ha is not None:
             self._ha.clients_changed()
@@ -614,7 +630,8 @@ class Instance:
             batch = self._oldest(client, batch_id)
             fence = self._ha.fence if self._ha is not None else None
             try:
-                self.meta.update_cursor(client_id, batch.position)
+                if client.durable:
+                    self.meta.update_cursor(client_id, batch.position)
             except NotActiveError:
                 if self._ha is not None:
                     self._ha.fenced(fence)
@@ -779,7 +796,8 @@ class Instance:
                 return
             position, end, done = client.unclaimed
             if client.skip is None:  # else the cursor is ahead of what was dropped
-                self.meta.update_cursor(client.id, position)
+                if client.durable:
+                    self.meta.update_cursor(client.id, position)
                 client.cursor, client.done = position, done
             self.store.ack(client.id, end)
             client.start, client.unclaimed, client.held = end, None, client.begin
@@ -815,6 +833,8 @@ class Instance:
     @staticmethod
     def _accepts(client: _Client, entry: Entry) -> bool:
         assert client.narrow is not None
+        if entry.statement is not None and entry.statement.doubtful:  # it may be about any table
+            return True
         for name in entry.header.tables or ((entry.header.schema, ""),):
             decision = client.accepted.get(name)
             if decision is None:
