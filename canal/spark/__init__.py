@@ -13,8 +13,10 @@ _HOMES: Final = {
     "apply_changes": "apply",
     "configure": "session",
     "foreach_batch": "batches",
+    "share": "sharing",
     "supervise": "supervisor",
     "targets": "",
+    "unshare": "sharing",
 }
 
 

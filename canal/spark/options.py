@@ -129,6 +129,8 @@ class Options:
     lock_timeout: float = 10.0
     batch_rows: int = 16384
     start_timeout: float = 30.0
+    instance: str | None = None
+    client: int | None = None
 
 
 #: Options of the stream: name, the attribute of ``Options``, and how its text is read.
@@ -163,6 +165,8 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "lockTimeout": ("lock_timeout", _seconds),
     "batchRows": ("batch_rows", _number),
     "startTimeout": ("start_timeout", _seconds),
+    "instance": ("instance", str),
+    "clientId": ("client", _number),
 }
 
 _SERVER: Final = tuple(field.name for field in attrs.fields(MySQLSource) if field.init)
@@ -236,6 +240,10 @@ def _read(name: str, text: str, read: Callable[[str], Any]) -> Any:
 
 
 def _source(found: Mapping[str, str]) -> Source:
+    if "instance" in found:
+        return _shared(found)
+    if "clientId" in found:
+        raise ConfigError("option clientId goes with instance")
     if "path" in found:
         return LocalBinlogSource(found["path"], schema=found.get("tableSchema"))
     if "tableSchema" in found:
@@ -251,3 +259,14 @@ def _source(found: Mapping[str, str]) -> Source:
         raise
     except ValueError as error:
         raise ConfigError(f"an option of the server is no number: {error}") from None
+
+
+def _shared(found: Mapping[str, str]) -> Source:
+    from canal.spark.shared import SharedSource
+
+    for name in (*_SERVER, *_FILES):
+        if name in found:
+            raise ConfigError(
+                f"the options instance and {_camel(name)} exclude each other", remedy="The shared Instance has a source already."
+            )
+    return SharedSource(found["instance"])

@@ -169,7 +169,9 @@ def check_header(file: BinaryIO) -> None:
         raise UnsupportedError("a file of the spool is no segment of this version", remedy=_REMEDY)
 
 
-def _rows(body: bytes, tables: dict[int, TableMap], table_at: Callable[[int], bytes]) -> tuple[int, Entry]:
+def _rows(
+    body: bytes, tables: dict[int, TableMap], table_at: Callable[[int], bytes], whole: Transaction | None = None
+) -> tuple[int, Entry]:
     (
         at, epoch, start, offset, begun, time, server, first, skip, count, ordinal, data_body, body_end, kind, event_type,
         journal_size, gtid_size, chosen,
@@ -190,7 +192,8 @@ def _rows(body: bytes, tables: dict[int, TableMap], table_at: Callable[[int], by
     if table is None:
         table = tables[at] = _table(table_at(at))
     entry = Entry(
-        EntryType.ROWDATA, EventType(event_type), _transaction(journal, start, server, begun, gtid), data, offset, time, server
+        EntryType.ROWDATA, EventType(event_type), whole or _transaction(journal, start, server, begun, gtid), data, offset, time,
+        server,
     )
     entry.table, entry.kind, entry.body, entry.body_end = table, kind, data_body, body_end
     entry.first_row, entry.skip_rows, entry.row_count, entry.ordinal = first, skip, count, ordinal

@@ -33,6 +33,7 @@ from canal.spark.offsets import INITIAL
 from canal.spark.options import Options, parse_options
 from canal.spark.runner import Runner, snapshot_parts, snapshot_plan
 from canal.spark.segments import read_entries
+from canal.spark.shared import attach
 from canal.spark.snapshot import SnapshotPart, read_chunk, read_table
 from canal.spark.spool import Piece, piece_source
 from canal.spark.stretch import Stretch, another, open_instance, plan, read_stretch
@@ -68,7 +69,7 @@ class CanalSource(DataSource):
     def _columns(self) -> Shape | Envelope:
         """The columns of the stream, found out once: those that the table has now."""
         if self._shape is None:
-            options = self._parsed
+            options = self._parsed = attach(self._parsed)
             if options.table is None:
                 self._shape = Envelope()
             else:
@@ -88,12 +89,14 @@ class CanalSource(DataSource):
             raise ConfigError("endingPosition and endingTime are for a bounded range: spark.read.format('canal')")
         if self._parsed.mode == "snapshot":
             raise ConfigError("a stream of a table and its changes is snapshot=initial; mode=snapshot is for spark.read")
-        return CanalStreamReader(self._parsed, self._checked(schema))
+        shape = self._checked(schema)
+        return CanalStreamReader(self._parsed, shape)
 
     def reader(self, schema: StructType) -> CanalReader:
         if self._parsed.snapshot != "never":
             raise ConfigError("snapshot=initial is for a stream; spark.read takes mode=snapshot")
-        return CanalReader(self._parsed, self._checked(schema))
+        shape = self._checked(schema)
+        return CanalReader(self._parsed, shape)
 
     def __repr__(self) -> str:
         return "CanalSource()"

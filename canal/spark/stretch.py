@@ -22,6 +22,7 @@ from canal.parse.scan import TransactionScan
 from canal.parse.source import MySQLSource, Source
 from canal.position import Position, journal_key
 from canal.spark.options import Options
+from canal.spark.shared import SharedSource
 from canal.spark.watch import Epochs, Watch
 
 _GET: Final = 4096  # row changes of one get
@@ -133,11 +134,14 @@ def read_stretch(
                     yield epochs.of(entry.transaction), entry
 
 
-def messages(instance: Instance, stalled: float | None = None) -> Iterator[Message]:
+def messages(instance: Any, stalled: float | None = None) -> Iterator[Message]:
     """What an instance gives, acked when the next is asked for, until it has ended.
 
     With ``stalled`` it is an error when the source sends nothing for so many seconds.
     """
+    if not isinstance(instance, Instance):
+        yield from instance.messages()  # a shared one
+        return
     received, since = (0, 0), time.monotonic()
     while True:
         finished = instance.is_exhausted
@@ -191,6 +195,8 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
         PositionLostError: the source has not got the log from the start on.
     """
     start, end = whole.start, whole.end
+    if isinstance(options.source, SharedSource):
+        raise options.source.refusal(start, end)
     connection: Any = another(options.source).connect()
     try:
         connection.resolve(start)

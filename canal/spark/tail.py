@@ -20,6 +20,7 @@ from canal.parse.source import MySQLSource
 from canal.position import Position
 from canal.spark.offsets import Offset
 from canal.spark.options import Options
+from canal.spark.shared_instance import SharedInstance
 from canal.spark.spool import Piece, Spool
 from canal.spark.stretch import Stretch, Until, messages, open_instance, within
 from canal.spark.watch import Epochs, Watch
@@ -65,7 +66,11 @@ class Tail:
             source = Until(source, self._stretch)
         elif isinstance(source, LocalBinlogSource):
             source = attrs.evolve(source, follow=True)
-        self._instance = open_instance(options, source, start, history=True)
+        self._instance: Any
+        if options.instance is None:
+            self._instance = open_instance(options, source, start, history=True)
+        else:
+            self._instance = SharedInstance(options, start, until)
         self._changed = threading.Condition()
         self._closing = False
         self._fault: BaseException | None = None
@@ -112,7 +117,7 @@ class Tail:
     def received(self) -> int:
         """Bytes of the log that have come since the start."""
         parser = self._instance.parser
-        return parser.received[1] if isinstance(parser, BinlogParser) else 0
+        return parser.received[1] if isinstance(parser, BinlogParser | SharedInstance) else 0
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,682 @@
+"""Queries on an Instance that the driver shares: each gets what a query of its own would get, whatever happens to whom."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import canal.spark
+from canal import Instance, InstanceConfig, MySQLSource, ZooKeeper
+from canal.errors import (
+    CanalError,
+    ConfigError,
+    ConnectionLostError,
+    NotActiveError,
+    StateError,
+    UnknownDestinationError,
+)
+from canal.position import Position
+from canal.spark import places
+from canal.spark.options import parse_options
+from canal.spark.places import look_up, path_of
+from canal.spark.shared import Remote, attach
+from canal.spark.sharing import _served
+from canal.testing import FakeBinlog
+from tests.spark.engine import Engine
+from tests.spark.test_reader import Shop, seen
+
+_numbers = itertools.count(1)
+_WAIT = 30.0
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + _WAIT
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+class Driver:
+    """A process that embeds an Instance on a fake server and shares it."""
+
+    def __init__(self, shop: Shop, server: Any, directory: Path) -> None:
+        self.shop, self.server, self.directory = shop, server, directory
+        self.name = f"test {os.getpid()}/{next(_numbers)}"
+        self.made: list[Engine] = []
+        self.instance = self.start()
+
+    def start(self, **config: Any) -> Instance:
+        source = MySQLSource(
+            host=self.server.host, port=self.server.port, user="cdc", password="s3cr3t", server_id=77, heartbeat_interval=0.5
+        )
+        given = {"destination": "shop", "source": source, "start": "earliest", **config}
+        self.instance = Instance(InstanceConfig(**given)).start()
+        canal.spark.share(self.instance, self.name)
+        return self.instance
+
+    def stop(self) -> None:
+        canal.spark.unshare(self.name)
+        self.instance.stop()
+
+    def query(self, **options: Any) -> Engine:
+        given = {
+            "instance": self.name, "table": "shop.orders", "spoolDir": self.directory / "spool", "transport": "file",
+            "pollTimeout": "0.2", **options,
+        }  # fmt: skip
+        if "tables" in options:
+            del given["table"]
+        self.made.append(Engine(given))
+        return self.made[-1]
+
+    def clients(self) -> dict[int, str]:
+        return self.instance.subscriptions()
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest) -> Shop:
+    return Shop(FakeBinlog(getattr(request, "param", "mysql")))
+
+
+both = pytest.mark.parametrize("shop", ["mysql", "mariadb"], indirect=True)
+
+
+@pytest.fixture
+def driver(shop: Shop, tmp_path: Path) -> Iterator[Driver]:
+    with shop.fake.serve(user="cdc", password="s3cr3t") as server:
+        made = Driver(shop, server, tmp_path)
+        yield made
+        for engine in made.made:
+            engine.stop()
+        made.stop()
+    assert not list((tmp_path / "spool").glob("*")), "a spool was left"
+
+
+def drain(driver: Driver, count: int, client_id: int = 1001) -> None:
+    """Have a client of the driver get and ack so many rows of the orders."""
+    while count > 0:
+        message = driver.instance.get(timeout=_WAIT, client_id=client_id)
+        count -= sum(entry.row_count for entry in message if entry.header.table == "orders")
+    driver.instance.get(client_id=client_id)  # which acks
+
+
+# -- one Instance, several queries ----------------------------------------------------------------------------------------
+
+
+@both
+def test_two_queries_and_a_client_of_the_driver_each_get_everything(shop: Shop, driver: Driver) -> None:
+    driver.instance.subscribe()
+    one, two = driver.query(), driver.query()
+    for engine in (one, two):
+        engine.start()
+        engine.step()
+    for count in (1, 40, 3):
+        shop.insert(count)
+        shop.other.insert({"id": shop.next})
+    direct: list[int] = []
+
+    assert seen(one.until(44)) == shop.expected
+    assert seen(two.until(44)) == shop.expected
+    while len(direct) < 44:
+        message = driver.instance.get(timeout=_WAIT)
+        direct += [row.after["id"] for entry in message for row in entry.rows if entry.header.table == "orders"]
+    assert direct == list(range(44))
+    assert len(driver.clients()) == 3
+    one.stop()
+    two.stop()
+    until(lambda: list(driver.clients()) == [1001])
+
+
+@both
+@pytest.mark.parametrize("options", [{}, {"maxRowsPerBatch": 7}])
+def test_the_rows_are_those_of_a_query_with_a_connection_of_its_own(
+    shop: Shop, driver: Driver, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """Rows, orders and places; the GTIDs, the statements and the begin of a transaction in pieces too."""
+    own = Engine({
+        "host": driver.server.host, "port": driver.server.port, "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
+        "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file", "pollTimeout": "0.2", **options,
+    })  # fmt: skip
+    driver.made.append(own)
+    engine = driver.query(**options)
+    for query in (own, engine):
+        query.start()
+        query.step()
+    for count in (1, 25, 2):
+        shop.insert(count)
+    with shop.fake.transaction():
+        shop.orders.update({"id": 0, "note": "0:".ljust(10, "x")}, {"note": None})
+        shop.orders.delete({"id": 1, "note": "1:".ljust(10, "x")})
+    shop.fake.rotate()
+    shop.insert(3)
+
+    assert engine.until(33) == own.until(33)
+    ends = [json.loads(one.offsets[-1]) for one in (engine, own)]
+    assert ends[0] == ends[1]
+
+
+def test_an_envelope_has_the_tables_that_both_filters_pass_live_and_cold(shop: Shop, driver: Driver) -> None:
+    driver.stop()
+    driver.start(filter=r"shop\.o.*,nothing\..*", black_filter=r"shop\.oddities")
+    odd = shop.fake.table("shop", "oddities", "id INT PRIMARY KEY")
+    third = shop.fake.table("shop", "third", "id INT PRIMARY KEY")
+    engine = driver.query(tables=r"shop\..*")
+    engine.start()
+    engine.step()
+    for table in (shop.orders, shop.other, odd, third):
+        table.insert({"id": 1})
+    shop.fake.ddl("ALTER TABLE other COMMENT = 'x'", "shop")
+
+    live = engine.until(3)
+    assert [(row["_op"], row["table"]) for row in live] == [("I", "orders"), ("I", "other"), ("Q", "other")]
+    engine.stop()
+    engine.committed = 1  # the crash before the commit: all is planned again from the log
+    engine.sink.clear()
+    engine.offsets[1:] = engine.offsets[-1:]
+    engine.start()
+    engine.plan()
+    assert engine.run() == live
+
+
+def test_the_store_is_freed_when_a_batch_is_in_the_spool(shop: Shop, driver: Driver) -> None:
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(100)
+    engine.plan()  # and never commits
+    until(lambda: driver.instance.status().store.entries == 0)
+
+
+def test_an_idle_query_moves_on_over_what_is_of_no_interest(shop: Shop, driver: Driver) -> None:
+    engine = driver.query(idleAdvance="0")
+    engine.start()
+    shop.insert(1)
+    engine.until(1)
+    before = engine.offsets[-1]
+    shop.other.insert({"id": 1})
+    place = shop.fake.position
+
+    def moved() -> bool:
+        engine.step()
+        return engine.offsets[-1] != before
+
+    until(moved)
+    found = Position.from_text(json.dumps(json.loads(engine.offsets[-1])["position"]))
+    assert (found.journal, found.offset, found.gtid) == (place.journal, place.offset, place.gtid)
+    assert len(engine.rows) == 1
+
+
+def test_available_now_ends_at_what_is_there(shop: Shop, driver: Driver) -> None:
+    shop.insert(5)
+    engine = driver.query()
+    engine.start(available_now=True)
+    while engine.step():
+        pass
+    assert seen(engine.rows) == shop.expected
+
+
+# -- where the query and the Instance stand -------------------------------------------------------------------------------
+
+
+def test_what_the_instance_has_no_more_is_read_again(shop: Shop, driver: Driver) -> None:
+    """P before C: the query was down while others went on. Its cold batch comes first, then the gap, then the Instance."""
+    driver.instance.subscribe()
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(3)
+    engine.until(3)
+    shop.insert(2)
+    until(engine.plan)
+    engine.stop()
+    shop.insert(20)
+    drain(driver, 25)
+    engine.start()
+    assert seen(engine.until(25)) == shop.expected
+    shop.insert(4)
+    assert seen(engine.until(29)) == shop.expected
+
+
+@pytest.mark.parametrize("options", [{}, {"clientId": 7}])
+def test_what_was_acked_and_never_reached_the_checkpoint_is_read_again(
+    shop: Shop, driver: Driver, options: dict[str, int]
+) -> None:
+    engine = driver.query(**options)
+    engine.start()
+    engine.step()
+    shop.insert(3)
+    until(engine.plan)
+    engine.offsets.pop()  # a crash before Spark wrote it down
+    until(lambda: driver.instance.status().store.entries == 0)
+    engine.stop()
+    until(lambda: not _served)
+    shop.insert(2)
+    engine.start()
+    assert seen(engine.until(5)) == shop.expected
+
+
+def test_what_the_query_has_already_is_passed_over(shop: Shop, driver: Driver) -> None:
+    """P after C: a slow client of the driver holds the Instance back."""
+    driver.instance.subscribe()  # and never gets
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(12)
+    shop.insert(1)
+    engine.until(13)
+    engine.stop()
+    engine.start()
+    for _ in range(3):
+        assert not engine.step()
+    shop.insert(4)
+    assert seen(engine.until(17)) == shop.expected
+
+
+def test_a_query_goes_on_inside_an_oversized_transaction(shop: Shop, driver: Driver) -> None:
+    driver.instance.subscribe()
+    engine = driver.query(maxTransactionBytes=20_000, maxBytesPerBatch=20_000)
+    engine.start()
+    engine.step()
+    shop.insert(100, size=1000)
+    until(engine.plan)
+    assert json.loads(engine.offsets[-1])["position"].get("row")
+    engine.run()
+    engine.committed = len(engine.offsets)
+    engine.stop()
+    engine.start()
+    assert seen(engine.until(100)) == shop.expected
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_a_query_begins_where_it_is_told(shop: Shop, driver: Driver, start: str) -> None:
+    driver.instance.subscribe()
+    shop.insert(3)
+    drain(driver, 3)
+    engine = driver.query(startingPosition=start)
+    engine.start()
+    engine.step()
+    shop.insert(2)
+    assert seen(engine.until(5 if start == "earliest" else 2)) == shop.expected[0 if start == "earliest" else 3 :]
+
+
+def test_a_source_that_cannot_be_handed_over_is_an_error_that_names_the_gap(shop: Shop, driver: Driver) -> None:
+    driver.stop()
+    driver.start(source=shop.fake)
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(3)
+    assert seen(engine.until(3)) == shop.expected  # live it needs no source
+    place = json.loads(engine.offsets[-1])["position"]
+    until(lambda: driver.instance.status().store.entries == 0)
+    engine.stop()
+    driver.instance.subscribe(5)
+    shop.insert(2)
+    drain(driver, 2, client_id=5)
+    until(lambda: list(driver.clients()) == [5])
+    engine.start()
+    with pytest.raises(ConfigError, match=f"changes from {place['journal']}:{place['offset']}.* to .* are not in the Instance"):
+        until(engine.step)
+
+
+def test_a_source_that_cannot_be_handed_over_will_do_while_nothing_is_missing(shop: Shop, driver: Driver) -> None:
+    driver.stop()
+    driver.start(source=shop.fake)
+    engine = driver.query()
+    for count in (3, 2):
+        engine.start(available_now=True)
+        shop.insert(count)
+        while engine.step():
+            pass
+        engine.stop()
+    engine.start()
+    assert seen(engine.until(5)) == shop.expected
+
+
+def test_the_driver_starts_again(shop: Shop, driver: Driver) -> None:
+    """The Instance keeps nothing: it begins at the end of the log, and the query where it was."""
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(3)
+    engine.until(3)
+    engine.stop()
+    driver.stop()
+    shop.insert(3)
+    driver.start(start="latest")
+    engine.start()
+    shop.insert(3)
+    assert seen(engine.until(9)) == shop.expected
+
+
+# -- clients --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_is_named_is_kept_and_taken_over_by_the_later_query(shop: Shop, driver: Driver) -> None:
+    old, new = driver.query(clientId=7), driver.query(clientId=7)
+    old.start()
+    old.step()
+    shop.insert(3)
+    old.until(3)
+    new.start()
+    new.step()
+    shop.insert(2)
+
+    assert seen(new.until(2)) == shop.expected[3:]
+    with pytest.raises(StateError, match="reads as client 7 now"):
+        until(old.step)
+    new.stop()
+    until(lambda: not _served)
+    assert list(driver.clients()) == [7]
+
+
+def test_a_client_that_somebody_else_uses_is_an_error(shop: Shop, driver: Driver) -> None:
+    engine = driver.query(clientId=7)
+    engine.start()
+    engine.step()
+    reader = Remote(driver.name)
+    shop.insert(1)
+    engine.until(1)
+    reader.close()
+    with pytest.raises(StateError, match="somebody else uses client 7"):
+        for _ in range(200):
+            shop.insert(1)
+            message = driver.instance.get_without_ack(timeout=0.05, client_id=7)
+            if message:
+                try:
+                    driver.instance.ack(message.id, client_id=7)
+                except CanalError:
+                    pass
+            engine.step()
+
+
+def test_the_client_of_the_driver_itself_is_refused(driver: Driver) -> None:
+    engine = driver.query(clientId=1001)
+    engine.start()
+    with pytest.raises(ConfigError, match="without naming a client"):
+        engine.step()
+
+
+# -- ends -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_of_the_instance_is_an_error_of_the_query(shop: Shop, driver: Driver) -> None:
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(2)
+    driver.instance.stop()
+    with pytest.raises(StateError, match="stopped"):
+        until(lambda: engine.step() and False)
+
+
+def test_an_end_of_the_sharing_is_an_error_of_the_query(shop: Shop, driver: Driver) -> None:
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    canal.spark.unshare(driver.name)
+    assert not path_of(driver.name).exists()
+    with pytest.raises(ConnectionLostError, match="shares it no more"):
+        until(lambda: engine.step() and False)
+    until(lambda: not driver.clients())
+
+
+def test_what_stopped_the_parser_reaches_the_query(shop: Shop, driver: Driver) -> None:
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.fake.error_after(1, 1236, "Could not find first log file name in binary log index file")
+    shop.insert(2)
+    with pytest.raises(CanalError) as caught:
+        until(lambda: engine.step() and False)
+    assert type(caught.value) is type(driver.instance.error)
+    assert caught.value.message == driver.instance.error.message
+
+
+def test_a_query_fails_while_another_process_is_active_and_goes_on_in_its_turn(
+    shop: Shop, driver: Driver, zookeeper_server: Any, zookeeper_root: str
+) -> None:
+    zookeeper = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=2.0, takeover_delay=0.2)
+    driver.stop()
+    instance = driver.start(ha=zookeeper)
+    instance.subscribe()
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    shop.insert(3)
+    engine.until(3)
+    with Instance(attrs.evolve(instance.config, source=attrs.evolve(instance.config.source, server_id=78))) as other:
+        other.subscribe()
+        instance.release()
+        with pytest.raises(NotActiveError, match="(?s)this process is.*another one delivers.*wait_active"):
+            until(lambda: engine.step() and False)
+        engine.stop()
+        assert other.wait_active(_WAIT)
+        shop.insert(2)
+        assert list(other.subscriptions()) == [1001]  # nothing of the query's is left to hold it up
+        engine.start(startTimeout="0.5")
+        with pytest.raises(NotActiveError, match="another one delivers"):
+            until(lambda: engine.step() and False)
+        engine.stop()
+    assert instance.wait_active(_WAIT)
+    engine.start()
+    assert seen(engine.until(5)) == shop.expected
+
+
+RUNNER = """
+import sys, json
+from tests.spark.engine import Engine
+engine = Engine(json.loads(sys.argv[1]))
+engine.offsets, engine.committed = json.loads(sys.argv[2])
+engine.start()
+while len(engine.rows) < int(sys.argv[3]):
+    engine.step()
+if len(sys.argv) > 4:  # one more is planned, and never done
+    print("ready", flush=True)
+    while not engine.plan():
+        pass
+print(json.dumps([engine.offsets, engine.committed, [[r["_op"], r["id"], r["note"]] for r in engine.rows]]), flush=True)
+sys.stdin.read()
+"""
+
+
+def run(driver: Driver, engine: Engine, count: int, *more: str) -> subprocess.Popen[str]:
+    """A process of a query, as Spark keeps one."""
+    arguments = [json.dumps(engine.options), json.dumps([engine.offsets, engine.committed]), str(count), *more]
+    return subprocess.Popen(
+        [sys.executable, "-c", RUNNER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_a_process_that_is_killed_goes_on_from_its_checkpoint(shop: Shop, driver: Driver) -> None:
+    driver.instance.subscribe()
+    engine = driver.query()
+    shop.insert(4)
+    process = run(driver, engine, 4, "and one planned")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    shop.insert(3)
+    engine.offsets, engine.committed, rows = json.loads(process.stdout.readline())
+    assert len(driver.clients()) == 2
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    until(lambda: list(driver.clients()) == [1001])
+
+    shop.insert(2)
+    again = run(driver, engine, 5)
+    assert again.stdout is not None
+    *_, more = json.loads(again.stdout.readline())
+    again.communicate()
+
+    assert [tuple(row) for row in rows + more] == shop.expected
+
+
+# -- who may --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_nobody_shares_says_what_to_do(driver: Driver) -> None:
+    with pytest.raises(UnknownDestinationError, match=r"(?s)canal.spark.share\(instance, 'nobody'\).*Spark Connect"):
+        attach(parse_options({"instance": "nobody", "table": "a.b"}))
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "..\n\0", "ü 価格", "a" * 200, "%2F", "-rf", "'\"$(x)"])
+def test_a_name_may_be_any_text(driver: Driver, name: str) -> None:
+    with canal.spark.share(driver.instance, name):
+        assert path_of(name).parent == places.directory()
+        assert look_up(name)["name"] == name
+        assert stat.S_IMODE(path_of(name).stat().st_mode) == 0o600
+        assert stat.S_IMODE(path_of(name).parent.stat().st_mode) == 0o700
+        Remote(name).close()
+        with pytest.raises(StateError, match="already"):
+            canal.spark.share(driver.instance, name)
+    assert not path_of(name).exists()
+
+
+@pytest.mark.parametrize("name", ["", "a" * 201, "ü" * 100])
+def test_a_name_that_cannot_be(driver: Driver, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot name"):
+        canal.spark.share(driver.instance, name)
+
+
+def test_who_does_not_know_the_key_is_refused(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    found = look_up(driver.name)
+    address = (found["host"], found["port"])
+    with pytest.raises(Exception) as caught:
+        Client(address, "AF_INET", authkey=b"wrong")
+    assert type(caught.value).__name__ == "AuthenticationError"
+    until(lambda: "without the key" in caplog.text)
+    with Client(address, "AF_INET") as silent, socket.create_connection(address) as rude:
+        rude.sendall(b"\0\0\0\x05hello")
+        silent.send_bytes(b"x" * 100)
+        Remote(driver.name).close()  # others are served meanwhile
+
+
+def test_what_answers_without_the_key_is_not_believed(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = look_up(driver.name)
+    monkeypatch.setattr("canal.spark.shared.look_up", lambda name: {**found, "key": "00" * 32})
+    with pytest.raises(UnknownDestinationError, match="is not process"):
+        Remote(driver.name)
+
+
+def test_a_file_of_a_process_that_has_ended_is_told_and_replaced(driver: Driver) -> None:
+    name = f"{driver.name} left"
+    code = f"""
+        import os, canal.spark.places as places
+        file = places.publish({name!r}, {{"v": 1, "pid": os.getpid(), "host": "127.0.0.1", "port": 1, "key": "00"}})
+        os._exit(1)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 1
+    assert path_of(name).exists()
+    with pytest.raises(UnknownDestinationError, match="which shared one, has ended"):
+        Remote(name)
+    with canal.spark.share(driver.instance, name):
+        Remote(name).close()
+    assert not path_of(name).exists()
+
+
+def test_a_name_of_another_process_is_taken(driver: Driver) -> None:
+    code = f"""
+        import canal.spark.places as places
+        try:
+            places.publish({driver.name!r}, {{}})
+        except places.StateError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert f"already, by process {os.getpid()}" in done.stdout
+    Remote(driver.name).close()
+
+
+def test_what_others_could_have_written_is_not_read(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "directory", lambda: tmp_path / "shares")
+    with canal.spark.share(driver.instance, "mine"):
+        path = path_of("mine")
+        path.chmod(0o640)
+        with pytest.raises(ConfigError, match="not this user's alone"):
+            Remote("mine")
+        path.chmod(0o600)
+        path_of("link").symlink_to(path)
+        with pytest.raises(ConfigError, match="cannot be read"):
+            Remote("link")
+        path.parent.chmod(0o777)
+        with pytest.raises(ConfigError, match="not this user's alone"):
+            Remote("mine")
+        with pytest.raises(ConfigError, match="not this user's alone"):
+            canal.spark.share(driver.instance, "other")
+        path.parent.chmod(0o700)
+
+
+def test_a_child_of_the_driver_leaves_the_sharing_alone(shop: Shop, driver: Driver) -> None:
+    engine = driver.query()
+    engine.start()
+    engine.step()
+    child = os.fork()
+    if child == 0:
+        try:
+            canal.spark.unshare(driver.name)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    shop.insert(2)
+    assert seen(engine.until(2)) == shop.expected
+
+
+# -- options --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{"host": "h"}, {"password": "s3cr3t"}, {"path": "/x"}, {"unixSocket": "/x"}])
+def test_the_source_is_the_instances(more: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="exclude each other") as caught:
+        parse_options({"instance": "x", "table": "a.b", **more})
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_client_goes_with_an_instance() -> None:
+    with pytest.raises(ConfigError, match="clientId goes with instance"):
+        parse_options({"host": "h", "table": "a.b", "clientId": "7"})
+
+
+@pytest.mark.parametrize("config", [
+    {"row_filter": lambda header, before, after: True}, {"field_filter": "shop.orders:id"}, {"on_lost": "latest"},
+    {"shadow_tables": True},
+])  # fmt: skip
+def test_an_instance_that_drops_what_a_query_would_read_again_is_refused(driver: Driver, config: dict[str, Any]) -> None:
+    driver.stop()
+    with pytest.raises(ConfigError, match="cannot be shared"):
+        driver.start(**config)
+
+
+@pytest.mark.parametrize(("filter", "what"), [(r"shop\.other", "its rows"), (r"shop\.orders", "DROP DATABASE")])
+def test_a_table_that_the_instance_does_not_deliver(driver: Driver, filter: str, what: str) -> None:
+    driver.stop()
+    driver.start(filter=filter)
+    with pytest.raises(ConfigError, match=what):
+        driver.query().start()
+
+
+def test_spark_connect_is_refused(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(StateError, match="Spark Connect"):
+        canal.spark.share(driver.instance, "other")
+
+
+def test_the_password_goes_to_who_has_the_key_only_and_the_server_id_to_nobody(driver: Driver) -> None:
+    source = attach(parse_options({"instance": driver.name, "table": "shop.orders"})).source
+    assert isinstance(source, MySQLSource)
+    assert (source.password, source.port, source.server_id) == ("s3cr3t", driver.server.port, None)
+    assert "s3cr3t" not in path_of(driver.name).read_text() + repr(source)
