@@ -264,9 +264,9 @@ def _source(found: Mapping[str, str]) -> Source:
 def _shared(found: Mapping[str, str]) -> Source:
     from canal.spark.shared import SharedSource
 
-    for name in (*_SERVER, *_FILES):
+    for name in (*_SERVER, *_FILES, "historyDir"):  # of a history of its own a query would see parts only
         if name in found:
             raise ConfigError(
-                f"the options instance and {_camel(name)} exclude each other", remedy="The shared Instance has a source already."
+                f"the options instance and {_camel(name)} exclude each other", remedy="The shared Instance has its own."
             )
     return SharedSource(found["instance"])
