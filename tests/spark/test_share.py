@@ -639,7 +639,9 @@ def test_a_child_of_the_driver_leaves_the_sharing_alone(shop: Shop, driver: Driv
 # -- options --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{"host": "h"}, {"password": "s3cr3t"}, {"path": "/x"}, {"unixSocket": "/x"}, {"historyDir": "/x"}])
+@pytest.mark.parametrize("more", [
+    {"host": "h"}, {"password": "s3cr3t"}, {"path": "/x"}, {"unixSocket": "/x"}, {"historyDir": "/x"},
+])  # fmt: skip
 def test_the_source_is_the_instances(more: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="exclude each other") as caught:
         parse_options({"instance": "x", "table": "a.b", **more})
