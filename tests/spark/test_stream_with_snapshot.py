@@ -170,10 +170,10 @@ def test_a_bounded_read_of_the_table(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "more", [{"snapshot": "initial", "startingPosition": "earliest"}, {"snapshot": "initial", "path": "/binlogs"},
-             {"mode": "snapshot", "tables": "shop[.].*"}],
+             {"mode": "snapshot", "tables": "shop[.].*"}, {"snapshot": "initial", "instance": "shop"}],
 )  # fmt: skip
 def test_a_snapshot_of_what_has_none_is_refused(more: dict[str, str]) -> None:
-    server = {} if "path" in more else {"host": "h", "user": "u", "password": "p"}
+    server = {} if {"path", "instance"} & more.keys() else {"host": "h", "user": "u", "password": "p"}
     table = {} if "tables" in more else {"table": "a.b"}
     with pytest.raises(ConfigError):
         parse_options({**server, **table, **more})
