@@ -126,8 +126,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
-        is_live = "live" in item.path.parts
-        given = {value.partition("-")[0] for value in chosen.values() if is_live and isinstance(value, str)}
+        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"server", "own_server", "release_server"}
+        given = {str(chosen[name]).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
         for kind in KINDS:
