@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -64,7 +65,8 @@ def supervise(
         stop_timeout: seconds that the query has to end when it is stopped.
 
     Raises:
-        Exception: what the query failed with, where a restart cannot mend it, or after ``most`` failures.
+        Exception: what the query failed with, where a restart cannot mend it, or after ``most`` failures. When the JVM of
+            the session has ended, nothing in this process can be started again: let the process end and be started anew.
     """
     unknown = [one for one in restart_on if not _is_error(one)]
     if unknown:
@@ -87,8 +89,10 @@ def supervise(
             failures = 1 if lasted >= steady else failures + 1
             found = error_names(error)
             fatal = sorted(found & FATAL - set(restart_on)) if not found & set(restart_on) else []
-            if fatal or most is not None and failures >= most:
+            without_jvm = _has_lost_jvm()
+            if fatal or without_jvm or most is not None and failures >= most:
                 reason = f"{', '.join(fatal)} cannot be mended by a restart" if fatal else f"{failures} failures in a row"
+                reason = "the session's JVM has ended, this process must be started anew" if without_jvm else reason
                 desk.announce(AlarmKind.STOPPED, f"the query is not started again, {reason}: {_first_line(error)}")
                 raise
             wait = waits.lost(gave_something=lasted >= steady, seconds=lasted, by_source=False)
@@ -104,6 +108,13 @@ def _wait(query: Any, stop: threading.Event, timeout: float) -> None:
             return
     query.stop()
     query.awaitTermination(timeout)
+
+
+def _has_lost_jvm() -> bool:
+    """Whether the JVM that this process started for its sessions has ended."""
+    pyspark = sys.modules.get("pyspark")
+    process = getattr(getattr(getattr(pyspark, "SparkContext", None), "_gateway", None), "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def error_names(error: BaseException) -> set[str]:
