@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _java_home() -> str | None:
+def java_home() -> str | None:
     """The Java that tests/servers/setup.sh brought; None where the machine has one of its own."""
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return None
@@ -41,9 +41,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     directory = tmp_path_factory.mktemp("spark")
     before = dict(os.environ)
-    java_home = _java_home()
-    if java_home is not None:
-        os.environ["JAVA_HOME"] = java_home
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     os.environ["TZ"] = "Asia/Kolkata"  # of the JVM's children; ours is set already
