@@ -755,6 +755,28 @@ def test_a_server_that_becomes_another_one_under_the_stream_costs_nothing(pair: 
         assert [json.loads(offset)["ep"] for offset in (engine.offsets[0], engine.offsets[-1])] == [0, 1]
 
 
+def test_available_now_keeps_what_another_server_has_in_another_order(pair: Pair, tmp_path: Path) -> None:
+    """The server changes after the end was taken: what its log has before that end cannot be passed over."""
+    with contextlib.ExitStack() as stack:
+        engine, (first, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        engine.stop()
+        pair.write(0, 2, 3)
+        pair.write(1, 4, 1, 3, 5, 2, 6)
+        proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
+        engine.start(available_now=True, host="127.0.0.1", port=proxy.port)
+        proxy.retarget(second["host"], second["port"])
+        proxy.cut()
+        while engine.step():
+            pass
+        assert {2, 3} <= set(ids(engine.rows))
+        engine.stop()
+        engine.start(**second)
+        assert sorted(ids(engine.until(6))) == [1, 2, 3, 4, 5, 6]
+
+
 # -- files that grow ----------------------------------------------------------------------------------------------------
 
 
