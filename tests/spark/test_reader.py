@@ -777,6 +777,25 @@ def test_available_now_keeps_what_another_server_has_in_another_order(pair: Pair
         assert sorted(ids(engine.until(6))) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_batch_whose_end_another_server_has_not_got_is_an_error(pair: Pair, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        engine, (_, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        pair.write(0, 2, 3)
+        while not engine.plan():
+            pass
+        engine.stop()
+        pair.write(1, 1)
+        engine.start(**second, startTimeout="1")
+        with pytest.raises(PositionLostError, match="lacks transactions"):
+            engine.run()
+        pair.write(1, 3, 2)
+        engine.run()
+        assert set(ids(engine.sink[len(engine.offsets) - 1])) <= {2, 3}
+
+
 # -- files that grow ----------------------------------------------------------------------------------------------------
 
 
