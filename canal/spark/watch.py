@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
+from canal.parse.ddl import END, WORD, Scanner
 from canal.schema import TableSchema
 from canal.spark.options import Options
 from canal.spark.types import Shape, spark_arrow_type
@@ -109,7 +110,8 @@ class Watch:
             return f"another table was renamed to {name}, with rows that were not in the stream"
         if any((old[0].lower(), old[1].lower()) == (schema, table) for old, _ in statement.renames):
             return f"{name} was renamed"
-        if statement.schema_wide and statement.database.lower() == schema and _begins(entry.sql, "DROP"):
+        words = _words(entry.sql) if ours or statement.schema_wide else ""
+        if statement.schema_wide and statement.database.lower() == schema and (statement.replaces or words.startswith("DROP ")):
             return f"{name} was dropped with its database"
         if not ours:
             return ""
@@ -117,16 +119,25 @@ class Watch:
             return f"{name} was {'emptied by TRUNCATE' if entry.event_type is EventType.TRUNCATE else 'dropped'}"
         if statement.replaces:
             return f"{name} was replaced"
-        if _PARTITIONS.search(entry.sql or ""):
+        if _PARTITIONS.search(words):
             return f"partitions of {name} were emptied, dropped or exchanged"
+        if _IGNORE.match(words):
+            return f"{name} was altered with IGNORE, which leaves out rows"
         return ""
 
 
-_PARTITIONS: Final = re.compile(r"\b(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE)\b", re.IGNORECASE)
+_PARTITIONS: Final = re.compile(
+    r"\b(?:(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT|CONVERT) (?:PARTITION|TABLESPACE)|CONVERT TABLE)\b"
+)
+_IGNORE: Final = re.compile(r"ALTER (?:ONLINE )?IGNORE TABLE\b")
 
 
-def _begins(sql: str | None, word: str) -> bool:
-    return re.sub(r"/\*.*?\*/", " ", sql or "").lstrip().upper().startswith(word)
+def _words(sql: str | None) -> str:
+    """The words of a statement with one space between, without comments; "?" for names in quotes, texts and marks."""
+    take, found = Scanner(sql or "").take, []
+    while (token := take())[0] != END:
+        found.append(token[2] if token[0] == WORD else "?")
+    return " ".join(found)
 
 
 def _difference(known: dict[str, Any], found: dict[str, Any]) -> str:

@@ -492,6 +492,13 @@ def test_keep_goes_on_with_the_columns_of_the_start(shop: Shop, query: Callable[
         ("ALTER TABLE orders DROP PARTITION p1", "partitions"),
         ("CREATE OR REPLACE TABLE orders (id INT)", "replaced"),
         ("DROP DATABASE shop", "dropped with its database"),
+        ("-- the old one\nDROP DATABASE shop", "dropped with its database"),
+        ("CREATE OR REPLACE DATABASE shop", "dropped with its database"),
+        ("ALTER TABLE orders DROP /* the old */ PARTITION p1", "partitions"),
+        ("ALTER TABLE other EXCHANGE PARTITION p1 WITH TABLE orders", "partitions"),
+        ("ALTER TABLE orders CONVERT PARTITION p1 TO TABLE old", "partitions"),
+        ("ALTER TABLE other CONVERT TABLE orders TO PARTITION p1 VALUES LESS THAN (3)", "partitions"),
+        ("ALTER IGNORE TABLE orders ADD UNIQUE (note)", "altered with IGNORE"),
     ],
 )
 def test_a_loss_of_rows_that_the_log_does_not_tell_is_loud(
@@ -519,6 +526,8 @@ def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> N
         for sql in (
             "ALTER TABLE orders ADD INDEX (note)", "CREATE TABLE IF NOT EXISTS orders (id INT)", "TRUNCATE TABLE other",
             "DROP TABLE other", "DROP DATABASE else", "ANALYZE TABLE orders", "DROP TEMPORARY TABLE orders",
+            "ALTER TABLE orders COMMENT 'we drop partition p1'", "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
+            "CREATE DATABASE IF NOT EXISTS shop", "ALTER TABLE orders REMOVE PARTITIONING",
         ):  # fmt: skip
             shop.fake.ddl(sql, "shop")
         shop.insert(1)
