@@ -105,6 +105,8 @@ class Watch:
         if statement.temporary:
             return ""
         if statement.kind == "dml" or statement.selects:
+            if not ours and statement.doubtful and statement.kind == "dml":
+                return f"a statement that does not tell its tables may have changed {name}: its rows are not in the log"
             return f"{name} was changed by a statement, whose rows are not in the log" if ours else ""
         if any((new[0].lower(), new[1].lower()) == (schema, table) for _, new in statement.renames):
             return f"another table was renamed to {name}, with rows that were not in the stream"

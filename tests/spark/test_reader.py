@@ -564,6 +564,22 @@ def test_a_statement_whose_rows_are_not_in_the_log_is_loud(shop: Shop, query: Ca
         assert [row["id"] for row in engine.until(3)] == [100, 101, 0]
 
 
+def test_a_statement_that_does_not_tell_its_tables_is_loud(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        with shop.fake.transaction() as transaction:
+            shop.orders.insert({"id": 100})
+            transaction.query("SELECT restock()", "shop")
+        assert [row["id"] for row in engine.until(1)] == [100]
+        with pytest.raises(UnsupportedError, match="does not tell its tables"):
+            engine.until(2)
+        engine.stop()
+        shop.insert(1)
+        engine.start(onStatement="ignore")
+        assert [row["id"] for row in engine.until(2)] == [100, 0]
+
+
 # -- many tables ---------------------------------------------------------------------------------------------------------------
 
 
