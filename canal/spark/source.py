@@ -288,6 +288,11 @@ class CanalReader(_Reading, DataSourceReader):
             end = connection.resolve(options.ending or "latest")
         finally:
             connection.close()
+        if not end.journal and not start.gtid and start.offset > 4:  # how much of the set is left cannot be told
+            raise ConfigError(
+                f"the range ends at a GTID set and starts at {start}, whose GTIDs are not known",
+                remedy="Give both as journal:offset, or both as GTID sets.",
+            )
         if end.precedes(start):
             raise ConfigError(f"the range ends at {end}, before it starts at {start}")
         return [_Partition(what) for what in plan(options, Stretch(start, end))]

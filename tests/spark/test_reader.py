@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from canal.errors import PositionLostError, SchemaError, StoreError, UnsupportedError
+from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnsupportedError
+from canal.spark.source import CanalSource
 from canal.spark.spool import Piece
 from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.spark.engine import Engine
+from tests.spark.engine import Engine, rows_of
 
 COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
 
@@ -951,3 +952,28 @@ def test_a_backlog_of_a_real_server_is_the_same_by_stretches_and_from_the_spool(
             found.append(engine.rows)
     assert found[0] == found[1]
     assert len(found[0]) > 450
+
+
+# -- bounded ranges -----------------------------------------------------------------------------------------------------
+
+
+def test_a_range_by_gtid_needs_the_gtids_of_its_start(shop: Shop, query: Callable[..., Engine]) -> None:
+    """Else its end would never be reached."""
+    shop.insert(2)
+    options = query().options
+    connection = CanalSource(options)._parsed.source.connect()
+    first = connection.resolve("latest")
+    shop.insert(2)
+    last = connection.resolve("latest")
+    shop.insert(2)
+    connection.close()
+
+    def read(start: str) -> list[dict[str, Any]]:
+        source = CanalSource({**options, "startingPosition": start, "endingPosition": last.gtid})
+        reader = source.reader(source.schema())
+        return rows_of(reader, reader.partitions(), source.schema())
+
+    assert seen(read(first.gtid)) == shop.expected[2:4]
+    assert seen(read(f"{first.journal}:4")) == shop.expected[:4]
+    with pytest.raises(ConfigError, match="GTIDs are not known"):
+        read(f"{first.journal}:{first.offset}")
