@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -62,6 +63,8 @@ class Spool:
         self._number = 0
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not root:
+                _check_own(parent)
             self._lock = self._locked(parent)
             self.directory.mkdir(mode=0o700)
             self._remove_leftovers(parent, host)
@@ -151,6 +154,16 @@ class Spool:
         with contextlib.suppress(OSError):
             Path(f"{self.directory}.lock").unlink()
         self._lock.close()
+
+
+def _check_own(parent: Path) -> None:
+    """Raise ConfigError where others could put something in the place of what is written: the name can be guessed."""
+    status = parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise ConfigError(
+            f"the spool's directory {parent} is not this user's alone",
+            remedy="Find out who made it and remove it, or set spoolDir.",
+        )
 
 
 def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnsupportedError
 from canal.spark.source import CanalSource
-from canal.spark.spool import Piece
+from canal.spark.spool import Piece, Spool
 from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
@@ -635,6 +636,22 @@ def test_the_spool_is_private(shop: Shop, query: Callable[..., Engine], tmp_path
         engine.start()
         engine.step()
         assert os.stat(tmp_path / "spool").st_mode & 0o77 == 0
+
+
+@pytest.mark.parametrize("kind", ["open to all", "a link"])
+def test_a_spool_where_others_can_write_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    parent = tmp_path / f"canal-spool-{os.getuid()}"
+    Spool(None).close()
+    parent.rmdir()
+    if kind == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        parent.symlink_to(tmp_path / "elsewhere")
+    else:
+        parent.mkdir()
+        parent.chmod(0o777)
+    with pytest.raises(ConfigError, match="not this user's alone"):
+        Spool(None)
 
 
 # -- another server ----------------------------------------------------------------------------------------------------------
