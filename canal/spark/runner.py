@@ -23,7 +23,7 @@ from canal.spark.options import Options
 from canal.spark.snapshot import SnapshotPart, SnapshotPlan
 from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.spool import Piece, Spool
-from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, tells_columns
+from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, tells_columns, wait_for_end
 from canal.spark.tail import SEGMENT_BYTES, Tail
 from canal.spark.types import Shape
 from canal.spark.watch import Watch
@@ -40,6 +40,7 @@ class Runner:
         self._spool: Spool | None = None
         self._tail: Tail | None = None
         self._target: Position | None = None
+        self._target_at = 0.0  # when it was taken, or found to be within reach
         self._parent = os.getppid()
         self._moved_at = time.monotonic()
         self._moved_bytes = 0
@@ -52,6 +53,7 @@ class Runner:
             self._target = connection.resolve("latest")
         finally:
             connection.close()
+        self._target_at = time.monotonic()
 
     def latest(self, start: dict[str, Any], rows: int | None, size: int | None) -> dict[str, Any]:
         """The end of the next batch; ``start`` itself where there is nothing new. All before ``start`` is done."""
@@ -100,10 +102,25 @@ class Runner:
         """As ``Tail.next``, but the same offset means that the end of the log is reached."""
         while os.getppid() == self._parent:
             over = tail.is_over()
+            if not over and time.monotonic() - self._target_at >= self._options.start_timeout:
+                self._check_target()
             found = tail.next(text, rows, size, 0 if over else self._options.poll, over)
             if found != text or over:
                 return found
         raise StateError("the process that runs the query is gone")
+
+    def _check_target(self) -> None:
+        """Raise PositionLostError where the source has become a server that lacks what is waited for."""
+        target, source = self._target, self._options.source
+        assert target is not None
+        if target.gtid and isinstance(source, MySQLSource):
+            connection = another(source).connect()
+            try:
+                if connection.identity != target.source:
+                    wait_for_end(connection, target, self._options.start_timeout)
+            finally:
+                connection.close()
+        self._target_at = time.monotonic()
 
     def _is_idle(self, tail: Tail) -> bool:
         options = self._options

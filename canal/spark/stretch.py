@@ -202,7 +202,7 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
         connection.resolve(start)
         identity: str = connection.identity
         if end.gtid and not end.row and not whole.is_by_place(identity):
-            _wait_for_end(connection, end, options.start_timeout)
+            wait_for_end(connection, end, options.start_timeout)
         names: list[str] = []
         if start.journal and start.source == identity:
             names = connection.journal_names()
@@ -225,13 +225,13 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
     ]
 
 
-def _wait_for_end(connection: Any, end: Position, timeout: float) -> None:
+def wait_for_end(connection: Any, end: Position, timeout: float) -> None:
     """Raise PositionLostError where another server than the planned one has not got all up to ``end`` within ``timeout`` s."""
     deadline = time.monotonic() + timeout
     while not covers(connection.resolve("latest").gtid_set, end.gtid_set):
         if time.monotonic() >= deadline:
             raise PositionLostError(
-                f"the end of a batch, {end}, is not in the log of server {connection.identity}: it lacks transactions of before",
+                f"server {connection.identity} has not got all up to {end}: its log lacks transactions",
                 reason=LostReason.OTHER_SERVER, position=end,
                 remedy="Let the server catch up, or read from the one that the batch was planned on; where these transactions "
                 "are lost begin a new checkpoint and copy the table anew.",

@@ -820,6 +820,25 @@ def test_available_now_keeps_what_another_server_has_in_another_order(pair: Pair
         assert sorted(ids(engine.until(6))) == [1, 2, 3, 4, 5, 6]
 
 
+def test_available_now_whose_end_another_server_has_not_got_is_an_error(pair: Pair, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        engine, (first, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        engine.stop()
+        pair.write(0, 2, 3)
+        pair.write(1, 1, 2)
+        proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
+        engine.start(available_now=True, host="127.0.0.1", port=proxy.port, startTimeout="2")
+        proxy.retarget(second["host"], second["port"])
+        proxy.cut()
+        with pytest.raises(PositionLostError, match="lacks transactions"):
+            while engine.step():
+                pass
+        assert ids(engine.rows) == [1, 2]
+
+
 def test_a_batch_whose_end_another_server_has_not_got_is_an_error(pair: Pair, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         engine, (_, second) = served(pair, tmp_path, stack)
