@@ -1,0 +1,149 @@
+"""A table, then its changes, from the source's reader into a Delta table, through restarts at every step of a batch."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from canal.spark import apply_changes
+from canal.spark.targets import DeltaTarget
+from canal.testing.servers import ThrowawayServer
+from tests.spark.engine import Engine
+from tests.spark.histories import FaultyTarget
+
+#: Where a run ends: with the batch planned, read, about to be committed by the sink, committed by it but not by Spark, done.
+WINDOWS = ("planned", "read", "before", "after", "committed")
+ROWS = 120
+
+
+class Table:
+    """A table with a key of two columns, one of them text, and a writer that has no mercy with it."""
+
+    def __init__(self, server: ThrowawayServer, database: str, image: str) -> None:
+        self.server, self.name, self.image = server, f"{database}.orders", image
+        server.query(
+            f"CREATE TABLE {self.name} (k VARCHAR(9) COLLATE utf8mb4_general_ci, Id INT, a INT, at DATETIME(3),"
+            " PRIMARY KEY (k, Id))"
+        )
+        values = ",".join(f"('{'kK'[number % 2]}', {number}, NULL, NOW(3))" for number in range(ROWS))
+        server.query(f"INSERT INTO {self.name} VALUES {values}")
+        self.stopping = threading.Event()
+        self.writer = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        chance = random.Random(3)
+        with self.server.connect(autocommit=False) as session, session.cursor() as cursor:
+            cursor.execute(f"SET SESSION binlog_row_image = {self.image}")
+            for number in itertools.count(1):
+                if self.stopping.wait(0.004):
+                    return
+                for _ in range(chance.randrange(1, 4)):
+                    one, two = chance.randrange(ROWS), chance.randrange(ROWS)
+                    cursor.execute(
+                        chance.choice([
+                            f"REPLACE INTO {self.name} VALUES ('k', {one}, {number}, NOW(3))",
+                            f"UPDATE IGNORE {self.name} SET Id = {two} WHERE Id = {one}",
+                            f"UPDATE {self.name} SET k = 'K', a = {number} WHERE Id = {one}",
+                            f"UPDATE {self.name} SET k = 'k', a = NULL WHERE Id = {one}",
+                            f"UPDATE {self.name} SET at = NULL WHERE Id IN ({one}, {two})",
+                            f"DELETE FROM {self.name} WHERE Id = {one}",
+                        ])
+                    )  # fmt: skip
+                session.commit()
+                if number % 40 == 0:
+                    cursor.execute(f"TRUNCATE TABLE {self.name}")
+
+    def rest(self) -> None:
+        self.stopping.set()
+        self.writer.join()
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        server = self.server
+        return {
+            "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": self.name,
+            "pollTimeout": 0.1, "onTruncate": "row", "maxRowsPerBatch": 40, **more,
+        }  # fmt: skip
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(self.server.query(f"SELECT k, Id, a, at FROM {self.name}"), key=repr)
+
+
+@pytest.fixture
+def make(server: ThrowawayServer, database: str) -> Iterator[Any]:
+    made: list[Table] = []
+
+    def one(image: str) -> Table:
+        made.append(Table(server, database, image))
+        return made[-1]
+
+    yield one
+    for table in made:
+        table.rest()
+
+
+def in_delta(path: str) -> list[tuple[Any, ...]]:
+    rows = DeltaTable(path).to_pyarrow_table(columns=["k", "Id", "a", "at"]).to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def arrow(engine: Engine, rows: list[dict[str, Any]], chance: random.Random) -> pa.Table:
+    """The rows as Spark gives them: partitions come in any order."""
+    schema = to_arrow_schema(engine.struct, timezone="UTC")
+    return pa.Table.from_pylist(chance.sample(rows, len(rows)), schema=schema)
+
+
+def run_until(engine: Engine, target: DeltaTarget, window: str, batch: int, chance: random.Random) -> None:
+    """One run of the query with a new sink, which ends so at this batch of its own (0: where the one before ended)."""
+    faulty = FaultyTarget(target)
+    fn = apply_changes(faulty, ["k", "Id"])
+    engine.start()
+    for number in itertools.count():
+        for _ in range(30):
+            if engine.plan():
+                break
+        else:
+            break
+        is_last = number == batch
+        if is_last and window == "planned":
+            break
+        rows = engine.run()
+        if is_last and window == "read":
+            break
+        faulty.when = window if is_last and window in ("before", "after") else ""
+        try:
+            fn(arrow(engine, rows, chance), len(engine.offsets) - 1)
+        except OSError:
+            break
+        engine.committed = len(engine.offsets)
+        if is_last:
+            break
+    engine.stop()
+
+
+@pytest.mark.parametrize("image", ["FULL", "NOBLOB"])
+def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path, image: str) -> None:
+    table, chance, target = make(image), random.Random(image), DeltaTarget(str(tmp_path / "orders"))
+    with Engine(table.options(snapshot="initial", chunkRows=20, chunksPerBatch=2)) as engine:
+        for number, window in enumerate([*WINDOWS, *WINDOWS, *WINDOWS]):
+            if number == 1:
+                table.writer.start()  # behind the place of the snapshot: what chunks give when they are read again is newer
+            run_until(engine, target, window, chance.randrange(3), chance)
+        table.rest()
+        run_until(engine, target, "committed", 1 << 30, chance)
+        assert in_delta(target.path) == table.rows()
+        assert {row["_op"] for row in engine.rows} >= {"r", "I", "U", "D"}
+    with Engine(table.options(startingPosition="earliest", maxRowsPerBatch=1000)) as engine:  # the checkpoint is lost
+        version = DeltaTable(target.path).version()
+        run_until(engine, target, "committed", 1 << 30, chance)
+        assert len(engine.rows) > ROWS
+        assert in_delta(target.path) == table.rows()
+        assert DeltaTable(target.path).version() == version
