@@ -137,6 +137,24 @@ def test_the_server_s_table_is_the_table_through_crashes_and_replays(
     follow(data, history, None, lambda: in_server(server, in_mysql), in_mysql)
 
 
+def tell(columns: dict[str, pa.DataType], *rows: dict[str, Any]) -> pa.Table:
+    """Inserts, each of a transaction of its own by the number of its key."""
+    return table([change("I", row["id"], 0, row, whole=True) for row in rows], columns)
+
+
+def test_generated_columns_are_left_to_the_server(server: Any, database: str) -> None:
+    server.query(
+        f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a BIGINT, b BIGINT AS (a + 1) STORED, c BIGINT AS (a + 2) VIRTUAL,"
+        " d BIGINT DEFAULT (1 + 1))"
+    )
+    columns = dict.fromkeys(("id", "a", "b", "c", "d"), pa.int64())
+    rows = tell(columns, {"id": 1, "a": 1, "b": 2, "c": 3, "d": 4})
+
+    apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(rows)
+
+    assert list(server.query(f"SELECT id, a, b, c, d FROM {database}.copy")) == [(1, 1, 2, 3, 4)]
+
+
 # -- two queries on one table --------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,10 @@ _MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISIO
 class MySQLTarget:
     """A table that exists, in another server or schema than the source's; its columns are of the source's types.
 
+    Generated columns are left to the server. A snapshot that is read in chunks, and a
+    transaction that is split over batches, may for a while have one value twice in a unique key that is not ``keys``: make
+    such keys when the target has caught up.
+
     Rows and the progress, a row of ``progress_table`` (which is made), are written in one transaction, under a lock on that
     row: a second writer waits, then leaves out what the first has done. Rows with the keys of the batch are deleted and put
     anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of (a value cut
@@ -87,6 +91,7 @@ class _MySQLWork:
         self._names = (stream, table)
         cursor.execute("SET SESSION time_zone = '+00:00', sql_mode = %s, foreign_key_checks = 0", (_MODE,))
         self.schema: pa.Schema | None = self._columns(schema, table)
+        self._generated = self._facts(schema, table)
         self.progress = self._stored()
 
     def _columns(self, schema: str, table: str) -> pa.Schema:
@@ -101,6 +106,15 @@ class _MySQLWork:
                 f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE)."
             )
         return pa.schema([pa.field(column.name, spark_arrow_type(column)) for column in states[0].shown])
+
+    def _facts(self, schema: str, table: str) -> set[str]:
+        """The columns that the server reckons itself."""
+        at = "table_schema = %s AND table_name = %s"
+        self._cursor.execute(
+            f"SELECT column_name FROM information_schema.columns WHERE {at} AND extra REGEXP 'VIRTUAL|STORED|PERSISTENT'",
+            (schema, table),
+        )
+        return {name for (name,) in self._cursor.fetchall()}
 
     def _stored(self) -> Progress | None:
         try:
@@ -156,6 +170,7 @@ class _MySQLWork:
             for keys in (upserts.select(self._keys), deletes):
                 for where, values in self._where(keys):
                     cursor.execute(f"DELETE FROM {self._table} WHERE {where}", values)
+        upserts = upserts.drop_columns([name for name in upserts.column_names if name in self._generated])
         names = ", ".join(map(_quoted, upserts.column_names)).replace("%", "%%")
         slots = ", ".join(["%s"] * upserts.num_columns)
         for batch in upserts.to_batches(max_chunksize=_SLICE):
