@@ -155,6 +155,14 @@ def test_generated_columns_are_left_to_the_server(server: Any, database: str) ->
     assert list(server.query(f"SELECT id, a, b, c, d FROM {database}.copy")) == [(1, 1, 2, 3, 4)]
 
 
+def test_a_table_without_transactions_is_refused(server: Any, database: str) -> None:
+    """Its rows would stay where the progress is rolled back."""
+    server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY) ENGINE=MyISAM")
+
+    with pytest.raises(TargetSchemaError, match="no transactions"):
+        apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(tell({"id": pa.int64()}, {"id": 1}))
+
+
 # -- two queries on one table --------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ _MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISIO
 class MySQLTarget:
     """A table that exists, in another server or schema than the source's; its columns are of the source's types.
 
-    Generated columns are left to the server. A snapshot that is read in chunks, and a
+    Its engine has transactions (InnoDB). Generated columns are left to the server. A snapshot that is read in chunks, and a
     transaction that is split over batches, may for a while have one value twice in a unique key that is not ``keys``: make
     such keys when the target has caught up.
 
@@ -108,8 +108,18 @@ class _MySQLWork:
         return pa.schema([pa.field(column.name, spark_arrow_type(column)) for column in states[0].shown])
 
     def _facts(self, schema: str, table: str) -> set[str]:
-        """The columns that the server reckons itself."""
+        """The columns that the server reckons itself; and whether rows and progress go in one transaction is checked."""
         at = "table_schema = %s AND table_name = %s"
+        self._cursor.execute(
+            "SELECT t.engine, e.transactions FROM information_schema.tables t LEFT JOIN information_schema.engines e"
+            f" ON e.engine = t.engine WHERE {at}", (schema, table),
+        )  # fmt: skip
+        for engine, transactions in self._cursor.fetchall():
+            if transactions != "YES":
+                raise TargetSchemaError(
+                    f"the table {schema}.{table} has the engine {engine}, which has no transactions",
+                    remedy="ALTER TABLE … ENGINE = InnoDB.",
+                )
         self._cursor.execute(
             f"SELECT column_name FROM information_schema.columns WHERE {at} AND extra REGEXP 'VIRTUAL|STORED|PERSISTENT'",
             (schema, table),
