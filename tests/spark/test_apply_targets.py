@@ -155,6 +155,17 @@ def test_generated_columns_are_left_to_the_server(server: Any, database: str) ->
     assert list(server.query(f"SELECT id, a, b, c, d FROM {database}.copy")) == [(1, 1, 2, 3, 4)]
 
 
+def test_large_rows_are_written_in_statements_that_the_server_takes(server: Any, database: str) -> None:
+    server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a LONGTEXT)")
+    size = int(server.query("SELECT @@max_allowed_packet")[0][0]) // 20
+    columns = {"id": pa.int64(), "a": pa.string()}
+    rows = tell(columns, *({"id": number, "a": "'" * size} for number in range(1, 31)))
+
+    apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(rows)
+
+    assert list(server.query(f"SELECT COUNT(*), MIN(LENGTH(a)) FROM {database}.copy")) == [(30, size)]
+
+
 def test_a_table_without_transactions_is_refused(server: Any, database: str) -> None:
     """Its rows would stay where the progress is rolled back."""
     server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY) ENGINE=MyISAM")

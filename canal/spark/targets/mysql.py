@@ -19,6 +19,8 @@ from canal.spark.targets import Progress
 from canal.spark.types import spark_arrow_type
 
 _SLICE: Final = 500
+#: Bytes of a number, a date or a separator in a statement, at most.
+_CELL: Final = 48
 _NO_TABLE: Final = 1146
 _CONFLICTS: Final = (1205, 1213)  # lock wait timeout, deadlock
 _LOST: Final = (2006, 2013, 2055, 1053, 1927)
@@ -124,7 +126,10 @@ class _MySQLWork:
             f"SELECT column_name FROM information_schema.columns WHERE {at} AND extra REGEXP 'VIRTUAL|STORED|PERSISTENT'",
             (schema, table),
         )
-        return {name for (name,) in self._cursor.fetchall()}
+        generated = {name for (name,) in self._cursor.fetchall()}
+        self._cursor.execute("SELECT @@max_allowed_packet")
+        self._packet = int(self._cursor.fetchone()[0])
+        return generated
 
     def _stored(self) -> Progress | None:
         try:
@@ -183,7 +188,7 @@ class _MySQLWork:
         upserts = upserts.drop_columns([name for name in upserts.column_names if name in self._generated])
         names = ", ".join(map(_quoted, upserts.column_names)).replace("%", "%%")
         slots = ", ".join(["%s"] * upserts.num_columns)
-        for batch in upserts.to_batches(max_chunksize=_SLICE):
+        for batch in self._slices(upserts):
             rows = list(zip(*(column.to_pylist() for column in batch.columns)))
             values = [value for row in rows for value in row]
             cursor.execute(f"INSERT INTO {self._table} ({names}) VALUES " + ", ".join([f"({slots})"] * len(rows)), values)
@@ -198,10 +203,21 @@ class _MySQLWork:
         """Conditions for slices of the keys, and their values."""
         names = [_quoted(name).replace("%", "%%") for name in keys.column_names]
         one = "(" + " AND ".join(f"{name} = %s" for name in names) + ")"  # not all servers use an index for (a, b) IN (…)
-        for batch in keys.to_batches(max_chunksize=_SLICE):
+        for batch in self._slices(keys):
             rows = zip(*(column.to_pylist() for column in batch.columns))
             where = f"{names[0]} IN ({', '.join(['%s'] * len(batch))})" if len(names) == 1 else " OR ".join([one] * len(batch))
             yield where, [value for row in rows for value in row]
+
+    def _slices(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Of so many rows, and of no more than a statement may have bytes; a larger row is alone."""
+        waiting = rows.to_batches(max_chunksize=_SLICE)[::-1]
+        while waiting:
+            batch = waiting.pop()
+            count = len(batch)
+            if count > 1 and 2 * batch.nbytes + _CELL * count * batch.num_columns > self._packet // 2:
+                waiting += [batch.slice(count // 2), batch.slice(0, count // 2)]
+            elif count:
+                yield batch
 
     def _check_warnings(self) -> None:
         self._cursor.execute("SHOW WARNINGS")
