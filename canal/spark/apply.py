@@ -206,6 +206,12 @@ class ApplyChanges:
                 remedy="Alter the target, or let it be done by schema='add'; select what is wanted from the DataFrame.",
             )
         added = [pa.field(field.name, field.type) for field in payload.schema if field.name not in theirs]
+        folded = {name.lower(): name for name in theirs}
+        if renamed := [f"{field.name} ({folded[name]})" for field in added if (name := field.name.lower()) in folded]:
+            raise TargetSchemaError(
+                f"the target (in brackets) writes the names of columns in another case: {', '.join(renamed)}",
+                remedy="Rename the target's columns.",
+            )
         return pa.schema([*work.schema, *added]), added
 
     def _check_exact(self, rows: pa.Table) -> None:

@@ -174,6 +174,16 @@ def test_a_table_without_transactions_is_refused(server: Any, database: str) -> 
         apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(tell({"id": pa.int64()}, {"id": 1}))
 
 
+def test_a_column_whose_name_differs_in_case_is_refused(lake: Lake) -> None:
+    target = lake.make()
+    apply_changes(target, ["id"])(tell({"id": pa.int64(), "note": pa.string()}, {"id": 1, "note": "a"}))
+
+    with pytest.raises(TargetSchemaError, match=r"Note \(note\)"):
+        apply_changes(target, ["id"], schema="add")(
+            tell({"id": pa.int64(), "Note": pa.string()}, {"id": 2, "Note": "b"})
+        )
+
+
 # -- two queries on one table --------------------------------------------------------------------------------------------
 
 
