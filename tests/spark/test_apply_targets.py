@@ -20,7 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import canal
+import canal.spark
 from canal.errors import TargetConflictError, TargetSchemaError, UnfitChangeError
+from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
@@ -182,6 +184,23 @@ def test_a_column_whose_name_differs_in_case_is_refused(lake: Lake) -> None:
         apply_changes(target, ["id"], schema="add")(
             tell({"id": pa.int64(), "Note": pa.string()}, {"id": 2, "Note": "b"})
         )
+
+
+def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    target = DeltaTarget(str(tmp_path / "delta"))
+    fn = apply_changes(target, ["id"])
+    batch = canal.spark.Batch(1, "a.b", ("a.b",), Position(), Position(source="one"), (1, 0), (1, 0))
+    fn(tell({"id": pa.int64()}, {"id": 1}), batch)
+    written = DeltaTable(target.path)
+    for _ in range(101):
+        written.create_write_transaction([], "append", written.schema())
+
+    progress = fn.progress()
+
+    assert progress is not None
+    assert progress.source == "one"
 
 
 # -- two queries on one table --------------------------------------------------------------------------------------------

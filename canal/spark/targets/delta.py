@@ -67,7 +67,7 @@ class _DeltaWork:
         if numbers["txn"] is None:
             return None
         progress = Progress(**numbers)
-        for limit in (1, 100):  # what is no number is in the commit itself, mostly the last
+        for limit in (1, 100, None):  # what is no number is in the commit itself, mostly the last
             for commit in self._table.history(limit):
                 if self._app in commit:
                     whole = Progress.from_text(commit[self._app])
