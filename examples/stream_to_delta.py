@@ -3,7 +3,8 @@
     python examples/stream_to_delta.py mysql-host user password shop.orders id /lake/orders /checkpoints/orders
 
 Needs `pip install 'canal-cdc[spark,lake]'` and Java 17, no jars. Kill it, start it again, delete the checkpoint: the Delta
-table has each change once, as how far it is stands in the table itself.
+table has each change once, as how far it is stands in the table itself. It has what the server's log has: for rows that are
+older than the log begin with `.option("snapshot", "initial")` instead of `startingPosition`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ host, user, password, table, keys, path, checkpoint = sys.argv[1:]
 
 spark = configure(SparkSession.builder.appName(f"canal {table}")).getOrCreate()
 
-# %% The sink: the latest change of each key, deletes, changes of the key. New columns of the source are added to the table.
+# %% The sink: the latest change of each key, deletes, changes of the key. New columns of the source are added to the table;
+# rows of before have null there. (The server's binlog_row_image is FULL: else null would stand for any column's default.)
 
-sink = apply_changes(DeltaTarget(path), keys.split(","), schema="add")
+sink = apply_changes(DeltaTarget(path), keys.split(","), schema="add", absent="null")
 
 # %% The query. A supervisor calls this again after a failure, so that a new reader sees a changed schema.
 

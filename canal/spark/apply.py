@@ -56,11 +56,13 @@ def apply_changes(
         stream: what the progress is filed under in the target. One name for the target's whole life, whatever becomes of
             queries and checkpoints; several streams may write one target only under names, and with keys, of their own.
         schema: what to do when the columns of target and changes differ. "add" adds the target's missing ones; those
-            that the stream does not have are null in the rows that it writes.
+            that the stream does not have are null in the rows that it writes. What MySQL puts into a new column of the rows
+            that it has (its default) is not logged: in the target it is null until the row changes.
         exact: what to do with values that their column's type cannot hold (zero dates; see ``_exact``). "null" writes NULL
             and a warning to the log; "keep" writes NULL and keeps the text in a column ``_exact`` of the target. A JSON
             value of which only the change is known is always refused.
-        absent: what an inserted row gets for a column that its image does not hold, which is its default, not known here.
+        absent: what an inserted row gets for a column that its image does not hold, which is its default, not known here: of
+            partial images, and of rows that were inserted before a column that the query knows was added.
         snapshot: what to do when a snapshot begins though the target has followed the stream already. Rows deleted meanwhile
             are in none of the two, so "replace" empties the target with the snapshot's first batch.
 

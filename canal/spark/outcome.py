@@ -43,7 +43,8 @@ def outcome(
             raise UnfitChangeError(
                 f"{inserts.num_rows} inserts do not hold all columns, and the defaults are not logged"
                 f" (first at {where(inserts)})",
-                remedy="Set binlog_row_image=FULL at the source; absent='null' writes NULL for them.",
+                remedy="Set binlog_row_image=FULL at the source; absent='null' writes NULL for them, and for columns that were "
+                "added to the table behind these inserts.",
             )
     before, after = _keys(rows, keys, is_update, is_patch)
     key_schema = pa.schema([schema.field(key) for key in keys])

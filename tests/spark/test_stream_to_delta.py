@@ -147,3 +147,26 @@ def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path,
         assert len(engine.rows) > ROWS
         assert in_delta(target.path) == table.rows()
         assert DeltaTable(target.path).version() == version
+
+
+def test_a_column_is_added_while_the_query_is_down(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
+    """With the options of the example: inserts from before the column are not the end of the query."""
+    name, target, chance = f"{database}.orders", DeltaTarget(str(tmp_path / "orders")), random.Random(1)
+    server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT)")
+    options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": name}
+    with Engine({**options, "startingPosition": "earliest", "pollTimeout": 0.1}) as engine:
+        for number, more in enumerate(["", "b INT", "c INT"]):
+            if more:
+                server.query(f"INSERT INTO {name} (id) VALUES ({number})")
+                server.query(f"ALTER TABLE {name} ADD COLUMN {more}")
+            server.query(f"INSERT INTO {name} (id, a) VALUES ({10 + number}, 1)")
+            fn = apply_changes(target, ["id"], schema="add", absent="null")
+            engine.start()
+            for _ in range(20):
+                if engine.plan():
+                    fn(arrow(engine, engine.run(), chance))
+                    engine.committed = len(engine.offsets)
+            engine.stop()
+            found = DeltaTable(target.path).to_pyarrow_table().to_pylist()
+            expected = [tuple(row) for row in server.query(f"SELECT * FROM {name} ORDER BY id")]
+            assert sorted(tuple(row.values()) for row in found) == expected
