@@ -35,6 +35,7 @@ from canal.errors import (
     SourceError,
     StoreError,
 )
+from canal.gtid import parse_gtid_set
 from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.look_up import table_states
@@ -225,6 +226,7 @@ def read_chunk(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chu
 
     Raises:
         SchemaError: the table has other columns by now.
+        ServerError: it is another server, which does not have all that was there at the plan's position.
         ConnectionLostError: the connection broke; read the chunk again.
     """
     begun, rows = time.monotonic(), 0
@@ -250,8 +252,29 @@ def _file_batches(path: str) -> Iterator[pa.RecordBatch]:
 
 def _server_batches(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     with _Session(source) as session:
+        _check_place(session, plan)
         session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         yield from _batches(session, shape, plan, chunk)
+
+
+def _check_place(session: _Session, plan: SnapshotPlan) -> None:
+    """Another server than the plan's has all that the changes from the position on leave out."""
+    if session.server.identity == plan.position.source:
+        return
+    has = ""
+    if plan.position.gtid:
+        variable = "gtid_current_pos" if session.flavor == "mariadb" else "gtid_executed"
+        has = (session.run(f"SELECT @@global.{variable}")[0][0] or b"").decode()
+    try:
+        is_there = bool(has) and plan.position.gtid_set <= parse_gtid_set(has)
+    except (ConfigError, TypeError):  # sets of MySQL and MariaDB
+        is_there = False
+    if not is_there:
+        raise ServerError(
+            f"{session.source.address} is another server than the one that the snapshot began with, and it cannot be told that "
+            f"it has what that one had at {plan.position}",
+            remedy="Let it catch up (it is a replica that lags), or begin the snapshot anew, with a new checkpoint.",
+        )
 
 
 def _columns_now(shape: Shape, now: TableSchema) -> list[ColumnSchema]:

@@ -391,6 +391,22 @@ def test_a_writer_that_does_not_end_is_told(server: ThrowawayServer, database: s
             plan(source(server), shape, spool="/nowhere")
 
 
+def test_another_server_s_chunks_have_all_that_was_there_at_the_position(server: ThrowawayServer, database: str) -> None:
+    """A replica that lags would give rows of before, whose changes the stream begins behind."""
+    server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO `{database}`.t VALUES (1)")
+    shape = shape_of(server, database, "t")
+    made = plan(source(server), shape)
+    elsewhere = attrs.evolve(made.position, source=str(uuid.UUID(int=1)))
+    gtid = "0-1-99999999" if "-" in made.position.gtid and ":" not in made.position.gtid else f"{uuid.UUID(int=1)}:1-3"
+
+    same = attrs.evolve(made, position=elsewhere)
+    assert len(rows_of(list(read_chunk(source(server), shape, same, made.chunks[0])))) == 1
+    for ahead in (attrs.evolve(elsewhere, gtid=gtid), attrs.evolve(elsewhere, gtid="")):
+        with pytest.raises(ServerError, match="another server"):
+            list(read_chunk(source(server), shape, attrs.evolve(made, position=ahead), made.chunks[0]))
+
+
 def test_a_table_that_changes_between_plan_and_chunk_is_refused(server: ThrowawayServer, database: str) -> None:
     server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY, a INT)")
     shape = shape_of(server, database, "t")
