@@ -186,6 +186,28 @@ def test_a_column_whose_name_differs_in_case_is_refused(lake: Lake) -> None:
         )
 
 
+def test_only_rows_that_change_are_read_of_a_delta_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partial images of the first and the last row do not bring all between into memory."""
+    from deltalake import DeltaTable
+
+    target = DeltaTarget(str(tmp_path / "delta"))
+    rows = [{"id": number, "k": "x", "a": number, "b": None} for number in range(1, 1001)]
+    apply_changes(target, KEYS)(table([change("I", 1, row["id"], row) for row in rows]))
+    read, counts = DeltaTable.to_pyarrow_table, []
+
+    def counted(self: Any, **more: Any) -> pa.Table:
+        found = read(self, **more)
+        counts.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(DeltaTable, "to_pyarrow_table", counted)
+    patches = [change("U", 2, number, {"a": -1}, {"id": number, "k": "x"}) for number in (1, 1000)]
+    apply_changes(target, KEYS)(table(patches))
+
+    assert counts == [2]
+    assert content(read(DeltaTable(target.path)))[(1000, "x")]["a"] == -1
+
+
 def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

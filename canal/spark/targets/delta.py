@@ -75,8 +75,10 @@ class _DeltaWork:
         return progress
 
     def read(self, keys: pa.Table) -> pa.Table:
-        first = keys[0]
-        near = (pc.field(keys.column_names[0]) >= pc.min(first)) & (pc.field(keys.column_names[0]) <= pc.max(first))
+        values = {name: pc.unique(keys[name]) for name in keys.column_names}
+        name = max(values, key=lambda name: len(values[name]))  # tells them apart best: what comes near is in memory
+        field, found = pc.field(name), values[name]
+        near = (field >= pc.min(found)) & (field <= pc.max(found)) & field.isin(found)
         return matching(self._table.to_pyarrow_table(filters=near).cast(self.schema), keys)
 
     def write(
