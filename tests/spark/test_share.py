@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client
@@ -393,16 +395,23 @@ def test_a_client_that_somebody_else_uses_is_an_error(shop: Shop, driver: Driver
     shop.insert(1)
     engine.until(1)
     reader.close()
-    with pytest.raises(StateError, match="somebody else uses client 7"):
-        for _ in range(200):
-            shop.insert(1)
-            message = driver.instance.get_without_ack(timeout=0.05, client_id=7)
-            if message:
-                try:
-                    driver.instance.ack(message.id, client_id=7)
-                except CanalError:
-                    pass
-            engine.step()
+    stopping = threading.Event()
+
+    def take() -> None:  # waits for its turn at the client, and so gets it between two of the query's
+        while not stopping.is_set():
+            with contextlib.suppress(CanalError):
+                driver.instance.get_without_ack(1, timeout=0.05, client_id=7)
+
+    thief = threading.Thread(target=take)
+    thief.start()
+    try:
+        with pytest.raises(StateError, match="somebody else uses client 7"):
+            for _ in range(200):
+                shop.insert(1)
+                engine.step()
+    finally:
+        stopping.set()
+        thief.join()
 
 
 def test_the_client_of_the_driver_itself_is_refused(driver: Driver) -> None:
