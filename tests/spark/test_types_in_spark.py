@@ -16,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from canal.schema import column_from_text
 from canal.spark.types import Shape
@@ -25,10 +27,6 @@ from tests.live.helpers import end_of_log
 from tests.live.oracle_cases import CASES
 from tests.live.test_oracle import Table, available
 from tests.spark.test_snapshot import logged, shape_of, snapshot, write_cases
-
-pytest.importorskip("pyspark.sql")
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 DRIVER, EXECUTOR, SESSION = "Asia/Tokyo", "America/New_York", "Australia/Lord_Howe"
 #: Sizes and digits in between, and what is too long for a table of all, are for the tests without a Spark.
