@@ -6,6 +6,7 @@ Never decodes a row, and never lets the spool grow beyond its limit: the source 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from itertools import islice
 from typing import Any, Final
@@ -26,6 +27,8 @@ from canal.spark.stretch import Stretch, Until, messages, open_instance, within
 from canal.spark.watch import Epochs, Watch
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
+#: A batch is let grow while as many bytes come in as many seconds.
+_BURST_BYTES, _BURST_SECONDS = 256 << 10, 0.02
 SEGMENT_BYTES: Final = 64 << 20
 
 
@@ -211,7 +214,7 @@ class Tail:
         """
         with self._changed:
             start = self._given[text]
-            self._changed.wait_for(lambda: self._marks[-1].rows > start.rows or self._fault is not None, timeout)
+            self._wait_for_rows(start, rows, size, timeout)
             end = self._end_of(start, rows, size)
             if end is start and self._fault is not None:
                 raise self._fault
@@ -220,6 +223,20 @@ class Tail:
             end.text = end.text or end.offset.text
             self._given[end.text] = end
             return end.text
+
+    def _wait_for_rows(self, start: _Mark, rows: int | None, size: int | None, timeout: float) -> None:
+        """Wait for the first rows, and where they are the beginning of a burst, for its end: a batch costs Spark more."""
+        deadline = time.monotonic() + timeout
+        was_behind = self._marks[-1].bytes - start.bytes > _GRAIN_BYTES
+        self._changed.wait_for(lambda: self._marks[-1].rows > start.rows or self._fault is not None, timeout)
+        seen = start.bytes + _GRAIN_BYTES - _BURST_BYTES
+        while not was_behind and self._marks[-1].bytes - seen >= _BURST_BYTES and self._fault is None:
+            last, left = self._marks[-1], deadline - time.monotonic()
+            is_full = rows is not None and last.rows - start.rows >= rows or size is not None and last.bytes - start.bytes >= size
+            if left <= 0 or is_full:
+                return
+            seen = last.bytes
+            self._changed.wait_for(lambda: self._fault is not None, min(left, _BURST_SECONDS))
 
     def _end_of(self, start: _Mark, rows: int | None, size: int | None) -> _Mark:
         end = start
