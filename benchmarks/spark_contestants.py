@@ -21,10 +21,12 @@ from typing import Any
 
 import attrs
 
+import canal
 from benchmarks.spark_debezium import Feed, table
 from benchmarks.spark_load import COLUMNS, SUMS, WARM, Answer, Burst, drip, is_followed
 from benchmarks.spark_ready import Gate
 from canal.spark.apply import apply_changes
+from canal.spark.batches import foreach_batch
 from canal.spark.source import CanalSource
 from canal.spark.targets.delta import DeltaTarget
 from canal.testing.servers import ThrowawayServer
@@ -302,6 +304,40 @@ def canal_delta(stage: Stage) -> Result:
 
 
 @contextmanager
+def _loop(stage: Stage, name: str, sink: _Delta) -> Iterator[None]:
+    """``foreach_batch`` in a thread, over an Instance of its own."""
+    server = stage.server
+    source = canal.MySQLSource(
+        host=server.host, port=server.port, user=server.user, password=server.password, ssl_mode="DISABLED"
+    )
+    config = canal.InstanceConfig(destination="loop", source=source, filter=name.replace(".", r"\."), meta=canal.MemoryMeta())
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        stop = threading.Event()
+        thread = threading.Thread(target=foreach_batch, args=(None, instance, sink), kwargs={"stop": stop}, daemon=True)
+        thread.start()
+        wait(stage.is_live)
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def canal_loop_delta(stage: Stage) -> Result:
+    """``foreach_batch`` and apply_changes; Spark has no part in it."""
+    with stage.burst(stage.rows) as burst, stage.scratch() as scratch:
+        sink = _Delta(scratch)
+        with _loop(stage, burst.table, sink):
+            burst.warm()
+            wait(lambda: sink.rows >= WARM)
+            warm, begin = sink.rows, time.time()
+            burst.release()
+            wait(lambda: sink.rows >= stage.rows)
+        return sink.result(stage, stage.rows, warm, begin)
+
+
+@contextmanager
 def _feed(stage: Stage, name: str, scratch: Path) -> Iterator[tuple[Feed, Any]]:
     """Debezium's engine, live, and the schema of the source "canal" for the same table."""
     assert stage.jars is not None
@@ -348,7 +384,7 @@ CONTESTANTS: dict[str, Callable[[Stage], Result]] = {
     one.__name__: one
     for one in (
         ready, ready_bare, parquet, canal_spool, canal_bytes, ready_job, parquet_job, canal_dump, ready_delta, canal_delta,
-        debezium_lines, debezium_delta,
+        canal_loop_delta, debezium_lines, debezium_delta,
     )
 }  # fmt: skip
 #: Those that read a part of the rows.
@@ -394,6 +430,14 @@ def canal_latency(stage: Stage, rows: int, rate: float) -> list[float]:
             return _latencies(stage, name, sink, rows, rate)
 
 
+def canal_loop_latency(stage: Stage, rows: int, rate: float) -> list[float]:
+    """``foreach_batch`` and apply_changes."""
+    with _table(stage) as name, stage.scratch() as scratch:
+        sink = _Delta(scratch)
+        with _loop(stage, name, sink):
+            return _latencies(stage, name, sink, rows, rate)
+
+
 def debezium_latency(stage: Stage, rows: int, rate: float) -> list[float]:
     """Debezium's engine and apply_changes, each batch at once."""
     with _table(stage) as name, stage.scratch() as scratch, _feed(stage, name, scratch) as (feed, schema):
@@ -411,7 +455,7 @@ def debezium_latency(stage: Stage, rows: int, rate: float) -> list[float]:
 
 
 LATENCIES: dict[str, Callable[[Stage, int, float], list[float]]] = {
-    "canal_latency": canal_latency, "debezium_latency": debezium_latency,
+    "canal_latency": canal_latency, "canal_loop_latency": canal_loop_latency, "debezium_latency": debezium_latency,
 }  # fmt: skip
 
 
@@ -447,13 +491,14 @@ def _idle_cpu(stage: Stage, frame: Any, checkpoint: Path, seconds: float) -> flo
         time.sleep(5)
         before = cpu_seconds(stage.server.pid)
         time.sleep(seconds)
-        return (cpu_seconds(stage.server.pid) - before) / seconds * 1000
+        after = cpu_seconds(stage.server.pid)  # a worker may have ended with what it had used
+        return sum(max(0.0, used - before.get(pid, 0.0)) for pid, used in after.items()) / seconds * 1000
     finally:
         query.stop()
 
 
-def cpu_seconds(server: int | None) -> float:
-    """Processor time of this process and all below it but the server, so far."""
+def cpu_seconds(server: int | None) -> dict[int, float]:
+    """Processor time of this process and all below it but the server, so far, by their numbers."""
     below: dict[int, list[int]] = {}
     used: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -464,11 +509,11 @@ def cpu_seconds(server: int | None) -> float:
         pid, fields = int(path.parent.name), rest.split()
         below.setdefault(int(fields[1]), []).append(pid)
         used[pid] = sum(map(int, fields[11:15]))  # its own, and that of children that have ended
-    total, left = 0, [os.getpid()]
+    found, left = {}, [os.getpid()]
     while left:
         pid = left.pop()
         if pid == server:
             continue
-        total += used.get(pid, 0)
+        found[pid] = used.get(pid, 0) / os.sysconf("SC_CLK_TCK")
         left += below.get(pid, [])
-    return total / os.sysconf("SC_CLK_TCK")
+    return found

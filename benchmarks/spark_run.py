@@ -41,7 +41,8 @@ BARS = {
 }
 COMPARED = (
     ("canal_spool", "ready_bare"), ("canal_spool", "parquet"), ("canal_dump", "parquet_job"), ("canal_delta", "ready_delta"),
-    ("canal_spool", "debezium_lines"), ("canal_delta", "debezium_delta"),
+    ("canal_loop_delta", "ready_delta"), ("canal_spool", "debezium_lines"), ("canal_delta", "debezium_delta"),
+    ("canal_loop_delta", "debezium_delta"),
 )  # fmt: skip
 LATENCY_BAR = 1.0
 
@@ -162,6 +163,8 @@ def main() -> int:
     parser.add_argument("--jars", type=Path, default=ROOT / ".venv" / "debezium")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if min(options.rows, options.debezium_rows) < 2 * spark_load.WARM:
+        parser.error(f"the first {spark_load.WARM} rows are not timed: --rows and --debezium-rows must be twice as many")
     jars = spark_debezium.classpath(options.jars)
     if jars is not None:
         print(
