@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="canal", description="Changes of a MySQL or MariaDB server, as they happen.")
+    build = "compiled" if canal.compiled else "interpreted"
+    parser.add_argument("--version", action="version", version=f"canal {canal.__version__} ({build})")
     commands = parser.add_subparsers(dest="command", required=True)
     _tail_options(commands)
     _ha_options(commands)

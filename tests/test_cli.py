@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import canal
 from canal.cli import _start, main
 from canal.testing.fake import FakeBinlog
 
@@ -79,6 +80,15 @@ def test_a_time_without_a_zone_is_in_this_machines(monkeypatch: pytest.MonkeyPat
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_the_version_tells_the_build_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+
+    assert exit.value.code == 0
+    build = "compiled" if canal.compiled else "interpreted"
+    assert capsys.readouterr().out == f"canal {canal.__version__} ({build})\n"
 
 
 @pytest.mark.parametrize(
