@@ -163,11 +163,13 @@ def _free_port() -> int:
         return port
 
 
-def _tail(path: Path, size: int = 2000) -> str:
-    try:
-        return path.read_text(errors="replace")[-size:]
-    except OSError:
-        return ""
+def _tail(*paths: Path, lines: int = 20) -> str:
+    """The last lines of logs, one log after the other; nothing of one that is not there."""
+    found: list[str] = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found += filter(None, path.read_text(errors="replace").splitlines())
+    return "\n".join(found[-lines:])
 
 
 class ThrowawayServer:
@@ -251,7 +253,7 @@ class ThrowawayServer:
 
     def error_log(self) -> str:
         """The end of the server's error log."""
-        return _tail(self.base / "err.log", 20000)
+        return _tail(self.base / "err.log", lines=200)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._version} port {self.port} {'running' if self.pid else 'stopped'}>"
@@ -339,7 +341,7 @@ class ThrowawayServer:
             time.sleep(0.02)
 
     def _logs(self) -> str:
-        return "\n".join(filter(None, (_tail(self.base / "err.log"), _tail(self.base / "out.log"))))
+        return _tail(self.base / "out.log", self.base / "err.log")
 
     def _watch(self, pid: int) -> None:
         self._watchdog = subprocess.Popen(
@@ -495,7 +497,7 @@ class ThrowawayServer:
     def _run_initialize(self, command: list[str], work: Path, sql: bytes = b"") -> None:
         out = subprocess.run(command, input=sql, capture_output=True, timeout=300, cwd=work)
         if out.returncode != 0:
-            log = _tail(work / "err.log") + out.stderr.decode(errors="replace")[-2000:]
+            log = out.stderr.decode(errors="replace")[-2000:] + _tail(work / "err.log")
             raise ServerUnavailableError(f"{self.kind} could not make its data directory: {log}")
 
     def _common_options(self, base: Path) -> list[str]:

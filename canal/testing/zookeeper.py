@@ -252,7 +252,7 @@ class ZooKeeperServer:
 
     def _logs(self) -> str:
         base = self._base or Path()
-        return "\n".join(filter(None, (_tail(base / "err.log"), _tail(base / "out.log"))))
+        return _tail(base / "out.log", base / "err.log")
 
     # -- use
 

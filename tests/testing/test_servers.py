@@ -15,6 +15,7 @@ from canal.testing.servers import (
     MariaDBServer,
     ServerUnavailableError,
     ThrowawayServer,
+    _tail,
     find_installation,
 )
 
@@ -77,6 +78,14 @@ def test_a_server_ends_with_the_process_that_started_it(mariadb_server: Throwawa
 def test_a_bad_option_is_reported_with_the_servers_words(mariadb_server: ThrowawayServer) -> None:
     with pytest.raises(ServerUnavailableError, match="no-such-option"):
         MariaDBServer("--no-such-option").start()
+
+
+def test_of_logs_the_last_lines_are_told(tmp_path: Path) -> None:
+    out, log = tmp_path / "out.log", tmp_path / "err.log"
+    out.write_text("no memory\n")
+    assert _tail(out, log) == "no memory"
+    log.write_text("".join(f"line {number}\n\n" for number in range(100)))
+    assert _tail(out, log).splitlines() == [f"line {number}" for number in range(80, 100)]
 
 
 def test_a_tree_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
