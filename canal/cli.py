@@ -168,10 +168,8 @@ def _server(url: str) -> canal.MySQLSource:
         return canal.MySQLSource(
             host=parts.hostname, port=port, user=unquote(parts.username or "root"), password=password, **extra
         )
-    except canal.CanalError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise canal.ConfigError(f"the URL has an unknown option or a wrong value: {parts.query}") from error
+    except TypeError as error:
+        raise canal.ConfigError(f"the URL has an unknown option: {parts.query}") from error
 
 
 def _start(text: str) -> str | canal.Position:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import re
 import select
@@ -166,13 +167,26 @@ _VARIABLES = (
 )  # fmt: skip
 
 
-def _upper(value: str) -> str:
-    return value.upper()
+def _upper(value: object) -> str:
+    return str(value).upper()
 
 
-def _positive(instance: Any, attribute: attrs.Attribute[Any], value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{attribute.name} of a source must be more than 0, not {value!r}")
+def _int(value: Any) -> int:
+    """A number from text too; of what is none the validator tells."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return int(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _float(value: Any) -> float:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return float(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _positive(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ConfigError(f"{attribute.name} of a source must be a number of more than 0, not {value!r}")
 
 
 def _check_ssl_mode(instance: Any, attribute: attrs.Attribute[Any], value: str) -> None:
@@ -180,9 +194,18 @@ def _check_ssl_mode(instance: Any, attribute: attrs.Attribute[Any], value: str) 
         raise ConfigError(f"ssl_mode is one of {', '.join(SSL_MODES)}, not {value!r}")
 
 
-def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:
-    if not 0 < value < 1 << 16:  # the system would take the low 16 bits, and so ask another server
-        raise ConfigError(f"port must be between 1 and 65535, not {value}")
+def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, int) or not 0 < value < 1 << 16:  # the system would take the low 16 bits: another server
+        raise ConfigError(
+            f"port must be between 1 and 65535, not {value!r}", remedy="Servers listen on 3306 unless they are told otherwise."
+        )
+
+
+def _check_server_id(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, int) and 0 < value < 1 << 32):
+        raise ConfigError(
+            f"server_id must be between 1 and 4294967295, not {value!r}", remedy="Leave it out for one that is drawn at random."
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -196,7 +219,7 @@ class MySQLSource:
     """
 
     host: str = "127.0.0.1"
-    port: int = attrs.field(default=3306, converter=int, validator=_check_port)
+    port: int = attrs.field(default=3306, converter=_int, validator=_check_port)
     user: str = "root"
     password: str = attrs.field(default="", repr=False)
     unix_socket: str | None = None
@@ -204,21 +227,21 @@ class MySQLSource:
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
-    server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(int))
-    connect_timeout: float = attrs.field(default=10.0, converter=float, validator=_positive)
+    server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(_int), validator=_check_server_id)
+    connect_timeout: float = attrs.field(default=10.0, converter=_float, validator=_positive)
     #: Seconds that an answer to a query or a login step may take.
-    read_timeout: float = attrs.field(default=30.0, converter=float, validator=_positive)
+    read_timeout: float = attrs.field(default=30.0, converter=_float, validator=_positive)
     #: Seconds after which an idle server sends a heartbeat; three times as long without a byte means a dead connection.
-    heartbeat_interval: float = attrs.field(default=5.0, converter=float, validator=_positive)
+    heartbeat_interval: float = attrs.field(default=5.0, converter=_float, validator=_positive)
     #: Seconds without a change after which the end of the server's log is compared with what was read: a log that was
     #: reset under a running dump gives no error.
-    check_interval: float = attrs.field(default=10.0, converter=float, validator=_positive)
+    check_interval: float = attrs.field(default=10.0, converter=_float, validator=_positive)
     #: Seconds without a byte that the server may take to find the start position in its logs.
-    seek_timeout: float = attrs.field(default=600.0, converter=float, validator=_positive)
+    seek_timeout: float = attrs.field(default=600.0, converter=_float, validator=_positive)
     #: Seconds that the server waits for a reader that is held up, before it gives up the connection.
-    net_write_timeout: int = attrs.field(default=28800, converter=int, validator=_positive)
+    net_write_timeout: int = attrs.field(default=28800, converter=_int, validator=_positive)
     #: Bytes asked of the socket at once; more is taken for as long as one packet needs it.
-    receive_buffer: int = attrs.field(default=1 << 20, converter=int, validator=_positive)
+    receive_buffer: int = attrs.field(default=1 << 20, converter=_int, validator=_positive)
     #: False accepts a server that does not write ROW format; its statements are then all that can be seen.
     require_row_format: bool = True
     _random_id: int = attrs.field(
@@ -233,8 +256,6 @@ class MySQLSource:
                 f"ssl_ca is not looked at with ssl_mode {self.ssl_mode}",
                 remedy="Use VERIFY_CA or VERIFY_IDENTITY, or leave it out.",
             )
-        if self.server_id is not None and not 0 < self.server_id < 1 << 32:
-            raise ConfigError(f"server_id must be between 1 and 4294967295, not {self.server_id}")
 
     @property
     def address(self) -> str:

@@ -253,12 +253,7 @@ def _source(found: Mapping[str, str]) -> Source:
     values: dict[str, Any] = {name: found[name] for name in _SERVER if name in found}
     if "require_row_format" in values:
         values["require_row_format"] = _read("require_row_format", values["require_row_format"], _flag)
-    try:
-        return MySQLSource(**values)
-    except CanalError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"an option of the server is no number: {error}") from None
+    return MySQLSource(**values)
 
 
 def _shared(found: Mapping[str, str]) -> Source:

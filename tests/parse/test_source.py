@@ -105,10 +105,11 @@ def test_the_server_id_is_random_and_stays_with_the_object() -> None:
     [
         {"ssl_mode": "MAYBE"}, {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"}, {"server_id": 0}, {"server_id": 1 << 32},
         {"heartbeat_interval": 0}, {"connect_timeout": -1}, {"port": 0}, {"port": 1 << 16}, {"port": (1 << 16) + 3306},
+        {"port": "x"}, {"server_id": []}, {"receive_buffer": float("inf")}, {"read_timeout": None}, {"ssl_mode": None},
     ],
 )  # fmt: skip
 def test_bad_options_are_found_before_anything_starts(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ConfigError, match=next(iter(options))):
         MySQLSource(**options)
 
 

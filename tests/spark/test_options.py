@@ -69,7 +69,7 @@ def test_binlog_files() -> None:
         ({**SERVER, "maxRowsPerBatch": "0"}, "at least 1"),
         ({**SERVER, "schemaChange": "guess"}, "fail, keep"),
         ({**SERVER, "startingTime": "soon"}, "option startingTime is 'soon'"),
-        ({**SERVER, "port": "x"}, "no number"),
+        ({**SERVER, "port": "x"}, "port must be"),
         ({**SERVER, "tableSchema": "x"}, "goes with path"),
         ({"path": "/logs", "host": "db", "table": "a.b"}, "exclude each other"),
         ({"host": "db", "tables": "("}, "filter"),
