@@ -432,7 +432,7 @@ def test_a_source_that_is_gone_before_the_start_is_replaced_too() -> None:
         assert following.ids(1) == [1]
 
 
-def test_one_healthy_heartbeat_forgives_all_before() -> None:
+def test_one_healthy_heartbeat_forgives_all_before(caplog: pytest.LogCaptureFixture) -> None:
     switched: list[str] = []
 
     def switch(reason: str) -> bool:
@@ -450,6 +450,10 @@ def test_one_healthy_heartbeat_forgives_all_before() -> None:
     assert len(switched) == 2
     health.take("g")
     assert len(switched) == 2
+    health.start("orders")
+    health.stop()
+    health.take("h")
+    assert caplog.messages[-1] == "[orders] heartbeat failed, 1 in a row: h"
 
 
 # -- a place that the source has lost ----------------------------------------------------------------------------------

@@ -74,10 +74,12 @@ class SourceHealth:
         self._thread: threading.Thread | None = None
         self._probe: Probe | None = None
         self._of: object = None
+        self._destination = ""
         self.failures = 0
 
     def start(self, destination: str) -> None:
         self._stopping = threading.Event()  # of this run: what outlived the one before must not go on
+        self._destination = destination
         self.failures = 0
         name = f"canal-{destination}-heartbeat"
         self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=name, daemon=True)
@@ -109,7 +111,7 @@ class SourceHealth:
             self.failures = 0
             return
         self.failures += 1
-        log.warning("heartbeat failed, %d in a row: %s", self.failures, problem)
+        log.warning("[%s] heartbeat failed, %d in a row: %s", self._destination, self.failures, problem)
         if self.failures > self._heartbeat.retries and self._switch(
             f"{self.failures} heartbeats in a row failed: {problem}"
         ):

@@ -203,10 +203,11 @@ class _Question(threading.Thread):
         super().__init__(name=f"canal-{destination}-status", daemon=True)
         self.source = source
         self._timeout = timeout
+        self._destination = destination
         self.answer: SourceEnd | None = None
 
     def run(self) -> None:
         try:
             self.answer = self.source.read_end(self._timeout)
         except Exception as error:
-            log.info("the end of the source's log cannot be told: %s", error)
+            log.info("[%s] the end of the source's log cannot be told: %s", self._destination, error)
