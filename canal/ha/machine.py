@@ -66,7 +66,7 @@ class Action(enum.Enum):
     GIVE_UP = "remove the running node, if it is ours"
     START_PARTS = "start the parts from the stored cursors"
     STOP_PARTS = "stop the parts"
-    MARK = "write the running nodes of its clients, where they are missing"
+    MARK = "look at the running nodes of its clients, and write those that are missing"
     UNMARK = "remove the running nodes of its clients"
     RESUME = "let deliveries and acks through"
     PAUSE = "let nothing through"

@@ -406,15 +406,20 @@ class RunningMonitor:
                 self.session.write([Delete(self._path("running"), value.version)])
 
     def _mark(self) -> None:
-        """So that canal's tools see who consumes. A node of somebody else's is left alone, and looked at again later."""
+        """So that canal's tools see who consumes, and may say that it shall end. A node of somebody else's is left alone."""
         clients = set(self._parts.clients())
         self._marked &= clients  # of those that are gone the node went with all the others
-        for client_id in clients - self._marked:
+        for client_id in clients:
             path = self._path(str(client_id), "running")
-            with contextlib.suppress(NodeExists, NodeMissing):
-                document = running_document(self.address, client_id=client_id)
-                self.session.write([Create(path, document, ephemeral=True)], self._fence)
-                self._marked.add(client_id)
+            value = self.session.get(path)
+            if value is None:
+                with contextlib.suppress(NodeExists, NodeMissing):
+                    document = running_document(self.address, client_id=client_id)
+                    self.session.write([Create(path, document, ephemeral=True)], self._fence)
+                    self._marked.add(client_id)
+            elif value.owner == self.session.id and not read_running(value.data)[1]:
+                log.info("[%s] an operator has written active=false for client %d", self.destination, client_id)
+                self.release()  # whoever has the destination has its clients
 
     def _unmark(self) -> None:
         """Without contact they go with the session."""

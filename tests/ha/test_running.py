@@ -16,7 +16,7 @@ import canal
 from canal.ha import Role, running
 from canal.ha.machine import Event
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import Create, Set
+from canal.zookeeper import Create, Delete, Set
 from tests.ha_group import Group, close_session, ids_of, read, until
 
 
@@ -73,6 +73,34 @@ def test_an_operator_may_retire_the_owner_as_in_canal(group: Group) -> None:
     session.write([Set(group.path("running"), running.running_document(address, False))])
     assert second.wait_active(20)
     until(lambda: first.role is Role.STANDBY)
+
+
+def test_an_operator_may_retire_a_client_as_in_canal(group: Group) -> None:
+    """Whoever has the destination has its clients, so that a client goes to another process with all the others."""
+    session, path = group.session(), group.path("1001", "running")
+    first, second = group.instance(), group.instance()
+    until(lambda: session.get(path))
+    group.write(1)
+    message = read(first, 1)
+    session.write([Set(path, running.running_document(first._ha.address, False, 1001))])  # type: ignore[union-attr]
+    assert second.wait_active(20)
+    with pytest.raises(canal.NotActiveError):
+        first.ack(message.id)
+    assert ids_of(read(second, 1)) == [0]
+    until(lambda: session.get(path).data == running.running_document(second._ha.address, client_id=1001))  # type: ignore[union-attr]
+
+    session.write([Delete(path)])  # says nothing: it is written again
+    until(lambda: session.get(path))
+    assert second.role is Role.ACTIVE
+
+
+def test_a_client_that_is_retired_with_nobody_to_take_it_goes_on_after_a_rest(group: Group) -> None:
+    session, path = group.session(), group.path("1001", "running")
+    owner = group.instance()
+    until(lambda: session.get(path))
+    session.write([Set(path, running.running_document(owner._ha.address, False, 1001))])  # type: ignore[union-attr]
+    until(lambda: owner._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
+    assert owner._ha.transitions[Role.RESTING] == 1  # type: ignore[union-attr]
 
 
 def test_an_owner_whose_session_ends_stops_and_takes_it_up_again(group: Group, zookeeper_server: ZooKeeperServer) -> None:
