@@ -46,7 +46,7 @@ from canal.errors import (  # noqa: E402
     UsageError,
 )
 from canal.filter import TableFilter  # noqa: E402
-from canal.ha import Heartbeat  # noqa: E402
+from canal.ha import Heartbeat, Role  # noqa: E402
 from canal.instance import Instance  # noqa: E402
 from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta  # noqa: E402
 from canal.model import (  # noqa: E402
@@ -154,6 +154,7 @@ __all__ = [
     "PlaceStatus",
     "Position",
     "PositionLostError",
+    "Role",
     "Row",
     "RowChange",
     "RowData",

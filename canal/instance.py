@@ -732,10 +732,12 @@ class Instance:
         store: StoreStatus | None = self._told(self.store, StoreStatus)
         parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
         now = time.time()
+        ha = self._ha
         return InstanceStatus(
             self.destination, self._state(parser), now,
             time.monotonic() - self._started_at if self._running else None,
             tuple(_client_status(*client, store, parser, now) for client in clients), store, parser, self.parser.error,
+            None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
         )  # fmt: skip
 
     @staticmethod

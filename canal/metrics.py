@@ -142,6 +142,14 @@ def _states(status: InstanceStatus) -> list[Sample]:
     return [({"state": state.value}, float(status.state is state)) for state in State]
 
 
+def _roles(status: InstanceStatus) -> list[Sample]:
+    return [({"role": role}, float(role == status.role)) for role in status.role_changes]
+
+
+def _role_changes(status: InstanceStatus) -> list[Sample]:
+    return [({"role": role}, count) for role, count in status.role_changes.items()]
+
+
 def _received(status: InstanceStatus) -> list[Sample]:
     parser = status.parser
     return [] if parser is None else [({"parser": parser.address or parser.identity}, parser.bytes)]
@@ -178,6 +186,8 @@ METRICS: tuple[tuple[str, str, str, Callable[[InstanceStatus], list[Sample]]], .
     ("canal_instance_ack_rows", _COUNT, "Row changes that clients acked", _sum("rows_acked")),
     # ours
     ("canal_instance_state", _PLAIN, "1 for the state that the instance is in", _states),
+    ("canal_instance_role", _PLAIN, "With ha: 1 for the role that this process has", _roles),
+    ("canal_instance_role_changes", _COUNT, "With ha: how often this process has entered the role", _role_changes),
     ("canal_instance_uptime_seconds", _PLAIN, "Seconds since the start", _one(lambda status: status.uptime)),
     ("canal_instance_lag_bytes", _PLAIN, "Bytes of the source's log that are not received",
      _one(lambda status: status.lag.bytes)),

@@ -20,7 +20,7 @@ class State(enum.Enum):
     """What an instance is at."""
 
     STOPPED = "stopped"
-    """Not started, or stopped by ``stop()``."""
+    """Not started, or stopped by ``stop()``; with ``ha`` also while another process is active."""
     CONNECTING = "connecting"
     """A login to the source runs."""
     SEEKING = "seeking"
@@ -187,6 +187,9 @@ class InstanceStatus:
     store: StoreStatus | None
     parser: ParserStatus | None
     error: CanalError | None
+    #: With ``ha``, the value of the instance's ``canal.Role``, and how many times each role was entered since it was made.
+    role: str | None = None
+    role_changes: dict[str, int] = attrs.field(factory=dict)
 
     @property
     def received(self) -> Position | None:
@@ -231,6 +234,8 @@ class InstanceStatus:
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         yield self.destination, self.state.value + ("" if self.uptime is None else f", started {self.uptime:.0f} s ago")
+        if self.role is not None:
+            yield "role", f"{self.role}, active {self.role_changes['active']} times so far"
         if self.parser is not None:
             yield from _parser_lines(self.parser)
         if self.store is not None:

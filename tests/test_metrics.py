@@ -113,6 +113,26 @@ def test_in_the_newer_text_format_they_are_valid_too() -> None:
     assert {family.name for family in families} >= set(CANALS)
 
 
+def test_roles_and_how_often_they_were_entered_are_exported() -> None:
+    """Of an instance with ha; one without it has no role to tell."""
+    ha = canal.ZooKeeper(hosts="127.0.0.1:1")
+    alone = canal.Instance(config(FakeBinlog(), "alone"))
+    shared = canal.Instance(canal.InstanceConfig(destination="shared", source=FakeBinlog(), ha=ha))
+    registry = prometheus.CollectorRegistry()
+    metrics.register([alone, shared], registry)
+    assert shared._ha is not None
+    for role in (canal.Role.CONNECTING, canal.Role.STANDBY, canal.Role.ACTIVE, canal.Role.STANDBY):
+        shared._ha._set_role(role)
+    found = scraped(registry)
+
+    assert {labels["destination"] for labels, _ in found["canal_instance_role"]} == {"shared"}
+    roles = {labels["role"]: number for labels, number in found["canal_instance_role"]}
+    assert roles == {role.value: float(role is canal.Role.STANDBY) for role in canal.Role}
+    changes = {labels["role"]: number for labels, number in found["canal_instance_role_changes"]}
+    assert {role: number for role, number in changes.items() if number} == {"connecting": 1, "standby": 2, "active": 1}
+    assert "role         standby, active 1 times so far" in str(shared.status())
+
+
 def test_what_is_not_known_is_not_exported() -> None:
     registry = prometheus.CollectorRegistry()
     metrics.register([canal.Instance(config(FakeBinlog()))], registry)

@@ -29,6 +29,9 @@ def group(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Iterator[Gr
 def test_one_delivers_and_the_others_stand_by(group: Group) -> None:
     first, second = group.instance(), group.instance()
     assert (first.role, second.role) == (Role.ACTIVE, Role.STANDBY)
+    assert [(status.role, status.role_changes["active"]) for status in (first.status(), second.status())] == [
+        ("active", 1), ("standby", 0),
+    ]  # fmt: skip
     group.write(2)
     message = read(first, 2)
     assert message.epoch == 1
