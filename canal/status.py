@@ -132,6 +132,7 @@ class ParserStatus:
     transactions: int = 0
     #: Changes of rows that came as statements: their rows are not in the log.
     statements: int = 0
+    #: Connections made after the first: of a lost one, and of a switch.
     reconnects: int = 0
     #: Messages that were given to the alarm callback.
     alarms: int = 0
