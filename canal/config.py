@@ -209,9 +209,11 @@ class InstanceConfig:
         return FileHistory(self.meta.directory) if isinstance(self.meta, FileMeta) else MemoryHistory()
 
     def table_filter(self) -> TableFilter:
+        """What ``filter`` and ``black_filter`` say."""
         return TableFilter(self.filter, self.black_filter)
 
     def column_filter(self) -> FieldFilter:
+        """What ``field_filter`` and ``black_field_filter`` say."""
         return FieldFilter(self.field_filter, self.black_field_filter)
 
 

@@ -133,12 +133,22 @@ class Transaction:
 
 
 class Entry:
-    """One binlog happening as a user sees it.
+    """One binlog happening as a user sees it: changed rows, a statement, or the begin or end of a transaction.
 
-    ``entry_type`` and ``event_type`` are enums with canal's names; ``header`` tells where it comes from; ``rows`` decodes.
-    ``size`` is what the store accounts for it: its event and the objects around that, measured and rounded up.
-    ``part`` counts the pieces of a transaction that was too large to wait for its end, ``last`` is True in the last one.
-    ``props`` is a dict for the user's own marks (made on first use).
+    Attributes:
+        entry_type, event_type: what it is and what happened: enums with canal's names.
+        header: journal, offset, time, schema, table, GTID.
+        rows, json_diffs(): the changed rows, decoded each time they are asked for; ``header.row_count`` counts them undecoded.
+        row_change: the same in canal's terms, and the text of a statement.
+        position: where to resume behind it.
+        transaction: the one it belongs to, shared by its entries.
+        is_ddl, is_end: whether it is a statement that changes a schema, or ends its transaction.
+        part, last: which piece it comes in of a transaction that was too large to wait for its end, from 0, and whether
+            that is the last one.
+        size: bytes that the store accounts for it: its event and the objects around that, measured and rounded up.
+        props: a dict for the user's own marks.
+
+    What else it has belongs to the decoder, and changes without notice.
     """
 
     __slots__ = (
@@ -178,12 +188,14 @@ class Entry:
 
     @property
     def props(self) -> dict[str, Any]:
+        """For the user's own marks; of an XA transaction's END it tells XA_TYPE and XA_XID, as canal does."""
         if self._props is None:
             self._props = {}
         return self._props
 
     @property
     def header(self) -> Header:
+        """Where it comes from: journal, offset, time, schema, table, GTID."""
         return Header(self)
 
     @property
@@ -193,6 +205,7 @@ class Entry:
 
     @property
     def row_change(self) -> RowChange:
+        """The change in canal's terms: the text of a statement, or rows of ``Column`` objects."""
         return RowChange(self)
 
     @property
@@ -271,6 +284,7 @@ class Header:
 
     @property
     def schema(self) -> str:
+        """The table's schema; of a statement that of the first table it names, else its database."""
         entry = self._entry
         if entry.table is not None:
             return entry.table.schema.schema
@@ -285,6 +299,7 @@ class Header:
 
     @property
     def table(self) -> str:
+        """The table; of a statement the first one that it names, of a RENAME the new name; "" where it names none."""
         entry = self._entry
         if entry.table is not None:
             return entry.table.schema.table
@@ -305,6 +320,7 @@ class Header:
 
     @property
     def event_type(self) -> EventType:
+        """What happened."""
         return self._entry.event_type
 
     @property
@@ -314,6 +330,7 @@ class Header:
 
     @property
     def event_length(self) -> int:
+        """Bytes of the event in the log."""
         return len(self._entry.data)
 
     @property
@@ -325,6 +342,7 @@ class Header:
 
     @property
     def row_count(self) -> int:
+        """Rows of the entry that the filters let through; counted without decoding them."""
         entry = self._entry
         return entry.row_count if entry.selected is None else len(entry.selected)
 
@@ -356,12 +374,15 @@ class Row:
         return default if index < 0 else self._values[index]
 
     def keys(self) -> list[str]:
+        """The names of the columns, in order."""
         return list(self._names.names)
 
     def values(self) -> tuple[Any, ...]:
+        """The values of the columns, in order."""
         return self._values
 
     def as_dict(self) -> dict[str, Any]:
+        """Values by name, in order."""
         return dict(zip(self._names.names, self._values))
 
     def __iter__(self) -> Iterator[Any]:
@@ -483,10 +504,12 @@ class RowChange:
 
     @property
     def event_type(self) -> EventType:
+        """What happened."""
         return self._entry.event_type
 
     @property
     def is_ddl(self) -> bool:
+        """True for a statement that changes a schema."""
         return self._entry.is_ddl
 
     @property
@@ -512,6 +535,7 @@ class RowChange:
 
     @property
     def rows(self) -> list[ChangedRow]:
+        """The changed rows, as ``Entry.rows``."""
         return decode_rows(self._entry)
 
     @property

@@ -83,6 +83,7 @@ class TableSchema:
 
     @property
     def name(self) -> str:
+        """``schema.table``."""
         return f"{self.schema}.{self.table}"
 
     @property

@@ -64,6 +64,7 @@ class ZooKeeper:
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
     def destination_path(self, destination: str, *parts: str) -> str:
+        """The path of a destination's node, or of one below it."""
         return "/".join((self.root, "destinations", destination, *parts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,22 @@ def test_values_import_no_part() -> None:
 def test_every_public_name_exists_and_the_list_is_sorted() -> None:
     assert canal.__all__ == sorted(canal.__all__)
     assert [name for name in canal.__all__ if not hasattr(canal, name)] == []
+
+
+def test_every_public_value_says_what_its_members_are() -> None:
+    """Protocols are the docstrings of what implements them; the rest stands for itself under help()."""
+    values = (
+        canal.ChangedRow, canal.Entry, canal.Header, canal.Instance, canal.InstanceConfig, canal.InstanceStatus, canal.Lag,
+        canal.Message, canal.Position, canal.Row, canal.RowChange, canal.Server, canal.SourceEnd, canal.TableSchema,
+        canal.Transaction, canal.ZooKeeper,
+    )  # fmt: skip
+    silent = [
+        f"{value.__name__}.{name}"
+        for value in values
+        for name, member in vars(value).items()
+        if not name.startswith("_") and (callable(member) or isinstance(member, property)) and not inspect.getdoc(member)
+    ]
+    assert silent == []
 
 
 def test_importing_the_library_loads_nothing_heavy() -> None:
