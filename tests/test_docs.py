@@ -1,15 +1,25 @@
-"""The documents name tests as proof: each is there, and the list of traps is whole and names what it says."""
+"""The documents: what they name is there, their code runs as it stands, and the list of traps is whole."""
 
 from __future__ import annotations
 
 import ast
 import re
+import signal
+import sys
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import prometheus_client
 import pytest
 
+import canal
+from canal.testing import FakeBinlog
+
 ROOT = Path(__file__).parent.parent
+#: Spark's own tests run what docs/spark.md and the README's chapter on it show.
+DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem != "spark")]
 TRAPS = range(1, 87)
 #: A test file, or one test in it.
 _PROOF = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -60,3 +70,69 @@ def test_each_trap_is_named_by_a_test_of_its_row() -> None:
             unnamed.append(row)
 
     assert unnamed == []
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    named = re.compile(r"\]\((?!http)([^)#]+)|`((?:docs|examples|tests|canal|benchmarks)/[\w./-]+\.\w+)`")
+    missing = []
+    for path in [*DOCUMENTS, ROOT / "docs/spark.md"]:
+        for link, name in named.findall(path.read_text("utf-8")):
+            if not (path.parent / link if link else ROOT / name).exists():
+                missing.append(f"{path.name}: {link or name}")
+    assert missing == []
+
+
+def code_blocks() -> list[Any]:
+    found = []
+    for path in DOCUMENTS:
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL)):
+            if "spark" not in code:
+                found.append(pytest.param(path, code, id=f"{path.stem}-{number}"))
+    return found
+
+
+class Enough(Exception):
+    """A loop of a document has shown what it shows."""
+
+
+def consumer(instance: canal.Instance) -> dict[int, Decimal]:
+    rows = (row.after for entry in instance.get(timeout=10, linger=0.1) for row in entry.rows)
+    return {row["id"]: row["price"] for row in rows if row is not None}
+
+
+@pytest.mark.parametrize(("path", "code"), code_blocks())
+def test_the_code_of_the_documents_runs(
+    path: Path, code: str, tmp_path: Path, fake_binlog: FakeBinlog, canal_instance: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stands, but for the address and the directory; what it takes for given is given."""
+    customers = fake_binlog.table("shop", "customers", "id INT PRIMARY KEY")
+    subscribe, handler = canal.Instance.subscribe, signal.getsignal(signal.SIGTERM)
+    printed: list[tuple[Any, ...]] = []
+
+    def subscribed(instance: canal.Instance) -> None:
+        subscribe(instance)
+        customers.insert({"id": 1})
+
+    def show(*values: Any) -> None:
+        printed.append(values)
+        raise Enough
+
+    given: dict[str, Any] = {
+        "canal": canal, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show, "my_consumer": consumer,
+        "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
+    }  # fmt: skip
+    monkeypatch.setattr("canal.Instance.switch", lambda self: True)
+    monkeypatch.setattr("canal.Instance.subscribe", subscribed)
+    monkeypatch.setattr("prometheus_client.REGISTRY", prometheus_client.CollectorRegistry())
+    monkeypatch.setattr("prometheus_client.start_http_server", lambda port: None)
+    try:
+        with fake_binlog.serve(user="canal", password="...") as server:
+            code = code.replace("port=3306", f"port={server.port}").replace("/var/lib/app", str(tmp_path))
+            exec(compile(code, path.name, "exec"), given)
+        if "test_prices_are_cached" in given:
+            monkeypatch.setattr("canal.Instance.subscribe", subscribe)
+            given["test_prices_are_cached"](fake_binlog, canal_instance)
+    except Enough:
+        assert [str(value) for value in printed[0]] == ["customers", "INSERT", "None", "Row(id=1)"]
+    finally:
+        signal.signal(signal.SIGTERM, handler)
