@@ -158,6 +158,30 @@ def test_a_restart_after_a_switch_goes_on_at_the_standby(pair: Pair) -> None:
         assert (one.ids(0), one.alarms, gone.connects) == ([], [], 0)
 
 
+def test_a_switch_that_no_ack_followed_is_forgotten_by_a_restart_and_loses_nothing(pair: Pair) -> None:
+    """The cursor is still a place of the source: it is read, in silence if nobody feeds it, until somebody switches again."""
+    meta = canal.MemoryMeta()
+
+    def following() -> Following:
+        return Following(source=pair.first, standby=pair.second, meta=meta)
+
+    with following() as one:
+        pair.write(1)
+        assert one.ids(1) == [1]
+        one.instance.get(1)
+        assert one.instance.switch()
+        pair.write(2, to=(pair.second,))
+        assert ids_of(one.instance.get_without_ack(timeout=20)) == [2]
+    with following() as one:
+        assert (one.ids(0), one.alarm("going on at")) == ([], False)
+        assert one.instance.switch()
+        assert one.ids(1) == [2]
+        one.instance.get(1)
+    with following() as one:
+        assert one.ids(0) == []
+        assert one.alarm("going on at")
+
+
 def test_a_standby_that_may_have_the_place_and_does_not_answer(pair: Pair) -> None:
     meta = canal.MemoryMeta()
     gone = Address(pair.second)
