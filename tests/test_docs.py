@@ -118,8 +118,8 @@ def test_the_code_of_the_documents_runs(
         raise Enough
 
     given: dict[str, Any] = {
-        "canal": canal, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show, "my_consumer": consumer,
-        "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
+        "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show,
+        "my_consumer": consumer, "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
     }  # fmt: skip
     monkeypatch.setattr("canal.Instance.switch", lambda self: True)
     monkeypatch.setattr("canal.Instance.subscribe", subscribed)
