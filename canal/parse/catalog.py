@@ -111,10 +111,6 @@ class Catalog:
         unknown = not self.complete and key[0] not in self._whole and key not in self._tables
         return key in self._doubtful or unknown
 
-    def forget_sessions(self) -> None:
-        """The server was started anew: no temporary table is left."""
-        self._temporary.clear()
-
     def _fold_name(self, text: str) -> str:
         return text.lower() if self.lower_case_table_names else text
 
