@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from canal.alarm import Alarm, log_alarm
+from canal.checks import not_negative, positive
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
@@ -61,16 +62,6 @@ def _check_json(instance: object, attribute: object, value: object) -> None:
 def _check_hooks(instance: object, attribute: object, value: object) -> None:
     if not isinstance(value, (list, tuple)) or not all(hasattr(hook, "before") and not isinstance(hook, type) for hook in value):
         raise ConfigError(f"hooks must be a list of canal.Hook objects, not {value!r}")
-
-
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, (int, float)) or value <= 0:
-        raise ConfigError(f"{attribute.name} must be a number of more than 0, not {value!r}")
-
-
-def _not_negative(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, (int, float)) or value < 0:
-        raise ConfigError(f"{attribute.name} must be a number of at least 0, not {value!r}")
 
 
 def _check_text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -162,8 +153,8 @@ class InstanceConfig:
         default=None, validator=attrs.validators.optional(_meets(Heartbeat, "a canal.Heartbeat"))
     )
     on_lost: str = attrs.field(default="fail", validator=_check_on_lost)
-    dump_error_threshold: int = attrs.field(default=2, validator=_not_negative)
-    fallback_interval: float = attrs.field(default=60.0, validator=_not_negative)
+    dump_error_threshold: int = attrs.field(default=2, validator=not_negative)
+    fallback_interval: float = attrs.field(default=60.0, validator=not_negative)
     log_positions: LogPositionManager | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(LogPositionManager, "a log position manager"))
     )
@@ -178,13 +169,13 @@ class InstanceConfig:
     hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)
     time_zone: tzinfo = attrs.field(default=UTC, validator=_meets(tzinfo, "a tzinfo such as zoneinfo.ZoneInfo(name)"))
     json: str = attrs.field(default="text", validator=_check_json)
-    store_entries: int = attrs.field(default=1 << 16, validator=_positive)
-    store_bytes: int = attrs.field(default=64 << 20, validator=_positive)
+    store_entries: int = attrs.field(default=1 << 16, validator=positive)
+    store_bytes: int = attrs.field(default=64 << 20, validator=positive)
     isolate_ddl: bool = False
-    empty_transaction_interval: float = attrs.field(default=5.0, validator=_not_negative)
-    empty_transaction_count: int = attrs.field(default=8192, validator=_not_negative)
+    empty_transaction_interval: float = attrs.field(default=5.0, validator=not_negative)
+    empty_transaction_count: int = attrs.field(default=8192, validator=not_negative)
     reconnect_backoff: tuple[float, float] = attrs.field(default=(0.1, 10.0), validator=_check_backoff)
-    start_timeout: float = attrs.field(default=30.0, validator=_positive)
+    start_timeout: float = attrs.field(default=30.0, validator=positive)
     alarm: Alarm = attrs.field(default=log_alarm, validator=_check_callable)
 
     @meta.default

@@ -14,22 +14,13 @@ from typing import Any, Final
 
 import attrs
 
+from canal.checks import not_negative, positive
 from canal.errors import ConfigError, CoordinationError, NotActiveError
 
 log = logging.getLogger("canal.ha")
 
 ROOT: Final = "/otter/canal"
 """canal's own, so that its users move in place."""
-
-
-def _positive(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{attribute.name} of ZooKeeper must be more than 0, not {value!r}")
-
-
-def _not_negative(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
-    if value < 0:
-        raise ConfigError(f"{attribute.name} of ZooKeeper must be at least 0, not {value!r}")
 
 
 def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -57,8 +48,8 @@ class ZooKeeper:
     """
 
     hosts: str = attrs.field(validator=_is_hosts)
-    session_timeout: float = attrs.field(default=10.0, validator=_positive)
-    takeover_delay: float = attrs.field(default=5.0, validator=_not_negative)
+    session_timeout: float = attrs.field(default=10.0, validator=positive)
+    takeover_delay: float = attrs.field(default=5.0, validator=not_negative)
     root: str = attrs.field(default=ROOT, validator=_is_root)
     auth: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=tuple, repr=False)
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)

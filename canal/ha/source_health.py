@@ -12,19 +12,10 @@ from typing import Protocol
 
 import attrs
 
-from canal.errors import CanalError, ConfigError
+from canal.checks import not_negative, positive
+from canal.errors import CanalError
 
 log = logging.getLogger("canal.ha")
-
-
-def _positive(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{attribute.name} of a heartbeat must be more than 0, not {value!r}")
-
-
-def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if value < 0:
-        raise ConfigError(f"{attribute.name} of a heartbeat must be at least 0, not {value!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -39,9 +30,9 @@ class Heartbeat:
     """
 
     sql: str = "SELECT 1"
-    interval: float = attrs.field(default=3.0, validator=_positive)
-    timeout: float = attrs.field(default=3.0, validator=_positive)
-    retries: int = attrs.field(default=3, validator=_not_negative)
+    interval: float = attrs.field(default=3.0, validator=positive)
+    timeout: float = attrs.field(default=3.0, validator=positive)
+    retries: int = attrs.field(default=3, validator=not_negative)
 
 
 class Probe(Protocol):

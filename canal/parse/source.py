@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import random
 import re
 import select
@@ -22,6 +21,7 @@ from typing import Any, Final, Iterator, Protocol, runtime_checkable
 
 import attrs
 
+from canal.checks import positive
 from canal.errors import (
     ConfigError,
     ConnectionLostError,
@@ -184,11 +184,6 @@ def _float(value: Any) -> float:
     return value  # type: ignore[no-any-return]
 
 
-def _positive(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ConfigError(f"{attribute.name} of a source must be a number of more than 0, not {value!r}")
-
-
 def _check_ssl_mode(instance: Any, attribute: attrs.Attribute[Any], value: str) -> None:
     if value not in SSL_MODES:
         raise ConfigError(f"ssl_mode is one of {', '.join(SSL_MODES)}, not {value!r}")
@@ -228,20 +223,20 @@ class MySQLSource:
     ssl_cert: str | None = None
     ssl_key: str | None = None
     server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(_int), validator=_check_server_id)
-    connect_timeout: float = attrs.field(default=10.0, converter=_float, validator=_positive)
+    connect_timeout: float = attrs.field(default=10.0, converter=_float, validator=positive)
     #: Seconds that an answer to a query or a login step may take.
-    read_timeout: float = attrs.field(default=30.0, converter=_float, validator=_positive)
+    read_timeout: float = attrs.field(default=30.0, converter=_float, validator=positive)
     #: Seconds after which an idle server sends a heartbeat; three times as long without a byte means a dead connection.
-    heartbeat_interval: float = attrs.field(default=5.0, converter=_float, validator=_positive)
+    heartbeat_interval: float = attrs.field(default=5.0, converter=_float, validator=positive)
     #: Seconds without a change after which the end of the server's log is compared with what was read: a log that was
     #: reset under a running dump gives no error.
-    check_interval: float = attrs.field(default=10.0, converter=_float, validator=_positive)
+    check_interval: float = attrs.field(default=10.0, converter=_float, validator=positive)
     #: Seconds without a byte that the server may take to find the start position in its logs.
-    seek_timeout: float = attrs.field(default=600.0, converter=_float, validator=_positive)
+    seek_timeout: float = attrs.field(default=600.0, converter=_float, validator=positive)
     #: Seconds that the server waits for a reader that is held up, before it gives up the connection.
-    net_write_timeout: int = attrs.field(default=28800, converter=_int, validator=_positive)
+    net_write_timeout: int = attrs.field(default=28800, converter=_int, validator=positive)
     #: Bytes asked of the socket at once; more is taken for as long as one packet needs it.
-    receive_buffer: int = attrs.field(default=1 << 20, converter=_int, validator=_positive)
+    receive_buffer: int = attrs.field(default=1 << 20, converter=_int, validator=positive)
     #: False accepts a server that does not write ROW format; its statements are then all that can be seen.
     require_row_format: bool = True
     _random_id: int = attrs.field(

@@ -1,0 +1,24 @@
+"""Validators of numbers among options, for every attrs class that has some. Never changes a value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from canal.errors import ConfigError
+
+
+def positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise _wrong(instance, attribute, "a number of more than 0", value)
+
+
+def not_negative(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, float)) or not value >= 0:
+        raise _wrong(instance, attribute, "a number of at least 0", value)
+
+
+def _wrong(instance: object, attribute: attrs.Attribute[Any], what: str, value: object) -> ConfigError:
+    return ConfigError(f"{attribute.name} of {type(instance).__name__} must be {what}, not {value!r}")
