@@ -17,13 +17,13 @@ import attrs
 
 from canal.errors import StateError
 from canal.parse.source import MySQLSource
-from canal.position import Position, journal_key
+from canal.position import Position
 from canal.spark.offsets import Offset
 from canal.spark.options import Options
 from canal.spark.snapshot import SnapshotPart, SnapshotPlan
 from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.spool import Piece, Spool
-from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, tells_columns, wait_for_end
+from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, renames, tells_columns, wait_for_end
 from canal.spark.tail import SEGMENT_BYTES, Tail
 from canal.spark.types import Shape
 from canal.spark.watch import Watch
@@ -151,15 +151,21 @@ class Runner:
             if connection.identity != start.source or not tells_columns(connection):
                 return None
             names = connection.journal_names()
-            last = names[-1] if self._target is None else self._target.journal
-            later = [name for name in names if journal_key(start.journal) < journal_key(name) <= journal_key(last)]
+            if self._target is not None:
+                if self._target.source != start.source or self._target.journal not in names:
+                    return None
+                names = names[: names.index(self._target.journal) + 1]
+            if start.journal not in names:
+                return None
+            later = names[names.index(start.journal) + 1 :]
             if len(later) < options.backlog_files:
                 return None
-            position = beginning(connection, later[self._count(start, later) - 1])
+            count = self._count(start, later)
+            position = beginning(connection, later[count - 1])
         finally:
             connection.close()
         log.info("the stream is %d files of the log behind: executors read up to %s", len(later), position)
-        return Offset(position, offset.epoch)
+        return Offset(position, offset.epoch + renames(start.journal, *later[:count]))
 
     def _count(self, start: Position, later: list[str]) -> int:
         """How many of the files behind that of ``start`` a batch ends at: by their number, and by their sizes."""

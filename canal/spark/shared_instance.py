@@ -13,7 +13,7 @@ from canal.errors import ConnectionLostError, CursorError, StateError
 from canal.instance import Instance
 from canal.model import Entry, Message
 from canal.position import Position, journal_key
-from canal.spark.shared import Remote, SharedSource
+from canal.spark.shared import Remote
 from canal.spark.wire import end_at
 
 if TYPE_CHECKING:
@@ -132,28 +132,26 @@ class SharedInstance:
 
     def _read_again(self, start: Position, end: Position) -> Iterator[Message]:
         """The entries of (start, end], over a connection of our own."""
-        from canal.spark.stretch import Stretch, Until, another, messages, open_instance, within
+        from canal.spark.stretch import Stretch, Until, another, messages, open_instance, plan, within
 
         options = self._options
-        if isinstance(options.source, SharedSource):
-            raise options.source.refusal(start, end)
-        stretch = Stretch(start, end)
-        own = open_instance(options, Until(another(options.source), stretch), start, history=True)
-        self._own = own
-        with own:
-            self._check()
-            own.subscribe()
-            for message in messages(own):
-                found = [within(entry, stretch) for entry in message.entries]
-                entries = [entry for entry, one in zip(message.entries, found) if one]
-                if entries:
-                    yield Message(message.id, entries)
-                if None in found:
-                    return
+        for stretch in plan(options, Stretch(start, end)):
+            own = open_instance(options, Until(another(options.source), stretch), stretch.start, history=True)
+            self._own = own
+            with own:
+                self._check()
+                own.subscribe()
+                for message in messages(own):
+                    found = [within(entry, stretch) for entry in message.entries]
+                    entries = [entry for entry, one in zip(message.entries, found) if one]
+                    if entries:
+                        yield Message(message.id, entries)
+                    if None in found:
+                        break
 
     def _live(self, place: Position) -> Iterator[Message]:
         """What the shared Instance gives behind ``place``."""
-        remote, ack, passed = self._remote, -1, _Passed(place)
+        remote, ack, passed = self._remote, -1, _Passed(place, self._cursor.journal)
         last: Entry | None = None
         assert remote is not None
         while True:
@@ -186,10 +184,11 @@ class SharedInstance:
 
 
 class _Passed:
-    """Leaves out what lies before a place."""
+    """Leaves out what lies before a place, of what begins in the file ``journal``."""
 
-    def __init__(self, place: Position) -> None:
+    def __init__(self, place: Position, journal: str) -> None:
         self._place = place
+        self._journal = journal
         self._is_passed = False
 
     def left(self, entries: list[Entry]) -> list[Entry]:
@@ -214,6 +213,6 @@ class _Passed:
                     entry.selected = tuple(number - left for number in entry.selected if number >= left)
                 return False
             return left > 0 and not entry.is_end
-        found = within(entry, Stretch(place, place))
+        found = within(entry, Stretch(Position(journal=self._journal), place))
         self._is_passed = found is None
         return bool(found)

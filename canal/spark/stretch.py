@@ -15,7 +15,7 @@ from canal.config import InstanceConfig
 from canal.errors import ConnectionLostError, LostReason, PositionLostError
 from canal.gtid import parse_gtid_set
 from canal.instance import Instance
-from canal.model import Entry, Message
+from canal.model import Entry, Message, Transaction
 from canal.parse.history import FileHistory
 from canal.parse.parser import BinlogParser
 from canal.parse.scan import TransactionScan
@@ -64,7 +64,7 @@ class Until:
         if end.row:
             return False  # the transaction behind it is looked into by whoever takes the entries
         if self._stretch.is_by_place(identity):
-            return _journal_place(place) >= _journal_place(end)
+            return not renames(place.journal, end.journal) and _journal_place(place) >= _journal_place(end)
         return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
 
 
@@ -85,6 +85,24 @@ class _UntilConnection:
 
 def _journal_place(position: Position) -> tuple[int, int]:
     return journal_key(position.journal)[1], position.offset
+
+
+def _file_place(position: Position) -> tuple[str, str, int]:
+    return position.source, position.journal, position.offset
+
+
+def is_before_told(start: Position, transaction: Transaction) -> bool:
+    """Whether a transaction lies before a start that its server has told, such as "latest": there the place counts.
+
+    A MySQL tells a file and an offset, and with them a GTID set that may lack the last transactions before that place: they are
+    sent, for a dump goes by the set. A position that was read from the log, which has a ``server_id``, is exact.
+    """
+    return (
+        transaction.journal == start.journal
+        and transaction.offset < start.offset
+        and transaction.source == start.source
+        and not start.server_id
+    )
 
 
 def covers(outer: Any, inner: Any) -> bool:
@@ -122,7 +140,7 @@ def read_stretch(
         PositionLostError: the log does not reach back to its start, before any entry.
         CanalError: what else stopped the dump, or what ``Watch`` finds.
     """
-    epochs = Epochs(stretch.start.source, stretch.epoch)
+    epochs = Epochs(stretch.start, stretch.epoch)
     with open_instance(options, Until(another(options.source), stretch), stretch.start, history=history) as instance:
         instance.subscribe()
         for message in messages(instance, _STALLED):
@@ -163,9 +181,16 @@ def messages(instance: Any, stalled: float | None = None) -> Iterator[Message]:
 
 
 def within(entry: Entry, stretch: Stretch) -> bool | None:
-    """Whether an entry is in a stretch that it is not before; None where it and all behind it are not."""
+    """Whether an entry is in a stretch, of what a dump from its start gives; None where it and all behind it are not."""
     transaction, end = entry.transaction, stretch.end
+    if is_before_told(stretch.start, transaction):
+        return False
     if stretch.is_by_place(transaction.source):
+        bases = [journal_key(one)[0] for one in (stretch.start.journal, transaction.journal, end.journal)]
+        if bases[1] != bases[2]:  # log_bin was changed: numbers of two bases do not compare
+            if bases[0] not in bases[1:]:
+                raise _renamed(transaction.journal, stretch)
+            return True if bases[0] == bases[1] else None
         place, last = (journal_key(transaction.journal)[1], transaction.offset), _journal_place(end)
         if place < last:
             return True
@@ -203,26 +228,47 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
         identity: str = connection.identity
         if end.gtid and not end.row and not whole.is_by_place(identity):
             wait_for_end(connection, end, options.start_timeout)
-        names: list[str] = []
+        between: list[str] = []
         if start.journal and start.source == identity:
             names = connection.journal_names()
-            if start.journal not in names:
-                raise PositionLostError(
-                    f"the source has no log {start.journal}, it has {names[0]} to {names[-1]}", position=start,
-                    remedy="Begin a new checkpoint and copy the table anew.",
-                )  # fmt: skip
-        if not (whole.is_by_place(identity) and tells_columns(connection)):
-            names = []
+            _check_names(names, start)
+            if whole.is_by_place(identity):
+                _check_names(names, end)
+                between = names[names.index(start.journal) + 1 : names.index(end.journal) + 1]
+        if between and not tells_columns(connection):
+            if renames(start.journal, *between) > 1:
+                raise _renamed(between[0], whole)
+            between = []
     finally:
         connection.close()
-    first, last = journal_key(start.journal), journal_key(end.journal)
-    between = [Position(journal=name, offset=4, source=identity) for name in names if first < journal_key(name) <= last]
-    places = [start, *between, end]
+    places = [start, *(Position(journal=name, offset=4, source=identity) for name in between), end]
+    epochs = [whole.epoch + renames(start.journal, *between[:count]) for count in range(len(places) - 1)]
     return [
-        Stretch(one, other, whole.epoch)
-        for one, other in zip(places, places[1:])
-        if other.row or not one.journal or _journal_place(one) != _journal_place(other)
+        Stretch(one, other, epoch)
+        for one, other, epoch in zip(places, places[1:], epochs)
+        if other.row or not one.journal or _file_place(one) != _file_place(other)
     ]
+
+
+def _check_names(names: list[str], place: Position) -> None:
+    if place.journal not in names:
+        raise PositionLostError(
+            f"the source has no log {place.journal}, it has {names[0]} to {names[-1]}", position=place,
+            remedy="Begin a new checkpoint and copy the table anew.",
+        )  # fmt: skip
+
+
+def _renamed(journal: str, stretch: Stretch) -> PositionLostError:
+    return PositionLostError(
+        f"the files of the log have other names around {journal} (log_bin was changed), so what of them lies between "
+        f"{stretch.start} and {stretch.end} cannot be told",
+        position=stretch.end, remedy="Begin a new checkpoint and copy the table anew.",
+    )  # fmt: skip
+
+
+def renames(*journals: str) -> int:
+    """How often the files of a log, in their order, get another base name."""
+    return sum(journal_key(one)[0] != journal_key(other)[0] for one, other in zip(journals, journals[1:]))
 
 
 def wait_for_end(connection: Any, end: Position, timeout: float) -> None:

@@ -23,7 +23,7 @@ from canal.spark.offsets import Offset
 from canal.spark.options import Options
 from canal.spark.shared_instance import SharedInstance
 from canal.spark.spool import Piece, Spool
-from canal.spark.stretch import Stretch, Until, messages, open_instance, within
+from canal.spark.stretch import Stretch, Until, is_before_told, messages, open_instance, within
 from canal.spark.watch import Epochs, Watch
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
@@ -63,10 +63,8 @@ class Tail:
         self._watch = watch
         self._spool = spool
         source: Any = attrs.evolve(options.source) if isinstance(options.source, MySQLSource) else options.source
-        self._stretch: Stretch | None = None
         if until is not None:
-            self._stretch = Stretch(start if isinstance(start, Position) else Position(), until)
-            source = Until(source, self._stretch)
+            source = Until(source, Stretch(start if isinstance(start, Position) else Position(), until))
         elif isinstance(source, LocalBinlogSource):
             source = attrs.evolve(source, follow=True)
         self._instance: Any
@@ -84,6 +82,10 @@ class Tail:
             self._instance.stop()
             raise
         position = self._instance.position()
+        if position.gtid and not position.source:  # it is the GTID set that was followed; whose the place is nobody knows
+            position = Position(gtid=position.gtid)
+        self._start: Position | None = position
+        self._stretch = None if until is None else Stretch(position, until)
         base = _Mark(position, epoch, (0, 0), 0, 0)
         base.text = base.offset.text
         self._marks = deque([base])
@@ -92,7 +94,7 @@ class Tail:
         self._place, self._rows, self._bytes = (0, 0), 0, 0
         self._open_rows = self._open_bytes = 0
         self._fresh: list[_Mark] = []
-        self._epochs = Epochs(position.source, epoch)
+        self._epochs = Epochs(position, epoch)
         self._segment_bytes = max(1, min(SEGMENT_BYTES, options.spool_bytes // 4))
         self._most_open = max(1, min(options.max_transaction, options.spool_bytes // 4))
         self._thread = threading.Thread(target=self._run, name="canal-spark-tail", daemon=True)
@@ -150,6 +152,10 @@ class Tail:
 
     def _take(self, entry: Entry) -> bool:
         """Add an entry; False where it lies behind the end."""
+        if self._start is not None:
+            if is_before_told(self._start, entry.transaction):
+                return True
+            self._start = None
         # What another server's log has before the end but not among the end's GTIDs is given too: the marks behind it name it.
         if self._stretch is not None and within(entry, self._stretch) is None:
             return False

@@ -9,9 +9,10 @@ import logging
 import re
 from typing import Any, Final
 
-from canal.errors import ConfigError, SchemaError, UnsupportedError
+from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.parse.ddl import END, WORD, Scanner
+from canal.position import Position, journal_key
 from canal.schema import TableSchema
 from canal.spark.options import Options
 from canal.spark.types import Shape, spark_arrow_type
@@ -154,21 +155,52 @@ def _place(entry: Entry) -> str:
 
 
 class Epochs:
-    """Counts how often the source of transactions has become another server."""
+    """Counts how often the source of transactions has become another server, or has given the files of its log other names.
 
-    def __init__(self, source: str, epoch: int) -> None:
-        self._source = source
+    Args:
+        start: behind which the transactions come.
+        epoch: that of the start.
+    """
+
+    def __init__(self, start: Position, epoch: int) -> None:
+        self._source = start.source
+        self._base, number = journal_key(start.journal)
+        self._place = number, start.offset
         self._epoch = epoch
+        self._transaction: Transaction | None = None
 
     def of(self, transaction: Transaction) -> int:
-        if transaction.source != self._source:
+        """The epoch of the next transaction, or the present one.
+
+        Raises:
+            PositionLostError: it lies before one that has come: the log was begun anew.
+            UnsupportedError: the epochs are used up.
+        """
+        if transaction is not self._transaction:
+            self._transaction = transaction
+            self._follow(transaction)
+        return self._epoch
+
+    def _follow(self, transaction: Transaction) -> None:
+        source = transaction.source
+        base, number = journal_key(transaction.journal)
+        if source != self._source:
             if self._source:
                 self._epoch += 1
-                log.warning("the source is another server: %s, before %s", transaction.source, self._source)
-            self._source = transaction.source
+                log.warning("the source is another server: %s, before %s", source, self._source)
+        elif base != self._base:
+            if self._base:
+                self._epoch += 1
+                log.warning("the log goes on in files of another name: %s, before %s", base, self._base)
+        elif (number, transaction.offset) < self._place:
+            raise PositionLostError(
+                f"{transaction!r} comes behind {base} {self._place}: the log was begun anew",
+                reason=LostReason.DIVERGED, position=f"{transaction.journal}:{transaction.offset}",
+                remedy="Begin a new checkpoint and copy the table anew.",
+            )  # fmt: skip
+        self._source, self._base, self._place = source, base, (number, transaction.offset)
         if self._epoch > _MOST_EPOCHS:
             raise UnsupportedError(
                 f"the source has been another server {self._epoch} times, and _txn holds {_MOST_EPOCHS}",
                 remedy="Begin a new checkpoint, and copy the table anew.",
             )
-        return self._epoch

@@ -40,7 +40,7 @@ from canal.spark.shared import Remote, attach
 from canal.spark.sharing import _served
 from canal.testing import FakeBinlog
 from tests.spark.engine import Engine
-from tests.spark.test_reader import Shop, seen
+from tests.spark.test_reader import Shop, rename, seen, told
 
 _numbers = itertools.count(1)
 _WAIT = 30.0
@@ -314,6 +314,52 @@ def test_a_query_begins_where_it_is_told(shop: Shop, driver: Driver, start: str)
     engine.step()
     shop.insert(2)
     assert seen(engine.until(5 if start == "earliest" else 2)) == shop.expected[0 if start == "earliest" else 3 :]
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_the_place_of_latest_counts_where_its_gtid_set_is_behind(shop: Shop, driver: Driver, is_behind: bool) -> None:
+    shop.insert(1)
+    before = shop.fake.executed
+    shop.insert(2)
+    start = told(shop, before)
+    if is_behind:  # what it has no more is read again
+        driver.instance.subscribe()
+        shop.insert(1)
+        drain(driver, 4)
+    else:
+        shop.insert(1)
+    engine = driver.query(startingPosition=start)
+    engine.start()
+    shop.insert(2)
+
+    assert seen(engine.until(3)) == shop.expected[3:]
+
+
+@pytest.mark.parametrize("where", ["at", "before", "behind"])
+def test_files_of_another_name_go_on_in_the_next_epoch(shop: Shop, driver: Driver, where: str) -> None:
+    driver.instance.subscribe()
+    for _ in range(3):
+        shop.fake.rotate()
+    shop.insert(2)
+    other = driver.query(clientId=5)
+    if where == "behind":  # a client that is slower than the checkpoint
+        other.start()
+        other.step()
+        other.stop()
+    engine = driver.query(**({"clientId": 5} if where == "behind" else {}))
+    engine.start()
+    engine.until(2)
+    if where == "before":
+        engine.stop()
+    rename(shop, "renamed")
+    shop.insert(1)
+    if where == "before":
+        drain(driver, 3)
+        engine.start()
+    shop.insert(3)
+
+    assert seen(engine.until(6)) == shop.expected
+    assert [row["_txn"] >> 58 for row in engine.rows] == [0, 0, 1, 1, 1, 1]
 
 
 def test_a_source_that_cannot_be_handed_over_is_an_error_that_names_the_gap(shop: Shop, driver: Driver) -> None:
