@@ -79,10 +79,13 @@ class Watch:
             )
 
     def _takes_statement(self, entry: Entry) -> bool:
-        what = self._loss(entry)
+        what, statement = self._loss(entry), entry.statement
+        is_statement = statement.kind == "dml" or statement.selects or not what
+        if not what and statement.doubtful and not statement.temporary:
+            assert self._shape is not None
+            what = f"a statement that is not understood may have changed {self._shape.table.name}"
         if not what:
             return False
-        is_statement = entry.statement.kind == "dml" or entry.statement.selects
         option = "onStatement" if is_statement else "onTruncate"
         choice = self._options.statements if is_statement else self._options.on_truncate
         if choice == "ignore":

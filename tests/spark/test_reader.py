@@ -583,6 +583,22 @@ def test_a_statement_that_does_not_tell_its_tables_is_loud(shop: Shop, query: Ca
         assert [row["id"] for row in engine.until(2)] == [100, 0]
 
 
+@pytest.mark.parametrize("sql", ["REFILL orders", "DROP TABLE other VERY QUICKLY orders", "RENAME other TO orders"])
+def test_a_statement_that_is_not_understood_is_loud(shop: Shop, query: Callable[..., Engine], sql: str) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(1)
+        shop.fake.ddl(sql, "shop")
+        shop.insert(1)
+        engine.until(1)
+        with pytest.raises(UnsupportedError, match="not understood may have changed shop.orders.*onStatement=ignore"):
+            engine.until(2)
+        engine.stop()
+        engine.start(onStatement="ignore")
+        assert seen(engine.until(2)) == shop.expected
+
+
 # -- many tables ---------------------------------------------------------------------------------------------------------------
 
 
