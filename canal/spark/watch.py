@@ -14,6 +14,7 @@ from canal.model import Entry, EntryType, EventType, Transaction
 from canal.parse.ddl import END, WORD, Scanner
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
+from canal.spark.alters import changed_values
 from canal.spark.options import Options
 from canal.spark.types import Shape, spark_arrow_type
 
@@ -67,6 +68,12 @@ class Watch:
             )
         if self._options.schema_change == "keep" or self._known is None:
             return
+        if self._seen is not None and (changed := changed_values(self._seen, table)):
+            raise SchemaError(
+                f"an ALTER of {table.name} may have changed values of rows, which the log does not tell: {changed}",
+                position=_place(entry),
+                remedy="Bring the target to the same state, then start the query again; or set schemaChange=keep.",
+            )
         found = {column.name: spark_arrow_type(column) for column in table.columns}
         if found == self._known:
             self._reached = True
@@ -85,6 +92,7 @@ class Watch:
             assert self._shape is not None
             what = f"a statement that is not understood may have changed {self._shape.table.name}"
         if not what:
+            self._check_alter(entry)
             return False
         option = "onStatement" if is_statement else "onTruncate"
         choice = self._options.statements if is_statement else self._options.on_truncate
@@ -99,12 +107,32 @@ class Watch:
             + ("." if is_statement else ", or have TRUNCATE and DROP in the stream with onTruncate=row."),
         )  # fmt: skip
 
+    def _check_alter(self, entry: Entry) -> None:
+        """Raise SchemaError where the text tells of new values of rows, which the columns before and after it do not."""
+        assert self._shape is not None
+        if self._options.schema_change == "keep" or not self._is_ours(entry) or "ALTER" not in entry.statement.event_types:
+            return
+        what = "a generated column was defined anew" if _GENERATED.search(_words(entry.sql)) else ""
+        if again := _dropped(entry.sql) & {column.name.lower() for column in self._shape.table.columns}:
+            what = f"{', '.join(sorted(again))} was dropped and added again"
+        if what:
+            raise SchemaError(
+                f"an ALTER of {self._shape.table.name} may have changed values of rows, which the log does not tell: {what}",
+                position=_place(entry),
+                remedy="Bring the target to the same state, then start the query once with schemaChange=keep.",
+            )  # fmt: skip
+
+    def _is_ours(self, entry: Entry) -> bool:
+        assert self._shape is not None
+        ours = self._shape.table.schema.lower(), self._shape.table.table.lower()
+        return any((schema.lower(), table.lower()) == ours for schema, table in entry.statement.tables)
+
     def _loss(self, entry: Entry) -> str:
         """What a statement did to the table's rows that the log does not tell row by row; "" for nothing."""
         assert self._shape is not None
         statement = entry.statement
         schema, table = self._shape.table.schema.lower(), self._shape.table.table.lower()
-        ours = any((one[0].lower(), one[1].lower()) == (schema, table) for one in statement.tables)
+        ours = self._is_ours(entry)
         name = self._shape.table.name
         if statement.temporary:
             return ""
@@ -135,6 +163,7 @@ class Watch:
 _PARTITIONS: Final = re.compile(
     r"\b(?:(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT|CONVERT) (?:PARTITION|TABLESPACE)|CONVERT TABLE)\b"
 )
+_GENERATED: Final = re.compile(r"\b(?:MODIFY|CHANGE)\b.*\bAS\b")
 _IGNORE: Final = re.compile(r"ALTER (?:ONLINE )?IGNORE TABLE\b")
 
 
@@ -144,6 +173,25 @@ def _words(sql: str | None) -> str:
     while (token := take())[0] != END:
         found.append(token[2] if token[0] == WORD else "?")
     return " ".join(found)
+
+
+def _dropped(sql: str | None) -> set[str]:
+    """Names, in lower case, that an ALTER both drops and adds as columns."""
+    scan, found = Scanner(sql or ""), {"DROP": set[str](), "ADD": set[str]()}
+    while (token := scan.take())[0] != END:
+        if token[2] in found and token[0] == WORD:
+            scan.accept("COLUMN")
+            if scan.accept("IF"):
+                scan.accept("NOT")
+                scan.accept("EXISTS")
+            if scan.at_name() and scan.peek()[2] not in _NO_COLUMNS:
+                found[token[2]].add(scan.take()[1].lower())
+    return found["DROP"] & found["ADD"]
+
+
+_NO_COLUMNS: Final = frozenset((
+    "INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "CHECK", "PARTITION", "PERIOD", "SYSTEM",
+))  # fmt: skip
 
 
 def _difference(known: dict[str, Any], found: dict[str, Any]) -> str:
