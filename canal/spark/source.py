@@ -113,7 +113,7 @@ def find_table(options: Options) -> TableSchema:
         return read_table(cast(MySQLSource, another(options.source)), *options.table)
     connection = another(options.source).connect()
     try:
-        found = connection.table_columns(*options.table)
+        found = _columns_now(connection, *options.table)
         has_server = bool(connection.identity)
         start: str | Position = connection.resolve(options.starting or "earliest") if not has_server else "earliest"
     finally:
@@ -130,6 +130,14 @@ def find_table(options: Options) -> TableSchema:
                 if entry.table is not None:
                     return entry.table.schema
     raise ConfigError(f"the binlog files hold no change of {name}", remedy="Check the name, or give tableSchema.")
+
+
+def _columns_now(connection: Any, schema: str, table: str) -> TableSchema | None:
+    """With the columns that MariaDB hides, which its log has, where the connection can tell."""
+    if not hasattr(connection, "describe") or (found := connection.describe(schema, table)) is None:
+        columns: TableSchema | None = connection.table_columns(schema, table)
+        return columns
+    return next((state.schema for state in found.tables), None)
 
 
 # -- reading, on executors ---------------------------------------------------------------------------------------------

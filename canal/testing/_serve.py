@@ -503,7 +503,7 @@ def _facts(fake: FakeBinlog, schema: str, table: str, place: int, column: _encod
         "column_type": text, "data_type": text.partition("(")[0].partition(" ")[0], "extra": extra,
         "column_comment": "",
         "is_nullable": "YES" if column.nullable else "NO", "column_key": "PRI" if column.key else "",
-        "character_set_name": charset, "column_default": None,
+        "character_set_name": charset, "column_default": None, "generation_expression": None, "null": None,
         "collation_name": _encode.COLLATION_NAMES.get(number, f"{charset}_{number}") if charset else None,
     }  # fmt: skip
 
@@ -513,6 +513,25 @@ def _tables_like(session: _Session, found: re.Match[str]) -> Result:
     with session._fake._changed:
         names = [table for schema, table in session._fake._tables if schema == found["schema"]]
     return ["TABLE_NAME"], [(name,) for name in names if name.startswith(found["prefix"])]
+
+
+def _tables(session: _Session, found: re.Match[str]) -> Result:
+    """information_schema.tables, of one table or all."""
+    wanted = dict(re.findall(r"(table_schema|table_name)\s*=\s*'([^']*)'", found["rest"], re.IGNORECASE))
+    with session._fake._changed:
+        names = sorted(session._fake._tables)
+    rows = [
+        (schema, table, f"{session._fake.charset}_general_ci", "BASE TABLE", "InnoDB")
+        for schema, table in names
+        if wanted.get("table_schema", schema) == schema and wanted.get("table_name", table) == table
+    ]
+    return ["TABLE_SCHEMA", "TABLE_NAME", "TABLE_COLLATION", "TABLE_TYPE", "ENGINE"], rows
+
+
+def _schemata(session: _Session, found: re.Match[str]) -> Result:
+    with session._fake._changed:
+        names = sorted({schema for schema, _ in session._fake._tables})
+    return ["SCHEMA_NAME", "DEFAULT_CHARACTER_SET_NAME"], [(name, session._fake.charset) for name in names]
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -531,7 +550,11 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
     (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
               r".*= '(?P<prefix>[^']*)'"), _tables_like),
-    (_pattern(r"SELECT .* FROM information_schema\.referential_constraints"), lambda session, found: (["Empty"], [])),
+    (_pattern(r"SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema\.tables\b"
+              r"(?P<rest>.*)"), _tables),
+    (_pattern(r"SELECT schema_name, default_character_set_name FROM information_schema\.schemata"), _schemata),
+    (_pattern(r"SELECT .* FROM information_schema\.(?:referential_constraints|statistics)\b.*"),
+     lambda session, found: (["Empty"], [])),
     (_pattern(r"SELECT (?P<items>(?:(?! FROM ).)*)"), _select),
     (_pattern(r"(?:START TRANSACTION|BEGIN|COMMIT|ROLLBACK|USE|KILL|FLUSH)\b.*"), lambda session, found: None),
 ]  # fmt: skip

@@ -1177,6 +1177,37 @@ def test_a_log_that_does_not_name_its_columns(own_server: ThrowawayServer, tmp_p
         assert (row["more"], row["id"], row["note"]) == (7, 5, "c")
 
 
+def test_columns_that_mariadb_hides_are_those_of_the_stream(
+    mariadb_server: ThrowawayServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The hash of a long UNIQUE key, and the times of rows of a table with versions."""
+    server, database = mariadb_server, f"hidden_{os.getpid()}"
+    server.query(f"CREATE DATABASE {database}")
+    request.addfinalizer(lambda: server.query(f"DROP DATABASE {database}"))
+    server.query(f"CREATE TABLE {database}.hashed (id INT PRIMARY KEY, note TEXT, UNIQUE (note))")
+    server.query(f"CREATE TABLE {database}.versions (id INT PRIMARY KEY, note TEXT) WITH SYSTEM VERSIONING")
+    server.query(
+        f"CREATE TABLE {database}.named (id INT, note TEXT, a TIMESTAMP(6) GENERATED ALWAYS AS ROW START, "
+        "b TIMESTAMP(6) GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (a, b), UNIQUE (note)) WITH SYSTEM VERSIONING"
+    )
+    for table in ("hashed", "versions", "named"):
+        given = {
+            "host": server.host, "port": server.port, "user": server.user, "password": server.password,
+            "table": f"{database}.{table}", "spoolDir": tmp_path / "spool", "transport": "file", "backlogFiles": 0,
+        }  # fmt: skip
+        with Engine(given) as engine:
+            engine.start()
+            engine.step()
+            server.query(f"INSERT INTO {database}.{table} (id, note) VALUES (1, 'a')")
+            server.query(f"UPDATE {database}.{table} SET note = 'b'")
+            server.query(f"DELETE FROM {database}.{table}")
+            found = engine.until(4 if table != "hashed" else 3)
+            assert [(row["_op"], row["note"]) for row in found if row["_op"] != "I"][0] == ("U", "b")
+            ours = {"_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact", "id", "note"}
+            assert found[0].keys() - ours
+            assert not found[0]["_absent"]
+
+
 def test_a_backlog_of_a_real_server_is_the_same_by_stretches_and_from_the_spool(
     server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:
