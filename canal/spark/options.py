@@ -224,7 +224,12 @@ def parse_options(given: Mapping[str, str]) -> Options:
         raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
     TableFilter(values["filter"], values.get("black_filter", ""))
     if "snapshot" in (values.get("mode"), values.get("snapshot")) or values.get("snapshot") == "initial":
-        if table is None or "path" in found or "instance" in found:
+        if "instance" in found:
+            raise ConfigError(
+                "a query on a shared Instance takes no snapshot: it reads as a client of that Instance",
+                remedy="Leave the options snapshot and mode out, or read the server itself: host instead of instance.",
+            )
+        if table is None or "path" in found:
             raise ConfigError("a snapshot is of one table of a server", remedy="Give the options table and host.")
         if "starting" in values:
             raise ConfigError("a stream with a snapshot begins at the snapshot", remedy="Leave startingPosition out.")

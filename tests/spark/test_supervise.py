@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +94,23 @@ def test_it_gives_up_after_so_many_failures_in_a_row() -> None:
     assert count == 3
     assert isinstance(run.error, QueryError)  # type: ignore[attr-defined]
     assert "3 failures in a row" in told[-1]
+
+
+@pytest.mark.parametrize(("status", "started"), [(None, 2), (-9, 1)])
+def test_without_its_jvm_nothing_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, status: int | None, started: int
+) -> None:
+    import pyspark
+
+    jvm = SimpleNamespace(proc=SimpleNamespace(poll=lambda: status))
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", jvm)
+    lost = ConnectionRefusedError("Py4J has no connection")
+
+    count, told = run(lost, Query())
+
+    assert count == started
+    assert (run.error is lost) == (status is not None)  # type: ignore[attr-defined]
+    assert ("this process must be started anew" in told[-1]) == (status is not None)
 
 
 def test_a_stop_stops_the_query() -> None:
