@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from canal.errors import ConfigError, StreamMismatchError, TargetSchemaError, UnfitChangeError, UsageError
 from canal.gtid import parse_gtid_set
 from canal.position import Position
+from canal.spark import gtids
 from canal.spark.outcome import fit, outcome, where
 from canal.spark.targets import Progress, Target, Work
 
@@ -111,10 +112,10 @@ class ApplyChanges:
             return
         _check_form(rows)
         with self.target.begin(self.stream, self.keys or ()) as work:
-            rows = _in_numbers(rows, work.progress, batch)
-            rows, replace = self._new(rows, work.progress)
+            given = _in_numbers(rows, work.progress, batch)
+            rows, replace = self._new(given, work.progress)
             if rows.num_rows:
-                progress = _progress(rows, work.progress, batch)
+                progress = _progress(given, work.progress, batch)
                 if self.keys is None:
                     _check_numbered(rows)
                     self._append(work, rows, progress, replace)
@@ -149,12 +150,19 @@ class ApplyChanges:
         if old.ord == _UNNUMBERED:
             # Rows of chunks have one place. To put them again does no harm, and they may be others.
             behind = pc.or_(behind, pc.and_(is_read, pc.equal(rows["_txn"], old.txn)))
-        self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old)
+        if old.gtids and pc.max(rows["_txn"]).as_py() >> _EPOCH_SHIFT:
+            known = _is_known(rows, old)
+            self._check_skipped(rows.filter(known), old, old.ts)
+            # What is not known and as old as the last change may be new, of a third server in the epoch of the second.
+            self._check_skipped(rows.filter(pc.invert(pc.or_(pc.or_(behind, is_read), known))), old, old.ts - 1)
+            behind = pc.and_not(behind, known)
+        else:
+            self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old, old.ts)
         return rows.filter(behind), replace
 
-    def _check_skipped(self, rows: pa.Table, old: Progress) -> None:
-        """What is left out as applied before cannot be younger than all that was applied before."""
-        if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > old.ts:
+    def _check_skipped(self, rows: pa.Table, old: Progress, ts: int) -> None:
+        """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""
+        if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > ts:
             raise StreamMismatchError(
                 f"changes come that are numbered as done ({_place_text(*_last(rows))}; the target is at "
                 f"{_place_text(*old.place)}) but are younger than all that was applied: the source's log was "
@@ -277,9 +285,20 @@ def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
     return pc.or_(pc.greater(rows["_txn"], old.txn), same)
 
 
+def _is_known(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
+    """Whether each row is of the last batch, by its GTID: Spark gives that again, at another server with other numbers."""
+    done = pc.is_in(rows["_gtid"], pa.array(gtids.from_text(old.gtids), pa.string()))
+    rest = pc.and_(pc.equal(rows["_gtid"], old.gtid), pc.greater(rows["_ord"], old.ord))  # of a transaction that was split
+    return pc.and_not(done, rest)
+
+
 def _last(rows: pa.Table) -> tuple[int, int]:
     txn = pc.max(rows["_txn"]).as_py()
     return txn, pc.max(rows["_ord"].filter(pc.equal(rows["_txn"], txn))).as_py()
+
+
+def _is_at(rows: pa.Table, txn: int, ord: int) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(rows["_txn"], txn), pc.equal(rows["_ord"], ord))
 
 
 def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -293,12 +312,16 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
     begun = pc.max(rows["_txn"].filter(is_read)).as_py()
     old = old or Progress(0, 0)
     source, end = getattr(batch, "source", ""), getattr(batch, "end", None)
+    txn, ord = _last(rows)
     return Progress(
-        *_last(rows),
+        txn,
+        ord,
         ts=max(young or 0, old.ts),
         snapshot=old.snapshot if begun is None else begun,
         source=source or old.source,
         position=end.to_text() if end is not None else old.position,
+        gtid="" if source else rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
+        gtids="" if source else gtids.to_text(rows["_gtid"]),
     )
 
 

@@ -61,6 +61,12 @@ class Progress:
     position: str = ""
     """Where the last batch ended, where the stream tells: text of a ``Position``."""
 
+    gtid: str = ""
+    """``_gtid`` of the last change, where the stream does not tell positions. Of its transaction all up to ``ord`` is done."""
+
+    gtids: str = ""
+    """The GTIDs of the last batch, as ``canal.spark.gtids`` has them. All but ``gtid`` are done to their ends."""
+
     @property
     def place(self) -> tuple[int, int]:
         return self.txn, self.ord

@@ -72,7 +72,11 @@ class _IcebergWork:
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
             if parent is not None and snapshot is None and text is None:  # it has expired
                 text = self._table.properties.get(self._name)
-        return None if text is None else Progress.from_text(text)
+        if text is None:
+            return None
+        progress = Progress.from_text(text)
+        whole = Progress.from_text(self._table.properties.get(self._name, text))
+        return whole if whole.place == progress.place else progress  # a table that was rolled back has other properties
 
     def read(self, keys: pa.Table) -> pa.Table:
         return matching(self._scan(self._near(keys)), keys)
@@ -108,7 +112,9 @@ class _IcebergWork:
                     update.union_by_name(pa.schema(added))
             transaction.set_properties({self._name: progress.to_text()})
             rows = upserts if kept is None else pa.concat_tables([kept, upserts], promote_options="default")
-            transaction.append(rows, snapshot_properties={self._name: progress.to_text()})
+            # Every snapshot is in the metadata of all that follow: the GTIDs of its batch need not be.
+            short = attrs.evolve(progress, gtid="", gtids="")
+            transaction.append(rows, snapshot_properties={self._name: short.to_text()})
             transaction.commit_transaction()
         except (errors.CommitFailedException, errors.TableAlreadyExistsError) as error:
             raise TargetConflictError(
