@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import canal
 import canal.spark
-from canal.errors import TargetConflictError, TargetSchemaError, UnfitChangeError
+from canal.errors import TargetConflictError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
@@ -307,6 +307,92 @@ def wait_until_blocked(server: Any) -> None:
             return
         time.sleep(0.2)  # asked more often than each 0.1 s the server answers what it said last
     raise AssertionError("the second writer does not wait")
+
+
+# -- what goes wrong at the target ---------------------------------------------------------------------------------------
+
+
+def break_file(root: Path, pattern: str, content: bytes | None) -> None:
+    """Change the last of these files, or remove it."""
+    path = sorted(root.rglob(pattern))[-1]
+    path.unlink() if content is None else path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("pattern", "content"), [("*.json", b"{"), ("*.parquet", None), ("*.parquet", b"PAR1")])
+def test_a_damaged_delta_table_is_a_typed_error(tmp_path: Path, pattern: str, content: bytes | None) -> None:
+    target = DeltaTarget(str(tmp_path))
+    apply_changes(target, KEYS)(first_changes())
+    break_file(tmp_path, pattern, content)
+
+    for rows in (more_changes(), table([change("U", 2, 0, {"a": 6}, {"id": 1, "k": "x"})])):
+        with pytest.raises(TargetError, match=r"cannot be read or written.*apply the batch again"):
+            apply_changes(target, KEYS)(rows)
+
+
+def test_an_iceberg_table_that_cannot_be_read_is_a_typed_error(tmp_path: Path) -> None:
+    target = Iceberg(tmp_path).make()
+    apply_changes(target, KEYS)(first_changes())
+    break_file(tmp_path, "*.parquet", None)
+    with pytest.raises(TargetError, match="cannot be read or written, FileNotFoundError"):
+        apply_changes(target, KEYS)(more_changes())
+
+    nowhere = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/catalog.db", "warehouse": f"file://{tmp_path}"}
+    with pytest.raises(TargetError, match="cannot be read or written, OperationalError"):
+        apply_changes(IcebergTarget("a.b", "nowhere", nowhere), KEYS)(first_changes())
+
+
+def test_a_directory_of_parquet_files_that_cannot_be_read_or_written_is_a_typed_error(tmp_path: Path) -> None:
+    target = ParquetTarget(str(tmp_path / "log"))
+    apply_changes(target, None)(first_changes())
+    break_file(tmp_path, "*.parquet", b"PAR1")
+    (tmp_path / "file").touch()
+
+    for one in (target, ParquetTarget(str(tmp_path / "file"))):
+        with pytest.raises(TargetError, match="cannot be read or written"):
+            apply_changes(one, None)(more_changes())
+
+
+@pytest.mark.parametrize("method", ["merge"])
+def test_what_a_store_of_objects_says_is_a_typed_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """As ``deltalake`` tells of a store that is away: by an OSError."""
+    from deltalake import DeltaTable
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("Generic Azure error: timed out (https://store/t?sig=secret)")
+
+    target, snapshot = DeltaTarget(str(tmp_path)), [change("T", 1, -1, {}, whole=True)]
+    apply_changes(target, KEYS, stream="other")(first_changes())
+    monkeypatch.setattr(DeltaTable, method, fails)
+
+    with pytest.raises(TargetError, match=r"OSError: Generic Azure error: timed out \(https://store/t\?…\)"):
+        apply_changes(target, KEYS)(more_changes() if method == "merge" else table(snapshot))
+
+
+def test_an_error_of_a_target_s_library_tells_no_value_of_a_row(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    target = DeltaTarget(str(tmp_path))
+    apply_changes(target, KEYS)(first_changes())
+    DeltaTable(target.path).alter.add_constraint({"small": "a < 5"})
+
+    with pytest.raises(TargetError, match="cannot be read or written, DeltaError") as caught:
+        apply_changes(target, KEYS)(table([change("I", 3, 0, {"id": 9, "k": "x", "a": 777, "b": None})]))
+    assert "777" not in str(caught.value)
+
+
+def test_a_value_that_is_twice_in_a_unique_key_of_the_target_says_what_to_do(server: Any, in_mysql: MySQLTarget) -> None:
+    """Chunks of a snapshot have it so, when it goes from a row of one to a row of another between them."""
+    server.query(f"ALTER TABLE {in_mysql.table} ADD UNIQUE (a)")
+    rows = [change("r", 1, -1, {"id": number, "k": "x", "a": 7, "b": None}) for number in (1, 2)]
+    fn = apply_changes(in_mysql, KEYS)
+    fn(table(rows[:1]))
+
+    with pytest.raises(TargetSchemaError, match=r"error 1062.*Drop the unique keys"):
+        fn(table(rows[1:]))
+    server.query(f"ALTER TABLE {in_mysql.table} DROP KEY a")
+    fn(table(rows[1:]))
 
 
 # -- each change once, where once more would show --------------------------------------------------------------------------

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import json
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import attrs
 
-from canal.errors import ConfigError, TargetError
+from canal.errors import CanalError, ConfigError, TargetConflictError, TargetError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,6 +107,9 @@ class Work(Protocol):
     def read(self, keys: pa.Table) -> pa.Table:
         """The rows with these keys (of the target's types, each once), in any order; not those that are missing."""
 
+    def is_empty(self) -> bool:
+        """Whether the table, which is there, has no rows; asked when a snapshot begins."""
+
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
     ) -> None:
@@ -141,6 +146,35 @@ def need(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", remedy=f"pip install 'canal-cdc[{extra}]'") from error
+
+
+@contextmanager
+def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Errors of a target's library are ours.
+
+    Args:
+        conflicts: what it raises when another writer was quicker.
+
+    Raises:
+        TargetConflictError: one of these.
+        TargetError: any other one.
+    """
+    try:
+        yield
+    except CanalError:
+        raise
+    except conflicts as error:
+        raise TargetConflictError(
+            f"another writer changed {table} meanwhile", remedy="Run one query for each table and stream."
+        ) from error
+    except Exception as error:
+        # Others may quote a row's values; and a URL may have a signature behind its question mark.
+        text = re.sub(r"\x1b\[\w*m", "", re.sub(r"\?[^\s)]+", "?…", str(error))) if isinstance(error, OSError) else ""
+        said = f": {' '.join(text.split())}" if text else ""
+        raise TargetError(
+            f"{table} cannot be read or written, {type(error).__name__}{said}",
+            remedy="Mend what that, or its cause, says, then apply the batch again: what is in the target by then is left out.",
+        ) from error
 
 
 def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Table:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import TargetConflictError, TargetSchemaError
-from canal.spark.targets import Progress, matching, need
+from canal.spark.targets import Progress, matching, need, understood
 
 _DELETE: Final = "__canal_delete"
 #: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
@@ -42,11 +42,13 @@ class DeltaTarget:
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_DeltaWork]:
         lake = need("deltalake", "lake")
-        try:
-            table = lake.DeltaTable(self.path, storage_options=self._options)
-        except lake.exceptions.TableNotFoundError:
-            table = None
-        yield _DeltaWork(self, table, stream, keys)
+        with understood(self.path):
+            try:
+                table = lake.DeltaTable(self.path, storage_options=self._options)
+            except lake.exceptions.TableNotFoundError:
+                table = None
+            work = _DeltaWork(self, table, stream, keys)
+        yield work
 
     @property
     def _options(self) -> dict[str, str] | None:
@@ -79,7 +81,12 @@ class _DeltaWork:
         name = max(values, key=lambda name: len(values[name]))  # tells them apart best: what comes near is in memory
         field, found = pc.field(name), values[name]
         near = (field >= pc.min(found)) & (field <= pc.max(found)) & field.isin(found)
-        return matching(self._table.to_pyarrow_table(filters=near).cast(self.schema), keys)
+        with understood(self._target.path):
+            return matching(self._table.to_pyarrow_table(filters=near).cast(self.schema), keys)
+
+    def is_empty(self) -> bool:
+        with understood(self._target.path):
+            return bool(self._table.to_pyarrow_dataset().count_rows() == 0)
 
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
@@ -89,19 +96,16 @@ class _DeltaWork:
             custom_metadata={self._app: progress.to_text()},
             app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress, name)) for name in _NUMBERS],
         )
-        try:
-            self._prepare(lake, upserts.schema, added)
-            if replace or not deletes.num_columns:
-                mode = "overwrite" if replace else "append"
-                lake.write_deltalake(self._table, upserts, mode=mode, commit_properties=commit)
-            else:
-                self._merge(lake, upserts, deletes, commit)
-        except lake.exceptions.CommitFailedError as error:
-            raise TargetConflictError(
-                f"another writer changed {self._target.path} meanwhile", remedy="Run one query for each table."
-            ) from error
-        except lake.exceptions.SchemaMismatchError as error:
-            raise TargetSchemaError(f"Delta refuses the columns: {error}", remedy="Alter the target.") from error
+        with understood(self._target.path, (lake.exceptions.CommitFailedError,)):
+            try:
+                self._prepare(lake, upserts.schema, added)
+                if replace or not deletes.num_columns:
+                    mode = "overwrite" if replace else "append"
+                    lake.write_deltalake(self._table, upserts, mode=mode, commit_properties=commit)
+                else:
+                    self._merge(lake, upserts, deletes, commit)
+            except lake.exceptions.SchemaMismatchError as error:
+                raise TargetSchemaError(f"Delta refuses the columns: {error}", remedy="Alter the target.") from error
 
     def _prepare(self, lake: Any, schema: pa.Schema, added: list[pa.Field]) -> None:
         """Make the table, or its new columns: a commit of its own that changes no row."""

@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from canal.errors import ConfigError, TargetConflictError
-from canal.spark.targets import Progress, need
+from canal.spark.targets import Progress, need, understood
 
 _DELETE: Final = "__canal_delete"
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -39,8 +39,11 @@ class DeltaSparkTarget:
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_DeltaSparkWork]:
-        spark = need("pyspark.sql", "spark").SparkSession.active()
-        yield _DeltaSparkWork(self, spark, _delta(spark), stream, keys)
+        sql = need("pyspark.sql", "spark")
+        with understood(self.path):
+            spark = sql.SparkSession.active()
+            work = _DeltaSparkWork(self, spark, _delta(spark), stream, keys)
+        yield work
 
 
 def _delta(spark: Any) -> Any:
@@ -86,11 +89,31 @@ class _DeltaSparkWork:
         return f"canal/{self._stream}:"
 
     def read(self, keys: pa.Table) -> pa.Table:
-        found = self._spark.table(self._table).join(self._spark.createDataFrame(keys), list(self._keys), "left_semi")
-        return found.toArrow().select(self.schema.names)  # type: ignore[union-attr]
+        with understood(self._target.path):
+            found = self._spark.table(self._table).join(self._spark.createDataFrame(keys), list(self._keys), "left_semi")
+            return found.toArrow().select(self.schema.names)  # type: ignore[union-attr]
+
+    def is_empty(self) -> bool:
+        with understood(self._target.path):
+            return bool(self._spark.table(self._table).isEmpty())
 
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
+    ) -> None:
+        with understood(self._target.path):
+            try:
+                self._write(upserts, deletes, progress, added, replace)
+            except Exception as error:
+                if "delta.exceptions." in f"{type(error).__module__}.{error}":  # all that is in this package of Delta's
+                    raise self._conflict() from error
+                raise
+
+    def _conflict(self) -> TargetConflictError:
+        what = f"another writer changed {self._target.path} meanwhile"
+        return TargetConflictError(what, remedy="Run one query for each table and stream.")
+
+    def _write(
+        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, added: list[pa.Field], replace: bool
     ) -> None:
         spark, count = self._spark, self._count + 1
         rows = spark.createDataFrame(upserts)
@@ -117,9 +140,7 @@ class _DeltaSparkWork:
             for name, value in before.items():
                 spark.conf.unset(name) if value is None else spark.conf.set(name, value)
         if self._stored() != (count, progress):  # Delta passes over a version that it has
-            raise TargetConflictError(
-                f"another writer changed {self._target.path} meanwhile", remedy="Run one query for each table."
-            )
+            raise self._conflict()
 
     def _merge(self, rows: Any, upserts: pa.Table, deletes: pa.Table) -> None:
         flag = pa.field(_DELETE, pa.bool_())

@@ -14,8 +14,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.errors import TargetConflictError
-from canal.spark.targets import Progress, matching, need
+from canal.spark.targets import Progress, matching, need, understood
 
 _RETRIES: Final = "commit.retry.num-retries"
 
@@ -41,8 +40,10 @@ class IcebergTarget:
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_IcebergWork]:
         need("pyiceberg", "lake")
-        catalog = _catalog(self.catalog, tuple(sorted(self.properties.items())))
-        yield _IcebergWork(self, catalog, stream, keys)
+        with understood(self.table):
+            catalog = _catalog(self.catalog, tuple(sorted(self.properties.items())))
+            work = _IcebergWork(self, catalog, stream, keys)
+        yield work
 
 
 @lru_cache(maxsize=8)
@@ -79,7 +80,8 @@ class _IcebergWork:
         return whole if whole.place == progress.place else progress  # a table that was rolled back has other properties
 
     def read(self, keys: pa.Table) -> pa.Table:
-        return matching(self._scan(self._near(keys)), keys)
+        with understood(self._target.table):
+            return matching(self._scan(self._near(keys)), keys)
 
     def _scan(self, near: Any) -> pa.Table:
         schema = self.schema
@@ -93,11 +95,15 @@ class _IcebergWork:
         name = max(values, key=lambda name: len(values[name]))
         return need("pyiceberg.expressions", "lake").In(name, values[name].to_pylist())
 
+    def is_empty(self) -> bool:
+        with understood(self._target.table):
+            return bool(self._table.scan(limit=1).to_arrow().num_rows == 0)
+
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
     ) -> None:
         errors = need("pyiceberg.exceptions", "lake")
-        try:
+        with understood(self._target.table, (errors.CommitFailedException, errors.TableAlreadyExistsError)):
             if self._table is None:
                 self._catalog.create_namespace_if_not_exists(self._target.table.rpartition(".")[0])
                 self._table = self._catalog.create_table(self._target.table, upserts.schema)
@@ -116,17 +122,13 @@ class _IcebergWork:
             short = attrs.evolve(progress, gtid="", gtids="")
             transaction.append(rows, snapshot_properties={self._name: short.to_text()})
             transaction.commit_transaction()
-        except (errors.CommitFailedException, errors.TableAlreadyExistsError) as error:
-            raise TargetConflictError(
-                f"another writer changed {self._target.table} meanwhile", remedy="Run one query for each table."
-            ) from error
 
     def _remove(self, transaction: Any, upserts: pa.Table, deletes: pa.Table, replace: bool) -> pa.Table | None:
         """Delete the rows with these keys; those that went with them are to be written again."""
         if self._table.current_snapshot() is None or not (replace or deletes.num_columns):
             return None
         if replace:
-            if self._table.scan(limit=1).to_arrow().num_rows:
+            if not self.is_empty():
                 transaction.delete(need("pyiceberg.expressions", "lake").AlwaysTrue())
             return None
         keys = pa.concat_tables([upserts.select(self._keys), deletes])

@@ -22,6 +22,7 @@ _SLICE: Final = 500
 #: Bytes of a number, a date or a separator in a statement, at most.
 _CELL: Final = 48
 _NO_TABLE: Final = 1146
+_DUPLICATE: Final = 1062
 _CONFLICTS: Final = (1205, 1213)  # lock wait timeout, deadlock
 _LOST: Final = (2006, 2013, 2055, 1053, 1927)
 _MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO"
@@ -77,6 +78,12 @@ class MySQLTarget:
             return TargetConflictError(f"another writer holds what is to be written to {what}", remedy="Apply the batch again.")
         if number in _LOST or isinstance(error, pymysql.OperationalError) and number in (2002, 2003):
             return ConnectionLostError(f"the connection to the target broke, {what}")
+        if number == _DUPLICATE:
+            return TargetSchemaError(
+                f"a value is there twice in a unique key of {what}",
+                remedy="Drop the unique keys that are not the keys of apply_changes, and make them again when the target has "
+                "caught up: chunks of a snapshot are read at moments of their own, and a transaction may be split.",
+            )
         if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)):
             return TargetSchemaError(f"the server refuses rows of {what}", remedy="Give the target the columns of the source.")
         return TargetError(f"the server refused to write {what}")
@@ -169,6 +176,9 @@ class _MySQLWork:
         columns = list(zip(*rows)) or [()] * len(schema)
         typed = ([_arrow_value(value, field.type) for value in column] for column, field in zip(columns, schema))
         return pa.table([pa.array(one, field.type) for one, field in zip(typed, schema)], schema=schema)
+
+    def is_empty(self) -> bool:
+        return not self._cursor.execute(f"SELECT 1 FROM {self._table} LIMIT 1")
 
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from canal.errors import TargetConflictError, TargetError
-from canal.spark.targets import Progress
+from canal.spark.targets import Progress, understood
 
 _PROGRESS: Final = b"canal.progress"
 _STREAM: Final = re.compile(r"[A-Za-z0-9_]+")
@@ -47,7 +47,9 @@ class ParquetTarget:
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_ParquetWork]:
         if not _STREAM.fullmatch(stream):
             raise TargetError("a stream of a ParquetTarget is named by letters, digits and underscores")
-        yield _ParquetWork(self, stream)
+        with understood(self.path):
+            work = _ParquetWork(self, stream)
+        yield work
 
 
 class _ParquetWork:
@@ -72,6 +74,9 @@ class _ParquetWork:
     def read(self, keys: pa.Table) -> pa.Table:
         raise NotImplementedError("there are no keys")
 
+    def is_empty(self) -> bool:
+        raise NotImplementedError("what is appended may have anything before it")
+
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
     ) -> None:
@@ -80,22 +85,23 @@ class _ParquetWork:
                 "a directory of parquet files cannot be emptied for another snapshot while others read it",
                 remedy="Give another directory.",
             )
-        self._root.mkdir(parents=True, exist_ok=True)
-        hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers pass over names that begin with a dot
-        schema = upserts.schema.with_metadata({**(upserts.schema.metadata or {}), _PROGRESS: progress.to_text().encode()})
-        try:
-            with hidden.open("xb") as file:
-                pq.write_table(upserts.cast(schema), file, compression=self._target.compression)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(hidden, self._path(self._number + 1))  # fails where there is one; a rename would not
-            _sync(self._root)
-        except FileExistsError as error:
-            raise TargetConflictError(
-                f"another writer added a file to {self._target.path} meanwhile", remedy="Run one query for each stream."
-            ) from error
-        finally:
-            hidden.unlink(missing_ok=True)
+        with understood(self._target.path):
+            self._root.mkdir(parents=True, exist_ok=True)
+            hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers pass over names that begin with a dot
+            schema = upserts.schema.with_metadata({**(upserts.schema.metadata or {}), _PROGRESS: progress.to_text().encode()})
+            try:
+                with hidden.open("xb") as file:
+                    pq.write_table(upserts.cast(schema), file, compression=self._target.compression)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(hidden, self._path(self._number + 1))  # fails where there is one; a rename would not
+                _sync(self._root)
+            except FileExistsError as error:
+                raise TargetConflictError(
+                    f"another writer added a file to {self._target.path} meanwhile", remedy="Run one query for each stream."
+                ) from error
+            finally:
+                hidden.unlink(missing_ok=True)
 
 
 def _sync(directory: Path) -> None:
