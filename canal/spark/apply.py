@@ -28,7 +28,9 @@ _OPS: Final = ["I", "U", "D", "r", "T"]
 _EPOCH_SHIFT, _EPOCHS = 58, 32
 #: ``_ord`` of rows that a snapshot read in chunks. Numbered rows of a snapshot are before it; both are before streamed ones.
 _UNNUMBERED: Final = -1
-_BEFORE_ALL, _NO_TIME = -(1 << 63), (1 << 63) - 1
+#: ``_ord`` that the T of a snapshot gets here: it comes with that of chunks, and is before their rows.
+_BEFORE_ALL: Final = 1 - (1 << 63)
+_NO_TIME: Final = (1 << 63) - 1
 
 
 def apply_changes(
@@ -39,7 +41,7 @@ def apply_changes(
     schema: Literal["refuse", "add"] = "refuse",
     exact: Literal["refuse", "null", "keep"] = "refuse",
     absent: Literal["refuse", "null"] = "refuse",
-    snapshot: Literal["refuse", "replace"] = "refuse",
+    snapshot: Literal["refuse", "replace", "keep"] = "refuse",
 ) -> ApplyChanges:
     """A function for ``foreachBatch``, and for ``canal.spark.foreach_batch``, that keeps ``target`` equal to a table of MySQL.
 
@@ -64,8 +66,10 @@ def apply_changes(
             value of which only the change is known is always refused.
         absent: what an inserted row gets for a column that its image does not hold, which is its default, not known here: of
             partial images, and of rows that were inserted before a column that the query knows was added.
-        snapshot: what to do when a snapshot begins though the target has followed the stream already. Rows deleted meanwhile
-            are in none of the two, so "replace" empties the target with the snapshot's first batch.
+        snapshot: what to do when a snapshot begins though the target has rows, of this stream or of before it. Those that
+            were deleted meanwhile are in neither, so "replace" empties the target with the snapshot's first batch. "keep"
+            leaves what other streams have put there, and refuses where the target has followed this one. What is appended
+            (``keys`` None) may have anything before it, but not a snapshot behind changes.
 
     Raises, when it is called, with nothing of the batch written:
         TargetSchemaError: the columns differ, or a value does not fit.
@@ -79,7 +83,7 @@ def apply_changes(
         raise ConfigError("keys must be a sequence of column names, or None to append the changes themselves")
     for name, value, known in (
         ("schema", schema, ("refuse", "add")), ("exact", exact, ("refuse", "null", "keep")),
-        ("absent", absent, ("refuse", "null")), ("snapshot", snapshot, ("refuse", "replace")),
+        ("absent", absent, ("refuse", "null")), ("snapshot", snapshot, ("refuse", "replace", "keep")),
     ):  # fmt: skip
         if value not in known:
             raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
@@ -111,9 +115,10 @@ class ApplyChanges:
         if rows.num_rows == 0:
             return
         _check_form(rows)
+        rows = _with_begin_first(rows)
         with self.target.begin(self.stream, self.keys or ()) as work:
             given = _in_numbers(rows, work.progress, batch)
-            rows, replace = self._new(given, work.progress)
+            rows, replace = self._new(given, work)
             if rows.num_rows:
                 progress = _progress(given, work.progress, batch)
                 if self.keys is None:
@@ -129,13 +134,12 @@ class ApplyChanges:
 
     # -- what is to be applied ------------------------------------------------------------------------------------------
 
-    def _new(self, rows: pa.Table, old: Progress | None) -> tuple[pa.Table, bool]:
+    def _new(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
         """The rows behind the progress, and whether a snapshot begins that replaces what is there."""
+        old, is_read, replace = work.progress, _is_read(rows), False
+        begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old and old.snapshot}
         if old is None:
-            return rows, False
-        replace = False
-        is_read = pc.equal(rows["_op"], "r")
-        begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old.snapshot}
+            return self._first(rows, work) if begun and self.keys is not None else (rows, False)
         if begun:
             if self.snapshot != "replace" or min(begun) < old.txn:
                 raise StreamMismatchError(
@@ -144,12 +148,12 @@ class ApplyChanges:
                     remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
                     "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
                 )
-            old = Progress(min(begun), _BEFORE_ALL, ts=_NO_TIME)
+            old = Progress(min(begun), _BEFORE_ALL - 1, ts=_NO_TIME)
             replace = True
         behind = _behind(rows, old)
         if old.ord == _UNNUMBERED:
             # Rows of chunks have one place. To put them again does no harm, and they may be others.
-            behind = pc.or_(behind, pc.and_(is_read, pc.equal(rows["_txn"], old.txn)))
+            behind = pc.or_(behind, pc.and_(pc.equal(rows["_op"], "r"), pc.equal(rows["_txn"], old.txn)))
         if old.gtids and pc.max(rows["_txn"]).as_py() >> _EPOCH_SHIFT:
             known = _is_known(rows, old)
             self._check_skipped(rows.filter(known), old, old.ts)
@@ -159,6 +163,21 @@ class ApplyChanges:
         else:
             self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old, old.ts)
         return rows.filter(behind), replace
+
+    def _first(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
+        """As ``_new`` where a snapshot is the first of the stream that comes."""
+        if self.snapshot == "keep":
+            return rows.filter(pc.not_equal(rows["_ord"], _BEFORE_ALL)), False
+        if work.schema is None or work.is_empty():
+            return rows, False
+        if self.snapshot == "refuse":
+            raise StreamMismatchError(
+                f"a snapshot begins, but the target has rows already, and no progress of the stream {self.stream!r}: those that "
+                "the table has no more would stay",
+                remedy="Empty the target, or let it be emptied by snapshot='replace'; snapshot='keep' leaves rows that other "
+                "streams have put there.",
+            )
+        return rows, True
 
     def _check_skipped(self, rows: pa.Table, old: Progress, ts: int) -> None:
         """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""
@@ -273,6 +292,20 @@ def _check_numbered(rows: pa.Table) -> None:
         )
 
 
+def _with_begin_first(rows: pa.Table) -> pa.Table:
+    """The T that a snapshot has where its first chunk has no rows tells that it begins: put before the rows of other chunks."""
+    begins = pc.and_(pc.equal(rows["_op"], "T"), pc.equal(rows["_ord"], _UNNUMBERED))
+    if not pc.any(begins).as_py():
+        return rows
+    ord = pc.if_else(begins, pa.scalar(_BEFORE_ALL, rows["_ord"].type), rows["_ord"])
+    return rows.set_column(rows.column_names.index("_ord"), "_ord", ord)
+
+
+def _is_read(rows: pa.Table) -> pa.ChunkedArray:
+    """Whether each row is of a snapshot."""
+    return pc.or_(pc.equal(rows["_op"], "r"), pc.equal(rows["_ord"], _BEFORE_ALL))
+
+
 def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
     """The rows behind the last TRUNCATE, and whether there is one."""
     found = pc.indices_nonzero(pc.equal(rows["_op"], "T"))
@@ -307,7 +340,7 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
     """The progress when ``rows`` are applied."""
-    is_read = pc.equal(rows["_op"], "r")
+    is_read = _is_read(rows)
     young = pc.max(_micros(rows["_ts"])).as_py()
     begun = pc.max(rows["_txn"].filter(is_read)).as_py()
     old = old or Progress(0, 0)

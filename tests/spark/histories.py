@@ -93,6 +93,10 @@ def histories(draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | Non
             rows[key(row)] = row
             history.changes.append(change("r", txn, -1, row))
             history.states.append({name: dict(value) for name, value in rows.items()})
+        if draw(st.booleans()):  # the first chunk had no rows, and may come last
+            place = draw(st.integers(0, len(rows)))
+            history.changes.insert(place, change("T", txn, -1, {}, whole=True))
+            history.states.insert(place, history.states[place])
     for _ in range(draw(st.integers(1, 6))):
         for ord in range(draw(st.integers(1, 4))):
             kind = draw(st.sampled_from(["I", "I", "U", "U", "M", "D", "T" if ord == 0 else "D"]))
@@ -159,6 +163,9 @@ class MemoryWork:
 
     def read(self, keys: pa.Table) -> pa.Table:
         return matching(self.target.rows, keys)
+
+    def is_empty(self) -> bool:
+        return self.target.rows.num_rows == 0
 
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool

@@ -224,6 +224,61 @@ def test_changes_from_before_a_snapshot_are_in_it() -> None:
     assert set(content(target.rows)) == {(1, "x"), (2, "x"), (3, "x")}
 
 
+def begins(txn: int) -> list[dict[str, object]]:
+    """What the first chunk of a snapshot gives when it has no rows."""
+    return [change("T", txn, -1, {}, whole=True)]
+
+
+def holding(*numbers: int) -> MemoryTarget:
+    """A target with rows that nothing of the stream tells of."""
+    target = MemoryTarget()
+    target.rows = pa.Table.from_pylist([whole(number) for number in numbers], pa.schema(list(COLUMNS.items())))
+    return target
+
+
+def test_a_snapshot_of_an_empty_table_is_the_beginning_of_one() -> None:
+    target = applied(begins(5), [change("I", 6, 0, whole(1))])
+    assert target.stored["canal"].snapshot == 5
+
+    refused(StreamMismatchError, begins(9), "a snapshot begins", target)
+    fn = apply_changes(target, KEYS, snapshot="replace")
+    fn(table(begins(9)))
+    assert content(target.rows) == {}
+    fn(table([change("I", 9, 0, whole(2))]))
+    fn(table(begins(9)))
+    refused(StreamMismatchError, begins(7), "a snapshot begins", target, snapshot="replace")
+
+    assert set(content(target.rows)) == {(2, "x")}
+
+
+def test_an_empty_chunk_takes_nothing_of_the_others_away() -> None:
+    for batches in (
+        [begins(5) + read(5, 1), begins(5)], [read(5, 1) + begins(5)], [read(5, 1), begins(5)],
+        [begins(5), read(5, 1), begins(5)],
+        [read(5, 1), [change("I", 5, 0, whole(2)), change("D", 6, 0, whole(2))], begins(5)],
+    ):  # fmt: skip
+        assert set(content(applied(*batches).rows)) == {(1, "x")}
+
+
+def test_a_snapshot_over_rows_that_nobody_knows_is_refused_or_replaces_or_keeps_them() -> None:
+    for first in (read(5, 1), begins(5), begins(5) + read(5, 1)):
+        refused(StreamMismatchError, first, "has rows already", holding(1, 2))
+        wanted = {(1, "x")} if first[-1]["_op"] == "r" else set()
+        for snapshot, rows in (("replace", wanted), ("keep", wanted | {(2, "x"), (3, "x")})):
+            target = holding(2, 3)
+            for changes in (first, first, [change("I", 6, 0, whole(4))]):
+                apply_changes(target, KEYS, snapshot=snapshot)(table(changes))
+            assert set(content(target.rows)) == rows | {(4, "x")}
+    refused(StreamMismatchError, read(9, 1), "a snapshot begins", applied([change("I", 6, 0, whole(3))]), snapshot="keep")
+
+
+def test_a_stream_without_a_snapshot_follows_what_is_there() -> None:
+    target = holding(1, 2)
+    apply_changes(target, KEYS)(table([change("D", 6, 0, whole(1))]))
+
+    assert set(content(target.rows)) == {(2, "x")}
+
+
 # -- what is no continuation -----------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import canal
 import canal.spark
-from canal.errors import TargetConflictError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.errors import StreamMismatchError, TargetConflictError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
@@ -225,6 +225,22 @@ def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: 
     assert progress.source == "one"
 
 
+def test_a_snapshot_over_rows_that_nobody_knows_is_refused(lake: Lake, server: Any, in_mysql: MySQLTarget) -> None:
+    """A table that another stream has made, or the user; one without rows is taken."""
+    rows = [{"id": number, "k": "x", "a": 1, "b": None} for number in (1, 2)]
+    made = lake.make()
+    for target, found in ((made, lambda: content(lake.rows(made))), (in_mysql, lambda: in_server(server, in_mysql))):
+        apply_changes(target, KEYS, stream="other")(table([change("I", 1, 0, rows[0])]))
+        for snapshot in ([change("r", 5, -1, rows[1])], [change("T", 5, -1, {}, whole=True)]):
+            with pytest.raises(StreamMismatchError, match="has rows already"):
+                apply_changes(target, KEYS)(table(snapshot))
+        apply_changes(target, KEYS, stream="other")(table([change("D", 2, 0, rows[0])]))
+        apply_changes(target, KEYS)(table(snapshot))
+        apply_changes(target, KEYS)(table([change("r", 5, -1, rows[1])]))
+        apply_changes(target, KEYS)(table(snapshot))
+        assert set(found()) == {(2, "x")}
+
+
 # -- two queries on one table --------------------------------------------------------------------------------------------
 
 
@@ -352,7 +368,7 @@ def test_a_directory_of_parquet_files_that_cannot_be_read_or_written_is_a_typed_
             apply_changes(one, None)(more_changes())
 
 
-@pytest.mark.parametrize("method", ["merge"])
+@pytest.mark.parametrize("method", ["merge", "to_pyarrow_dataset"])
 def test_what_a_store_of_objects_says_is_a_typed_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
