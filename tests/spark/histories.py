@@ -65,8 +65,13 @@ IDS, NUMBERS, WORDS = st.integers(1, 4), st.none() | st.integers(0, 9), st.none(
 
 
 @st.composite
-def histories(draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | None = None) -> History:
-    """A table's life: inserts, updates, deletes, moves to another key and back, in transactions."""
+def histories(
+    draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | None = None, numbered: bool = False
+) -> History:
+    """A table's life: inserts, updates, deletes, moves to another key and back, in transactions.
+
+    It may begin with a snapshot, of chunks or with ``numbered`` of one moment.
+    """
     partial = draw(st.booleans()) if minimal is None else minimal
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     history = History([], [{}])
@@ -88,12 +93,12 @@ def histories(draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | Non
 
     txn = draw(st.integers(1, 5))
     if draw(st.booleans()) if snapshot is None else snapshot:
-        for number in draw(st.lists(IDS, max_size=4, unique=True)):
+        for place, number in enumerate(draw(st.lists(IDS, max_size=4, unique=True))):
             row = {"id": number, "k": "x", "a": number, "b": None}
             rows[key(row)] = row
-            history.changes.append(change("r", txn, -1, row))
+            history.changes.append(change("r", txn, place - (1 << 62) if numbered else -1, row))
             history.states.append({name: dict(value) for name, value in rows.items()})
-        if draw(st.booleans()):  # the first chunk had no rows, and may come last
+        if not numbered and draw(st.booleans()):  # the first chunk had no rows, and may come last
             place = draw(st.integers(0, len(rows)))
             history.changes.insert(place, change("T", txn, -1, {}, whole=True))
             history.states.insert(place, history.states[place])

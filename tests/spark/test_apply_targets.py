@@ -476,7 +476,7 @@ def append(data: st.DataObject, target: Any, history: History, counts: Callable[
 def test_nothing_is_counted_twice(tmp_path: Path, data: st.DataObject) -> None:
     target = CounterTarget(tmp_path / f"{next(_numbers)}.db")
 
-    append(data, target, data.draw(histories(snapshot=False)), target.counts)
+    append(data, target, data.draw(histories(numbered=True)), target.counts)
 
 
 def counted(rows: pa.Table | None) -> dict[Any, int]:
@@ -490,7 +490,7 @@ def counted(rows: pa.Table | None) -> dict[Any, int]:
 def test_a_lake_table_has_each_change_once(lake: Lake, data: st.DataObject) -> None:
     target = lake.make()
 
-    append(data, target, data.draw(histories(snapshot=False)), lambda: counted(lake.rows(target)))
+    append(data, target, data.draw(histories(numbered=True)), lambda: counted(lake.rows(target)))
 
 
 @given(st.data())
@@ -498,7 +498,7 @@ def test_a_lake_table_has_each_change_once(lake: Lake, data: st.DataObject) -> N
 def test_parquet_files_have_each_change_once(tmp_path: Path, data: st.DataObject) -> None:
     target = ParquetTarget(str(tmp_path / f"bronze{next(_numbers)}"))
 
-    append(data, target, data.draw(histories(snapshot=False)), lambda: counted(read_parquet(target)))
+    append(data, target, data.draw(histories(numbered=True)), lambda: counted(read_parquet(target)))
 
 
 def read_parquet(target: ParquetTarget) -> pa.Table | None:
