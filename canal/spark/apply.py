@@ -162,7 +162,7 @@ class ApplyChanges:
             behind = pc.and_not(behind, known)
         else:
             self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old, old.ts)
-        return rows.filter(behind), replace
+        return rows if pc.all(behind).as_py() else rows.filter(behind), replace
 
     def _first(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
         """As ``_new`` where a snapshot is the first of the stream that comes."""
@@ -199,7 +199,7 @@ class ApplyChanges:
             raise ConfigError(
                 f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns."
             )
-        rows, is_emptied = _since_truncate(self._stored(rows))
+        rows, is_emptied = _since_truncate(self._stored(_with_keys_before(rows, keys)))
         self._check_exact(rows)
         payload = self._payload(rows)
         schema, added = self._columns(work, payload)
@@ -214,8 +214,11 @@ class ApplyChanges:
         """In their order, with times in UTC, and intervals in microseconds where the target has no such type."""
         durations = getattr(self.target, "durations", False)
         fields = [field.with_type(_stored_type(field.type, durations)) for field in rows.schema]
-        arrays = [_as_stored(column.combine_chunks(), field.type) for column, field in zip(rows.columns, fields)]
-        return pa.table(arrays, schema=pa.schema(fields)).sort_by([("_txn", "ascending"), ("_ord", "ascending")])
+        columns = [
+            pa.chunked_array([_as_stored(chunk, field.type) for chunk in column.chunks], field.type)
+            for column, field in zip(rows.columns, fields)
+        ]
+        return _sorted(pa.table(columns, schema=pa.schema(fields)))
 
     def _payload(self, rows: pa.Table) -> pa.Table:
         keep = self.exact == "keep"
@@ -304,6 +307,24 @@ def _with_begin_first(rows: pa.Table) -> pa.Table:
 def _is_read(rows: pa.Table) -> pa.ChunkedArray:
     """Whether each row is of a snapshot."""
     return pc.or_(pc.equal(rows["_op"], "r"), pc.equal(rows["_ord"], _BEFORE_ALL))
+
+
+def _with_keys_before(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """With the keys alone of the row before each change."""
+    kind = rows["_before"].type
+    columns = [pc.struct_field(rows["_before"], [kind.get_field_index(key)]).combine_chunks() for key in keys]
+    struct = pa.StructArray.from_arrays(columns, fields=[kind.field(key) for key in keys])
+    return rows.set_column(rows.column_names.index("_before"), "_before", struct)
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """In the order of places, in which they come unless their partitions were mixed."""
+    txn, ord = rows["_txn"].combine_chunks(), rows["_ord"].combine_chunks()
+    one, next = (txn[:-1], ord[:-1]), (txn[1:], ord[1:])
+    later = pc.or_(pc.less(one[0], next[0]), pc.and_(pc.equal(one[0], next[0]), pc.less_equal(one[1], next[1])))
+    if pc.all(later).as_py():
+        return rows
+    return rows.combine_chunks().sort_by([("_txn", "ascending"), ("_ord", "ascending")])
 
 
 def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:

@@ -99,7 +99,7 @@ class _DeltaWork:
         with understood(self._target.path, (lake.exceptions.CommitFailedError,)):
             try:
                 self._prepare(lake, upserts.schema, added)
-                if replace or not deletes.num_columns:
+                if replace or self.schema is None or not deletes.num_columns:
                     mode = "overwrite" if replace else "append"
                     lake.write_deltalake(self._table, upserts, mode=mode, commit_properties=commit)
                 else:
