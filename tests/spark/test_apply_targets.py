@@ -24,7 +24,8 @@ import canal.spark
 from canal.errors import StreamMismatchError, TargetConflictError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
+from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
+from canal.spark.targets.delta_spark import _DeltaSparkWork
 from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 
 _numbers = itertools.count()
@@ -396,6 +397,25 @@ def test_an_error_of_a_target_s_library_tells_no_value_of_a_row(tmp_path: Path) 
     with pytest.raises(TargetError, match="cannot be read or written, DeltaError") as caught:
         apply_changes(target, KEYS)(table([change("I", 3, 0, {"id": 9, "k": "x", "a": 777, "b": None})]))
     assert "777" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [("io.delta.exceptions.ConcurrentAppendException: …", TargetConflictError), ("Job aborted", TargetError)],
+)
+def test_what_spark_says_of_a_delta_table_is_a_typed_error(says: str, error: type[Exception]) -> None:
+    """As it comes from Java, in the text of an exception of PySpark's."""
+
+    class Session:
+        def createDataFrame(self, rows: pa.Table) -> None:
+            raise RuntimeError(says)
+
+    work = _DeltaSparkWork.__new__(_DeltaSparkWork)
+    work._target, work._spark, work._count = DeltaSparkTarget("there"), Session(), 0
+
+    with pytest.raises(TargetError, match="there") as caught:
+        work.write(pa.table({}), pa.table({}), Progress(1, 0), added=[], replace=False)
+    assert type(caught.value) is error
 
 
 def test_a_value_that_is_twice_in_a_unique_key_of_the_target_says_what_to_do(server: Any, in_mysql: MySQLTarget) -> None:
