@@ -124,6 +124,7 @@ class Options:
     history_dir: str | None = None
     mode: str = "changes"
     snapshot: str = "never"
+    snapshot_dir: str | None = None
     chunk_rows: int = 100_000
     chunks: int = 8
     lock_timeout: float = 10.0
@@ -159,7 +160,8 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "onStatement": ("statements", _one_of("fail", "ignore")),
     "historyDir": ("history_dir", str),
     "mode": ("mode", _one_of("changes", "snapshot")),
-    "snapshot": ("snapshot", _one_of("never", "initial")),
+    "snapshot": ("snapshot", _one_of("never", "initial", "consistent")),
+    "snapshotDir": ("snapshot_dir", str),
     "chunkRows": ("chunk_rows", _number),
     "chunksPerBatch": ("chunks", _number),
     "lockTimeout": ("lock_timeout", _seconds),
@@ -223,13 +225,14 @@ def parse_options(given: Mapping[str, str]) -> Options:
     elif not values.get("filter"):
         raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
     TableFilter(values["filter"], values.get("black_filter", ""))
-    if "snapshot" in (values.get("mode"), values.get("snapshot")) or values.get("snapshot") == "initial":
-        if "instance" in found:
-            raise ConfigError(
-                "a query on a shared Instance takes no snapshot: it reads as a client of that Instance",
-                remedy="Leave the options snapshot and mode out, or read the server itself: host instead of instance.",
-            )
-        if table is None or "path" in found:
+    snapshot = values.get("snapshot", "never")
+    if (snapshot == "consistent") != ("snapshot_dir" in values):
+        raise ConfigError(
+            "snapshot=consistent and snapshotDir go together: the table is read into files there",
+            remedy="Give snapshotDir a directory that all executors have under the same path, and that is there after a restart.",
+        )
+    if values.get("mode") == "snapshot" or snapshot != "never":
+        if table is None or "path" in found or "instance" in found:
             raise ConfigError("a snapshot is of one table of a server", remedy="Give the options table and host.")
         if "starting" in values:
             raise ConfigError("a stream with a snapshot begins at the snapshot", remedy="Leave startingPosition out.")

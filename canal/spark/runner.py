@@ -22,6 +22,7 @@ from canal.spark.offsets import Offset
 from canal.spark.options import Options
 from canal.spark.snapshot import SnapshotPart, SnapshotPlan
 from canal.spark.snapshot import plan as plan_snapshot
+from canal.spark.snapshot_files import SnapshotFiles, keep, remove
 from canal.spark.spool import Piece, Spool
 from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, renames, tells_columns, wait_for_end
 from canal.spark.tail import SEGMENT_BYTES, Tail
@@ -45,6 +46,7 @@ class Runner:
         self._moved_at = time.monotonic()
         self._moved_bytes = 0
         self._carried = not is_spool_visible(options)
+        self._files: SnapshotFiles | None = None
 
     def prepare_available_now(self) -> None:
         """Only what is in the log now is wanted."""
@@ -62,6 +64,8 @@ class Runner:
             return self._first().to_dict()
         if offset.chunks_left:
             return self._next_chunks(offset, rows).to_dict()
+        if offset.plan is not None and offset.plan.files:
+            remove(offset.plan.files)
         text, tail = offset.text, self._tail
         if tail is None or not tail.knows(text):
             end = self._backlog_end(offset)
@@ -81,6 +85,8 @@ class Runner:
 
     def _first(self) -> Offset:
         """Where the stream begins, which is found out now."""
+        if self._options.snapshot == "consistent":
+            return self._first_of_files()
         if self._options.snapshot == "initial":
             plan = snapshot_plan(self._options, self._shape)
             return Offset(plan.position, 0, plan)
@@ -89,6 +95,22 @@ class Runner:
         if start != "latest" and self._backlog_end(first) is not None:
             self.close()  # executors read the backlog
         return first
+
+    def _first_of_files(self) -> Offset:
+        """The table at the one moment of the stream's begin, in files."""
+        assert self._options.snapshot_dir is not None
+        self._files = files = SnapshotFiles(self._options.snapshot_dir)
+
+        def tell(done: int, total: int) -> None:
+            if os.getppid() != self._parent:
+                raise StateError("the process that runs the query is gone")
+
+        try:
+            plan = snapshot_plan(self._options, self._shape, files=files, tell=tell)
+        except BaseException:
+            files.remove()
+            raise
+        return Offset(plan.position, 0, plan)
 
     def _next_chunks(self, offset: Offset, rows: int | None) -> Offset:
         """Where a batch of a snapshot ends: at least one chunk."""
@@ -187,6 +209,8 @@ class Runner:
             PositionLostError: it is neither in the spool nor in the log of the source any more.
         """
         first, last = Offset.from_dict(start), Offset.from_dict(end)
+        if last is not None and last.plan is not None and last.plan.files:
+            keep(last.plan.files)  # Spark has written it down
         if first is None or last is None or first == last:
             return []
         if last.plan is not None:
@@ -216,6 +240,9 @@ class Runner:
         """End the stream and remove the spool. A second call does nothing."""
         tail, self._tail = self._tail, None
         spool, self._spool = self._spool, None
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
         try:
             if tail is not None:
                 tail.close()
@@ -224,17 +251,17 @@ class Runner:
                 spool.close()
 
 
-def snapshot_plan(options: Options, shape: Shape | None) -> SnapshotPlan:
+def snapshot_plan(options: Options, shape: Shape | None, **more: Any) -> SnapshotPlan:
     """The chunks of the table, and the place of the log that was taken before."""
     assert shape is not None
-    return plan_snapshot(
-        cast(MySQLSource, another(options.source)), shape, chunk_rows=options.chunk_rows, lock_timeout=options.lock_timeout
-    )
+    source = cast(MySQLSource, another(options.source))
+    return plan_snapshot(source, shape, chunk_rows=options.chunk_rows, lock_timeout=options.lock_timeout, **more)
 
 
 def snapshot_parts(plan: SnapshotPlan, start: int = 0, end: int | None = None) -> list[SnapshotPart]:
     """The chunks of a plan from one number up to another, for one executor each."""
-    return [SnapshotPart(plan, chunk) for chunk in plan.chunks[start:end]]
+    alone = attrs.evolve(plan, chunks=())
+    return [SnapshotPart(alone, chunk) for chunk in plan.chunks[start:end]]
 
 
 def is_spool_visible(options: Options) -> bool:

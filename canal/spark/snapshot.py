@@ -6,7 +6,7 @@ A chunk is a range of the key between two keys that were found by looking into t
 is in the chunk ``(lower, upper]`` or behind it, whatever the collation, so every row is in exactly one. Each chunk is read at
 one moment of its own, so together with the changes that follow the position the table comes to be what it is at the server
 (``apply_changes`` and any other sink that keeps the latest row of each key), but the chunks alone are no state that the table
-ever had. For a sink that only appends, a plan with ``spool=`` reads the whole table at the one moment of the position.
+ever had. For a sink that only appends, a plan with ``files=`` reads the whole table at the one moment of the position.
 A table that is added to a job later is a query of its own, with a snapshot of its own.
 """
 
@@ -15,26 +15,15 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, Self
 
 import attrs
 import pyarrow as pa
 
-from canal.errors import (
-    AuthenticationError,
-    ConfigError,
-    CursorError,
-    SchemaError,
-    ServerError,
-    SourceError,
-    StoreError,
-)
+from canal.errors import AuthenticationError, ConfigError, CursorError, SchemaError, ServerError
 from canal.gtid import parse_gtid_set
 from canal.parse import _pymysql
 from canal.parse.alter import TableState
@@ -45,6 +34,7 @@ from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark.cells import is_unseen, reader_of, to_array
 from canal.spark.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
+from canal.spark.snapshot_files import SnapshotFiles, read_file
 from canal.spark.types import Shape, pack_txn, spark_arrow_type
 
 log = logging.getLogger("canal.spark")
@@ -55,6 +45,8 @@ BATCH_ROWS: Final = 16384
 BATCH_BYTES: Final = 16 << 20
 #: Seconds without a byte of an answer.
 _READ_TIMEOUT: Final = 600.0
+#: ``_ord`` of the first row of a snapshot whose rows are numbered.
+FIRST_ORD: Final = -(1 << 62)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -64,20 +56,18 @@ _READ_TIMEOUT: Final = 600.0
 class Chunk:
     """The rows with a key after ``lower`` up to ``upper``, both included in neither or one: ``lower < key <= upper``.
 
-    None: no bound. ``path`` is the file that holds the rows already, where the plan spooled them; ``rows`` is the server's
-    estimate, or the number where they were spooled.
+    None: no bound. ``rows`` is the server's estimate, or the number where they are in files.
     """
 
     number: int
     lower: Key | None
     upper: Key | None
     rows: int
-    path: str = ""
 
 
 @attrs.frozen
 class SnapshotPart:
-    """What one executor reads of a plan."""
+    """What one executor reads of a plan, which comes without its chunks: they may be ten thousand."""
 
     plan: SnapshotPlan
     chunk: Chunk
@@ -88,7 +78,8 @@ class SnapshotPlan:
     """What a snapshot reads, and the place of the log from which its changes must be followed. Immutable, pickles.
 
     ``key`` names the columns that chunks are made of, () for a table that is read in one; ``index`` is their index;
-    ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows.
+    ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows; ``files`` is the
+    directory that has them already, where they were read at the position.
     """
 
     schema: str
@@ -99,6 +90,11 @@ class SnapshotPlan:
     key: tuple[str, ...]
     index: str
     chunks: tuple[Chunk, ...]
+    files: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema}.{self.table}"
 
     @property
     def rows(self) -> int:
@@ -115,7 +111,7 @@ class SnapshotPlan:
         fields = {
             "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
             "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
-            "chunks": [[one.lower, one.upper, one.rows, one.path] for one in self.chunks],
+            "chunks": [[one.lower, one.upper, one.rows] for one in self.chunks], "files": self.files,
         }  # fmt: skip
         return json.dumps(fields, separators=(",", ":"))
 
@@ -127,8 +123,8 @@ class SnapshotPlan:
             if fields.pop("v") != FORMAT_VERSION:
                 raise ValueError("another format")
             chunks = tuple(
-                Chunk(number, _key(lower), _key(upper), int(rows), str(path))
-                for number, (lower, upper, rows, path) in enumerate(fields.pop("chunks"))
+                Chunk(number, _key(lower), _key(upper), int(rows))
+                for number, (lower, upper, rows, *_) in enumerate(fields.pop("chunks"))
             )
             position, key = Position.from_text(fields.pop("position")), tuple(fields.pop("key"))
             return cls(**fields, position=position, key=key, chunks=chunks)
@@ -159,7 +155,8 @@ def plan(
     epoch: int = 0,
     chunk_rows: int = 100_000,
     lock_timeout: float = 10.0,
-    spool: str | os.PathLike[str] | None = None,
+    files: SnapshotFiles | None = None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> SnapshotPlan:
     """Take the place of the log, then find the chunks of the shape's table.
 
@@ -171,9 +168,10 @@ def plan(
         epoch: of the stream, for ``txn``.
         chunk_rows: rows of a chunk, about.
         lock_timeout: seconds to wait for writers that hold the table.
-        spool: a directory, for a sink that only appends: the whole table, as it is at the position, is read now over one
-            connection into files of ``chunk_rows`` rows there, which are the chunks; executors must see it under the same
-            path. A plan that did not come back has left files that may be removed.
+        files: for a sink that only appends: the whole table, as it is at the position, is read now over one connection
+            into files of ``chunk_rows`` rows, which are the chunks, and its rows are numbered. Remove them where the plan
+            does not come back.
+        tell: is called with the number of rows that are in files, and the estimate of all.
 
     Raises:
         ConfigError: there is no such table, or it has no snapshot because of its engine.
@@ -181,19 +179,23 @@ def plan(
         AuthenticationError: a privilege is missing.
         ServerError: the table could not be locked in time.
         ConnectionLostError: the connection broke; nothing was done.
+        StoreError: the files cannot be written.
         UnsupportedError: the place of the log does not fit into ``_txn``.
     """
     schema, table = shape.table.schema, shape.table.table
     with _Session(source) as session:
         found = session.table(schema, table)
         _columns_now(shape, found.state.schema)
-        position, timestamp = _barrier(session, found, lock_timeout, stay=spool is not None)
+        position, timestamp = _barrier(session, found, lock_timeout, stay=files is not None)
         made = SnapshotPlan(
             schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
             timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
         )  # fmt: skip
-        if spool is not None:
-            made = attrs.evolve(made, chunks=tuple(_spooled(session, shape, made, Path(spool), chunk_rows)))
+        if files is not None:
+            batches = _numbered(_batches(session, shape, made, made.chunks[0]), found.rows, tell)
+            counts = files.write(batches, shape.arrow, chunk_rows)
+            chunks = tuple(Chunk(number, None, None, rows) for number, rows in enumerate(counts))
+            made = attrs.evolve(made, chunks=chunks, files=str(files.directory))
         else:
             index, key = chunk_key(found.state)
             if key:
@@ -208,7 +210,7 @@ def plan(
             if session.run("SELECT @@global.binlog_row_image")[0][0].upper() != b"FULL":
                 log.warning(
                     "binlog_row_image is not FULL: a row of %s.%s whose key changes while the snapshot is read cannot be told "
-                    "from the log alone; set it to FULL, or use spool=", schema, table,
+                    "from the log alone; set it to FULL, or use snapshot=consistent", schema, table,
                 )  # fmt: skip
         log.info(
             "snapshot of %s.%s at %s: %d chunks, about %d rows", schema, table, position, len(made.chunks), made.rows
@@ -222,32 +224,23 @@ def plan(
 def read_chunk(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """The rows of one chunk at one moment, over a connection of their own, as batches of ``shape.arrow`` with ``_op`` r.
 
-    May be read again, in any process and at any time: rows are then what they are by then, unless they were spooled.
+    May be read again, in any process and at any time: rows are then what they are by then, unless they are in files.
 
     Raises:
+        SourceError: a file is not there.
         SchemaError: the table has other columns by now.
         ServerError: it is another server, which does not have all that was there at the plan's position.
         ConnectionLostError: the connection broke; read the chunk again.
     """
     begun, rows = time.monotonic(), 0
-    for batch in _file_batches(chunk.path) if chunk.path else _server_batches(source, shape, plan, chunk):
+    for batch in _stored(shape, plan, chunk) if plan.files else _server_batches(source, shape, plan, chunk):
         rows += batch.num_rows
         yield batch
-    log.info(
-        "snapshot of %s.%s: chunk %d of %d, %d rows in %.1f s", plan.schema, plan.table, chunk.number + 1, len(plan.chunks),
-        rows, time.monotonic() - begun,
-    )  # fmt: skip
+    log.info("snapshot of %s: chunk %d, %d rows in %.1f s", plan.name, chunk.number + 1, rows, time.monotonic() - begun)
 
 
-def _file_batches(path: str) -> Iterator[pa.RecordBatch]:
-    try:
-        with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
-            yield from reader
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SourceError(
-            f"a file of the snapshot cannot be read: {path}: {error}",
-            remedy="Give spool= a directory that every executor has under this path, or begin the snapshot anew.",
-        ) from error
+def _stored(shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    return read_file(plan.files, chunk.number, shape.arrow, chunk.rows)
 
 
 def _server_batches(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -317,33 +310,15 @@ def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) 
         )
 
 
-def _spooled(session: _Session, shape: Shape, plan: SnapshotPlan, directory: Path, chunk_rows: int) -> Iterator[Chunk]:
-    """Write the table, in the transaction that is open, to files of so many rows; one at least."""
-    batches = _batches(session, shape, plan, plan.chunks[0])
-    batch = next(batches, None)
-    number, name = 0, secrets.token_hex(8)
-    while batch is not None or number == 0:
-        path, rows = directory / f"snapshot-{name}-{number:05}.arrow", 0
-        with _writer(path, shape.arrow) as write:
-            while batch is not None and rows < chunk_rows:
-                part = batch.slice(0, chunk_rows - rows)
-                write(part)
-                rows += part.num_rows
-                rest = batch.slice(part.num_rows)
-                batch = rest if rest.num_rows else next(batches, None)
-        yield Chunk(number, None, None, rows, str(path))
-        number += 1
-        log.info("snapshot of %s.%s: %d files spooled", plan.schema, plan.table, number)
-
-
-@contextlib.contextmanager
-def _writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            yield writer.write_batch
-    except OSError as error:
-        raise StoreError(f"a file of the snapshot cannot be written: {path}: {error}", remedy="Make room there.") from error
+def _numbered(
+    batches: Iterator[pa.RecordBatch], total: int, tell: Callable[[int, int], None]
+) -> Iterator[pa.RecordBatch]:
+    done = 0
+    for batch in batches:
+        numbers = pa.array(range(FIRST_ORD + done, FIRST_ORD + done + batch.num_rows), pa.int64())
+        yield batch.set_column(batch.schema.names.index("_ord"), "_ord", numbers)
+        done += batch.num_rows
+        tell(done, total)
 
 
 # -- the session -------------------------------------------------------------------------------------------------------
@@ -453,8 +428,8 @@ def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: boo
     """
     if stay and not found.is_transactional:
         raise ConfigError(
-            f"{found.state.schema.name} has the engine {found.engine}, which has no snapshots",
-            remedy="ALTER TABLE … ENGINE = InnoDB, or read it without spool=, into a sink that keeps the latest row of a key.",
+            f"{found.state.schema.name} has the engine {found.engine}, which cannot be read at one moment",
+            remedy="ALTER TABLE … ENGINE = InnoDB, or take snapshot=initial, into a sink that keeps the latest row of a key.",
         )
     if session.flavor == "mariadb" and found.is_transactional:
         return _mariadb_barrier(session, stay)

@@ -94,7 +94,10 @@ class CanalSource(DataSource):
 
     def reader(self, schema: StructType) -> CanalReader:
         if self._parsed.snapshot != "never":
-            raise ConfigError("snapshot=initial is for a stream; spark.read takes mode=snapshot")
+            raise ConfigError(
+                f"snapshot={self._parsed.snapshot} is for a stream; spark.read takes mode=snapshot",
+                remedy="For a table at one moment run the stream once, with Trigger.AvailableNow.",
+            )
         shape = self._checked(schema)
         return CanalReader(self._parsed, shape)
 
@@ -109,7 +112,7 @@ def find_table(options: Options) -> TableSchema:
         ConfigError: there is no such table, or the log does not tell its columns.
     """
     assert options.table is not None
-    if options.snapshot == "initial" or options.mode == "snapshot":
+    if options.snapshot != "never" or options.mode == "snapshot":
         return read_table(cast(MySQLSource, another(options.source)), *options.table)
     connection = another(options.source).connect()
     try:

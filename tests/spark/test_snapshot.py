@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -19,6 +20,7 @@ import canal
 from canal.errors import AuthenticationError, ConfigError, ConnectionLostError, CursorError, SchemaError, ServerError
 from canal.spark.keys import KeyColumn, condition
 from canal.spark.snapshot import SnapshotPlan, plan, read_chunk, read_table
+from canal.spark.snapshot_files import SnapshotFiles
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, source
@@ -327,8 +329,9 @@ def test_a_spooled_snapshot_is_the_table_at_exactly_its_position(
     with Load(server, database) as load:
         shape = shape_of(server, database, "t")
         plans = []
-        for number in range(3):
-            plans.append(plan(source(server), shape, spool=tmp_path / str(number), chunk_rows=1000))
+        for _ in range(3):
+            with contextlib.closing(SnapshotFiles(tmp_path)) as files:
+                plans.append(plan(source(server), shape, files=files, chunk_rows=1000))
             load.wait(20)
     for made in (plans[0], plans[-1], *plans[1:-1]):
         files = [rows_of(list(read_chunk(source(server), shape, made, chunk))) for chunk in made.chunks]
@@ -336,6 +339,8 @@ def test_a_spooled_snapshot_is_the_table_at_exactly_its_position(
         assert len(files) > 1
         assert [len(rows) for rows in files] == [chunk.rows for chunk in made.chunks]
         state = {key_of(row): values_of(row) for rows in files for row in rows}
+        numbers = [row["_ord"] for rows in files for row in rows]
+        assert numbers == list(range(-(1 << 62), len(numbers) - (1 << 62)))
         for row in changes_since(server, database, shape, made.position):
             if row["_op"] != "I":
                 old = row["_before"] or row
@@ -372,7 +377,7 @@ def test_the_privilege_to_lock_is_asked_for(mysql_server: ThrowawayServer) -> No
         mysql_server.query(f"DROP DATABASE {name}")
 
 
-def test_a_writer_that_does_not_end_is_told(server: ThrowawayServer, database: str) -> None:
+def test_a_writer_that_does_not_end_is_told(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """With an engine without transactions at MariaDB too, which then has no other way to tell the place."""
     with server.connect(database=database) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={'MyISAM' if server.kind == 'mariadb' else 'InnoDB'}")
@@ -387,8 +392,8 @@ def test_a_writer_that_does_not_end_is_told(server: ThrowawayServer, database: s
         made, read = snapshot(server, shape, lock_timeout=30)
     assert [row["id"] for row in rows_of(read)] == [1]
     if server.kind == "mariadb":
-        with pytest.raises(ConfigError, match="MyISAM"):
-            plan(source(server), shape, spool="/nowhere")
+        with contextlib.closing(SnapshotFiles(tmp_path)) as files, pytest.raises(ConfigError, match="MyISAM"):
+            plan(source(server), shape, files=files)
 
 
 def test_another_server_s_chunks_have_all_that_was_there_at_the_position(server: ThrowawayServer, database: str) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import json
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from canal.errors import ConfigError
+from canal.errors import ConfigError, SchemaError, SourceError, StateError, StoreError
+from canal.spark import apply_changes
 from canal.spark.options import parse_options
+from canal.spark.snapshot_files import SnapshotFiles
 from canal.spark.source import CanalSource
+from canal.spark.targets import ParquetTarget
 from canal.testing.servers import ThrowawayServer
 from tests.spark.engine import Engine, rows_of
 
@@ -118,6 +128,188 @@ def test_a_restart_goes_on_in_the_middle_of_the_snapshot(shop: Shop, planned: in
     assert len({text.partition('"plan"')[2] for text in plans}) == 1  # the one that was made first
 
 
+# -- at one moment ------------------------------------------------------------------------------------------------------
+
+
+def fitted(rows: list[dict[str, Any]]) -> dict[int, str]:
+    """The table that the rows make, each of which comes once and fits what is there before it."""
+    found: dict[int, str] = {}
+    places = [(row["_txn"], row["_ord"]) for row in rows]
+    assert len(set(places)) == len(places)
+    for row in sorted(rows, key=lambda row: (row["_txn"], row["_ord"])):
+        if row["_op"] in "UD":
+            old = row["_before"] or row
+            assert found.pop(old["id"]) == old["note"]
+        if row["_op"] != "D":
+            assert row["id"] not in found
+            found[row["id"]] = row["note"]
+    return found
+
+
+class Query:
+    """A snapshot at one moment and its changes, appended to parquet files."""
+
+    def __init__(self, shop: Shop, directory: Path) -> None:
+        self.files = directory / "snapshots"
+        self.engine = Engine(shop.options(snapshot="consistent", snapshotDir=self.files))
+        self.target = ParquetTarget(str(directory / "target"))
+
+    def give(self) -> None:
+        """The planned batch to the sink, without Spark's commit."""
+        schema = to_arrow_schema(self.engine.struct, timezone="UTC")
+        apply_changes(self.target, None)(pa.Table.from_pylist(self.engine.run(), schema=schema))
+
+    def step(self) -> None:
+        if self.engine.plan():
+            self.give()
+            self.engine.committed = len(self.engine.offsets)
+
+    def restart(self) -> None:
+        self.engine.stop()
+        self.engine.start()
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = pq.read_table(self.target.path).to_pylist()
+        return found
+
+    def until_equal(self, shop: Shop) -> None:
+        shop.stopping.set()
+        shop.writer.join()
+        for _ in range(100):
+            self.step()
+            if fold(self.rows()) == shop.rows():
+                break
+        assert fitted(self.rows()) == shop.rows()
+        numbers = sorted(row["_ord"] for row in self.rows() if row["_op"] == "r")
+        assert numbers == list(range(-(1 << 62), len(numbers) - (1 << 62)))
+
+
+@pytest.fixture
+def query(shop: Shop, tmp_path: Path) -> Iterator[Query]:
+    made = Query(shop, tmp_path)
+    with made.engine:
+        yield made
+
+
+@pytest.mark.parametrize("ending", [0, 1, 2, 4, 5])
+def test_a_consistent_snapshot_and_its_changes_are_appended_each_once(shop: Shop, query: Query, ending: int) -> None:
+    """Runs end with a batch planned, given to the sink, and committed; each restart finds the files that it needs."""
+    engine = query.engine
+    engine.start()
+    for _ in range(ending):
+        while not engine.plan():
+            pass
+        query.give()
+        engine.committed = len(engine.offsets)
+    for is_given in (False, True):
+        while not engine.plan():
+            pass
+        if is_given:
+            query.give()
+        query.restart()
+    query.step()
+    query.restart()
+    query.until_equal(shop)
+    assert list(query.files.iterdir()) == []
+    assert len({text.partition('"plan"')[2] for text in engine.offsets if '"snap"' in text}) == 1
+
+
+class KilledError(BaseException):
+    pass
+
+
+def test_files_that_a_killed_process_left_are_removed_and_no_others(
+    shop: Shop, query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Query(shop, tmp_path / "other")
+    other.engine.options["snapshotDir"] = str(query.files)
+    with other.engine:
+        other.engine.start()
+        other.step()
+        other.step()
+        (claimed,) = query.files.iterdir()
+        reading = SnapshotFiles(query.files)  # of a process that lives
+
+        def writing(self: SnapshotFiles, number: int, *args: Any) -> Any:
+            if number == 3:
+                raise KilledError
+            return write(self, number, *args)
+
+        write = SnapshotFiles._writing
+        with monkeypatch.context() as patch:
+            patch.setattr(SnapshotFiles, "_writing", writing)
+            patch.setattr(SnapshotFiles, "remove", SnapshotFiles.close)
+            query.engine.start()
+            with pytest.raises(KilledError):
+                query.engine.plan()
+        killed = {*query.files.iterdir()} - {claimed, reading.directory, reading.directory.with_suffix(".unclaimed")}
+        assert len(killed) == 2
+        query.engine.stop()
+        query.engine.start()
+        assert query.engine.plan()  # Spark dies before it writes this down
+        unwritten = json.loads(query.engine.offsets.pop())["plan"]["files"]
+        query.restart()
+        assert not any(path.exists() for path in killed)
+
+        assert query.engine.plan()
+        assert Path(unwritten).exists()  # it may have been written down, for all that is known
+        os.utime(f"{unwritten}.unclaimed", (0, 0))
+        query.give()
+        SnapshotFiles(query.files).remove()
+        assert not Path(unwritten).exists()
+        assert reading.directory.exists()
+        reading.remove()
+        query.engine.committed = 1
+        other.until_equal(shop)
+        query.until_equal(shop)
+    assert list(query.files.iterdir()) == []
+
+
+def test_a_snapshot_that_fails_leaves_no_files(shop: Shop, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    query.engine.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(StoreError, match="snapshotDir to a larger disk"):
+            query.engine.plan()
+        patch.undo()
+        patch.setattr(os, "getppid", lambda: 1)
+        with pytest.raises(StateError, match="gone"):
+            query.engine.plan()
+    assert list(query.files.iterdir()) == []
+
+
+def test_files_that_are_gone_cut_or_of_other_columns_are_told(shop: Shop, query: Query) -> None:
+    engine, server = query.engine, shop.server
+    engine.start()
+    query.step()
+    assert engine.plan()
+    (first, *_) = sorted(query.files.glob("*/*.arrow"))
+    whole = first.read_bytes()
+    with pa.ipc.open_stream(whole) as reader:
+        schema = reader.schema
+    with pa.ipc.new_stream(str(first), schema):
+        pass
+    with pytest.raises(SourceError, match="it has 0 rows, 50 were written"):
+        engine.run()
+    first.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match="cannot be read"):
+        engine.run()
+    first.unlink()
+    with pytest.raises(SourceError, match="begin anew, with a new checkpoint"):
+        engine.run()
+    first.write_bytes(whole)
+    shop.stopping.set()
+    shop.writer.join()
+    server.query(f"ALTER TABLE {shop.name}.orders ADD COLUMN more INT")
+    query.restart()
+    engine.plan()
+    with pytest.raises(SchemaError, match="Begin anew"):
+        engine.run()
+
+
 def test_available_now_reads_the_snapshot_and_what_was_in_the_log_and_ends(shop: Shop) -> None:
     shop.stopping.set()
     shop.writer.join()
@@ -170,7 +362,8 @@ def test_a_bounded_read_of_the_table(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "more", [{"snapshot": "initial", "startingPosition": "earliest"}, {"snapshot": "initial", "path": "/binlogs"},
-             {"mode": "snapshot", "tables": "shop[.].*"}, {"snapshot": "initial", "instance": "shop"}],
+             {"mode": "snapshot", "tables": "shop[.].*"}, {"snapshot": "initial", "instance": "shop"},
+             {"snapshot": "consistent"}, {"snapshot": "initial", "snapshotDir": "/shared"}],
 )  # fmt: skip
 def test_a_snapshot_of_what_has_none_is_refused(more: dict[str, str]) -> None:
     server = {} if {"path", "instance"} & more.keys() else {"host": "h", "user": "u", "password": "p"}
