@@ -35,7 +35,7 @@ from canal.schema import ColumnSchema, TableSchema
 from canal.spark.cells import is_unseen, reader_of, to_array
 from canal.spark.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
 from canal.spark.snapshot_files import SnapshotFiles, read_file
-from canal.spark.types import Shape, pack_txn, spark_arrow_type
+from canal.spark.types import SNAPSHOT_ORD, Shape, pack_txn, spark_arrow_type
 
 log = logging.getLogger("canal.spark")
 
@@ -95,6 +95,11 @@ class SnapshotPlan:
     @property
     def name(self) -> str:
         return f"{self.schema}.{self.table}"
+
+    @property
+    def place(self) -> str:
+        """The ``_gtid`` of the rows."""
+        return f"{self.position.journal}:{self.position.offset}"
 
     @property
     def rows(self) -> int:
@@ -221,10 +226,13 @@ def plan(
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_chunk(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def read_chunk(
+    source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, *, tell_empty: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The rows of one chunk at one moment, over a connection of their own, as batches of ``shape.arrow`` with ``_op`` r.
 
     May be read again, in any process and at any time: rows are then what they are by then, unless they are in files.
+    With ``tell_empty`` the first chunk of a table without rows is one row with ``_op`` T, which comes before all others.
 
     Raises:
         SourceError: a file is not there.
@@ -233,21 +241,37 @@ def read_chunk(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chu
         ConnectionLostError: the connection broke; read the chunk again.
     """
     begun, rows = time.monotonic(), 0
-    for batch in _stored(shape, plan, chunk) if plan.files else _server_batches(source, shape, plan, chunk):
+    tell_empty = tell_empty and chunk.number == 0
+    for batch in (_stored if plan.files else _server_batches)(source, shape, plan, chunk, tell_empty):
         rows += batch.num_rows
         yield batch
     log.info("snapshot of %s: chunk %d, %d rows in %.1f s", plan.name, chunk.number + 1, rows, time.monotonic() - begun)
 
 
-def _stored(shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    return read_file(plan.files, chunk.number, shape.arrow, chunk.rows)
+def _stored(
+    source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool
+) -> Iterator[pa.RecordBatch]:
+    yield from read_file(plan.files, chunk.number, shape.arrow, chunk.rows)
+    if tell_empty and not chunk.rows:
+        yield _emptied(shape, plan)
 
 
-def _server_batches(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _server_batches(
+    source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool
+) -> Iterator[pa.RecordBatch]:
     with _Session(source) as session:
         _check_place(session, plan)
         session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-        yield from _batches(session, shape, plan, chunk)
+        for batch in _batches(session, shape, plan, chunk):
+            tell_empty = False
+            yield batch
+        # Whatever other chunks hold, read at other moments, came or went behind the position: the stream tells it.
+        if tell_empty and not session.run(f"SELECT 1 FROM {quoted(plan.schema)}.{quoted(plan.table)} LIMIT 1"):
+            yield _emptied(shape, plan)
+
+
+def _emptied(shape: Shape, plan: SnapshotPlan) -> pa.RecordBatch:
+    return shape.emptied_batch(plan.txn, SNAPSHOT_ORD, plan.timestamp, plan.place)
 
 
 def _check_place(session: _Session, plan: SnapshotPlan) -> None:
@@ -293,7 +317,6 @@ def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) 
         where = condition(key, chunk.lower, chunk.upper)
         force = f" FORCE INDEX ({quoted(plan.index)})"
     sql = f"SELECT {wanted or '1'} FROM {quoted(plan.schema)}.{quoted(plan.table)}{force}{where}"
-    place = f"{plan.position.journal}:{plan.position.offset}"
     unseen = [column.name for column, reader in zip(columns, readers) if reader is None]
     for rows in session.stream(sql):
         cells = iter(zip(*rows))
@@ -306,7 +329,7 @@ def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) 
                 arrays.append(to_array(next(cells), reader, field.type, column, exact))
         absent = pa.array([unseen or None] * len(rows), pa.list_(pa.string()))
         yield shape.snapshot_batch(
-            arrays, absent, pa.array(exact, pa.map_(pa.string(), pa.string())), plan.txn, plan.timestamp, place
+            arrays, absent, pa.array(exact, pa.map_(pa.string(), pa.string())), plan.txn, plan.timestamp, plan.place
         )
 
 

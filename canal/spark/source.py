@@ -164,7 +164,7 @@ class _Reading:
         what = partition.what
         if isinstance(what, SnapshotPart):
             source, shape = cast(MySQLSource, another(self._options.source)), cast(Shape, self._shape)
-            yield from read_chunk(source, shape, what.plan, what.chunk)
+            yield from read_chunk(source, shape, what.plan, what.chunk, tell_empty=self._options.snapshot != "never")
         else:
             yield from self._batches(self._entries(what))
 
@@ -203,14 +203,11 @@ class _Reading:
 
 
 def _emptied(shape: Shape, entry: Entry, epoch: int) -> pa.RecordBatch:
-    """The row that tells of a TRUNCATE or DROP of the table: ``_op`` T, no values."""
+    """The row that tells of a TRUNCATE or DROP of the table."""
     transaction = entry.transaction
-    head = {
-        "_op": "T", "_txn": pack_txn(epoch, transaction.journal, transaction.offset), "_ord": entry.first_row,
-        "_ts": entry.timestamp * 1_000_000, "_gtid": transaction.gtid or f"{transaction.journal}:{transaction.offset}",
-    }  # fmt: skip
-    arrays = [pa.array([head.get(field.name)], field.type) for field in shape.arrow]
-    return pa.RecordBatch.from_arrays(arrays, schema=shape.arrow)
+    journal, offset = transaction.journal, transaction.offset
+    gtid = transaction.gtid or f"{journal}:{offset}"
+    return shape.emptied_batch(pack_txn(epoch, journal, offset), entry.first_row, entry.timestamp * 1_000_000, gtid)
 
 
 # -- the stream --------------------------------------------------------------------------------------------------------

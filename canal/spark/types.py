@@ -238,6 +238,12 @@ class Shape:
         tail = [absent.cast(_NAMES), exact, pa.nulls(count, _TEXTS)][: len(self._tail)]
         return pa.RecordBatch.from_arrays([*head, *columns, pa.nulls(count, self._before), *tail], schema=self.arrow)
 
+    def emptied_batch(self, txn: int, ord: int, ts_us: int, gtid: str) -> pa.RecordBatch:
+        """The one row that tells that the table has no rows at this place: ``_op`` T, no values."""
+        head = {"_op": "T", "_txn": txn, "_ord": ord, "_ts": ts_us, "_gtid": gtid}
+        arrays = [pa.array([head.get(field.name)], field.type) for field in self.arrow]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
     def _check(self, columns: Sequence[ColumnSchema], entry: Entry) -> None:
         if self.keep or columns is self.__dict__.get("_seen"):
             return
