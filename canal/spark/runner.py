@@ -18,9 +18,9 @@ import attrs
 from canal.errors import StateError
 from canal.parse.source import MySQLSource
 from canal.position import Position
-from canal.spark.offsets import Offset
+from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
-from canal.spark.snapshot import SnapshotPart, SnapshotPlan
+from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan
 from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.snapshot_files import SnapshotFiles, keep, remove
 from canal.spark.spool import Piece, Spool
@@ -47,6 +47,13 @@ class Runner:
         self._moved_bytes = 0
         self._carried = not is_spool_visible(options)
         self._files: SnapshotFiles | None = None
+        self._snapshot: Offset | None = None  # where Spark is in it
+        self._pace: Pace | None = None
+        if not log.hasHandlers():  # in the process that Spark made: what is told there nobody else would set up
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            log.addHandler(handler)
+            log.setLevel(logging.INFO)
 
     def prepare_available_now(self) -> None:
         """Only what is in the log now is wanted."""
@@ -64,8 +71,8 @@ class Runner:
             return self._first().to_dict()
         if offset.chunks_left:
             return self._next_chunks(offset, rows).to_dict()
-        if offset.plan is not None and offset.plan.files:
-            remove(offset.plan.files)
+        if offset.plan is not None:
+            self._end_snapshot(offset.plan)
         text, tail = offset.text, self._tail
         if tail is None or not tail.knows(text):
             end = self._backlog_end(offset)
@@ -85,39 +92,47 @@ class Runner:
 
     def _first(self) -> Offset:
         """Where the stream begins, which is found out now."""
-        if self._options.snapshot == "consistent":
-            return self._first_of_files()
-        if self._options.snapshot == "initial":
-            plan = snapshot_plan(self._options, self._shape)
-            return Offset(plan.position, 0, plan)
+        if self._options.snapshot != "never":
+            plan = self._stored_plan() if self._options.snapshot == "consistent" else snapshot_plan(self._options, self._shape)
+            self._snapshot = Offset(plan.position, 0, plan)
+            return self._snapshot
         start = self._options.starting or "latest"
         first = self._open(start, 0).base
         if start != "latest" and self._backlog_end(first) is not None:
             self.close()  # executors read the backlog
         return first
 
-    def _first_of_files(self) -> Offset:
-        """The table at the one moment of the stream's begin, in files."""
+    def _stored_plan(self) -> SnapshotPlan:
+        """The table is read now, as it is at one moment."""
         assert self._options.snapshot_dir is not None
         self._files = files = SnapshotFiles(self._options.snapshot_dir)
 
-        def tell(done: int, total: int) -> None:
+        def tell(done: int) -> None:
             if os.getppid() != self._parent:
                 raise StateError("the process that runs the query is gone")
 
         try:
-            plan = snapshot_plan(self._options, self._shape, files=files, tell=tell)
+            return snapshot_plan(self._options, self._shape, files=files, tell=tell)
         except BaseException:
             files.remove()
             raise
-        return Offset(plan.position, 0, plan)
+
+    def _end_snapshot(self, plan: SnapshotPlan) -> None:
+        """All chunks are done for good."""
+        if self._snapshot is not None:
+            log.info("snapshot of %s: done; the changes since %s follow", plan.name, plan.position)
+        self._snapshot = None
+        if plan.files:
+            remove(plan.files)
 
     def _next_chunks(self, offset: Offset, rows: int | None) -> Offset:
         """Where a batch of a snapshot ends: at least one chunk."""
         assert offset.plan is not None
         chunks = offset.plan.chunks[offset.done : offset.done + self._options.chunks]
         fitting = [total for total in accumulate(chunk.rows for chunk in chunks) if rows is None or total <= rows]
-        log.info("snapshot of %s.%s: %s", offset.plan.schema, offset.plan.table, offset.plan.progress(offset.done))
+        self._snapshot = offset
+        self._pace = self._pace or Pace(offset.plan.name)
+        self._pace.tell(offset.plan.progress(offset.done)["rows_done"], offset.plan.rows)
         return attrs.evolve(offset, done=offset.done + max(len(fitting), 1))
 
     def _wait_for_all(self, tail: Tail, text: str, rows: int | None, size: int | None) -> str:
@@ -233,7 +248,9 @@ class Runner:
         return spool.pieces((0, 0), place, self._carried)
 
     def report(self) -> dict[str, Any] | None:
-        """The newest offset that is known, from memory."""
+        """The newest offset that is known, from memory; of a snapshot how many chunks and rows, about, are done."""
+        if self._snapshot is not None and self._snapshot.plan is not None:
+            return {"v": VERSION, "ph": "snap", **self._snapshot.plan.progress(self._snapshot.done)}
         return None if self._tail is None else self._tail.last().to_dict()
 
     def close(self) -> None:

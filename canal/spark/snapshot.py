@@ -45,6 +45,8 @@ BATCH_ROWS: Final = 16384
 BATCH_BYTES: Final = 16 << 20
 #: Seconds without a byte of an answer.
 _READ_TIMEOUT: Final = 600.0
+#: Seconds between two words on how far a snapshot is, at least.
+_PACE: Final = 10.0
 #: ``_ord`` of the first row of a snapshot whose rows are numbered.
 FIRST_ORD: Final = -(1 << 62)
 
@@ -79,7 +81,7 @@ class SnapshotPlan:
 
     ``key`` names the columns that chunks are made of, () for a table that is read in one; ``index`` is their index;
     ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows; ``files`` is the
-    directory that has them already, where they were read at the position.
+    directory that has them already, where they were read at the position; ``collations`` are those of the key's columns.
     """
 
     schema: str
@@ -91,6 +93,7 @@ class SnapshotPlan:
     index: str
     chunks: tuple[Chunk, ...]
     files: str = ""
+    collations: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -117,6 +120,7 @@ class SnapshotPlan:
             "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
             "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
             "chunks": [[one.lower, one.upper, one.rows] for one in self.chunks], "files": self.files,
+            "collations": self.collations,
         }  # fmt: skip
         return json.dumps(fields, separators=(",", ":"))
 
@@ -132,11 +136,37 @@ class SnapshotPlan:
                 for number, (lower, upper, rows, *_) in enumerate(fields.pop("chunks"))
             )
             position, key = Position.from_text(fields.pop("position")), tuple(fields.pop("key"))
-            return cls(**fields, position=position, key=key, chunks=chunks)
+            collations = tuple(fields.pop("collations", ()))
+            return cls(**fields, position=position, key=key, chunks=chunks, collations=collations)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CursorError(
                 "the text of a snapshot plan cannot be read", remedy="Begin the snapshot anew, with a new checkpoint."
             ) from error
+
+
+@attrs.define
+class Pace:
+    """Tells in the log how far a snapshot is, at intervals."""
+
+    name: str
+    _begun: tuple[float, int] | None = None
+    _told: float = 0.0
+
+    def tell(self, done: int, total: int) -> None:
+        """``done`` rows of about ``total`` are read."""
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now, done
+        elif now - self._told < _PACE:
+            return
+        self._told = now
+        seconds, rows = now - self._begun[0], done - self._begun[1]
+        rest = ""
+        if rows and seconds >= 1:
+            rest = f", {rows / seconds:.0f} rows/s"
+            if total > done:
+                rest += f", about {timedelta(seconds=round((total - done) * seconds / rows))} left"
+        log.info("snapshot of %s: %d of about %d rows%s", self.name, done, max(total, done), rest)
 
 
 def _key(value: list[str] | None) -> Key | None:
@@ -161,7 +191,7 @@ def plan(
     chunk_rows: int = 100_000,
     lock_timeout: float = 10.0,
     files: SnapshotFiles | None = None,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    tell: Callable[[int], None] = lambda done: None,
 ) -> SnapshotPlan:
     """Take the place of the log, then find the chunks of the shape's table.
 
@@ -176,7 +206,7 @@ def plan(
         files: for a sink that only appends: the whole table, as it is at the position, is read now over one connection
             into files of ``chunk_rows`` rows, which are the chunks, and its rows are numbered. Remove them where the plan
             does not come back.
-        tell: is called with the number of rows that are in files, and the estimate of all.
+        tell: is called with the number of rows that are in files, again and again.
 
     Raises:
         ConfigError: there is no such table, or it has no snapshot because of its engine.
@@ -197,16 +227,23 @@ def plan(
             timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
         )  # fmt: skip
         if files is not None:
-            batches = _numbered(_batches(session, shape, made, made.chunks[0]), found.rows, tell)
+            pace = Pace(made.name)
+
+            def told(done: int) -> None:
+                pace.tell(done, found.rows)
+                tell(done)
+
+            batches = _numbered(_batches(session, shape, made, made.chunks[0]), told)
             counts = files.write(batches, shape.arrow, chunk_rows)
             chunks = tuple(Chunk(number, None, None, rows) for number, rows in enumerate(counts))
             made = attrs.evolve(made, chunks=chunks, files=str(files.directory))
         else:
             index, key = chunk_key(found.state)
             if key:
+                collations = session.collations(schema, table, key)
                 ranges = find_ranges(session, found.state.schema, index, key, found.rows, chunk_rows)
                 chunks = tuple(Chunk(number, *one) for number, one in enumerate(ranges))
-                made = attrs.evolve(made, index=index, key=key, chunks=chunks)
+                made = attrs.evolve(made, index=index, key=key, chunks=chunks, collations=collations)
             else:
                 log.warning(
                     "%s.%s has no key that chunks can be made of: it is read in one, by one executor, and from the start "
@@ -306,8 +343,21 @@ def _columns_now(shape: Shape, now: TableSchema) -> list[ColumnSchema]:
     return found
 
 
+def _check_key(session: _Session, plan: SnapshotPlan, found: _Found) -> None:
+    """The chunks are ranges of one order of keys: rows could lie in none of them, or be sought for long, by another."""
+    collations = session.collations(plan.schema, plan.table, plan.key)
+    if chunk_key(found.state) != (plan.index, plan.key) or plan.collations not in ((), collations):
+        raise SchemaError(
+            f"the key of {plan.name}, or its order, is not that which the snapshot began with",
+            remedy="Begin anew, with a new checkpoint: the snapshot is not finished.",
+        )
+
+
 def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    columns = _columns_now(shape, session.table(plan.schema, plan.table).state.schema)
+    found = session.table(plan.schema, plan.table)
+    columns = _columns_now(shape, found.state.schema)
+    if plan.key:
+        _check_key(session, plan, found)
     readers = [None if is_unseen(column) else reader_of(column) for column in columns]
     wanted = ", ".join(reader.select for reader in readers if reader is not None)
     where, force = "", ""
@@ -333,15 +383,13 @@ def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) 
         )
 
 
-def _numbered(
-    batches: Iterator[pa.RecordBatch], total: int, tell: Callable[[int, int], None]
-) -> Iterator[pa.RecordBatch]:
+def _numbered(batches: Iterator[pa.RecordBatch], tell: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
     done = 0
     for batch in batches:
         numbers = pa.array(range(FIRST_ORD + done, FIRST_ORD + done + batch.num_rows), pa.int64())
         yield batch.set_column(batch.schema.names.index("_ord"), "_ord", numbers)
         done += batch.num_rows
-        tell(done, total)
+        tell(done)
 
 
 # -- the session -------------------------------------------------------------------------------------------------------
@@ -432,6 +480,15 @@ class _Session:
                 remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it.",
             )
         return _Found(states[0], (facts[0][0] or b"").decode(), int(facts[0][1] or 0))
+
+    def collations(self, schema: str, table: str, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """The collation of each column as it is now; "" where it has none."""
+        rows = self.run(
+            "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            (schema, table),
+        )
+        found = {name.decode(): (collation or b"").decode() for name, collation in rows}
+        return tuple(found.get(name, "") for name in columns)
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:

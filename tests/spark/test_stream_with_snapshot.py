@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from canal.errors import ConfigError, SchemaError, SourceError, StateError, StoreError
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
+from canal.spark.snapshot import Pace
 from canal.spark.snapshot_files import SnapshotFiles
 from canal.spark.source import CanalSource
 from canal.spark.targets import ParquetTarget
@@ -179,6 +181,7 @@ class Query:
             self.step()
             if fold(self.rows()) == shop.rows():
                 break
+        self.step()  # the last one is done only when the next is asked for
         assert fitted(self.rows()) == shop.rows()
         numbers = sorted(row["_ord"] for row in self.rows() if row["_op"] == "r")
         assert numbers == list(range(-(1 << 62), len(numbers) - (1 << 62)))
@@ -332,6 +335,50 @@ def test_a_batch_of_a_snapshot_keeps_to_the_limit_of_rows(shop: Shop) -> None:
         for _ in range(3):
             engine.step()
         assert 1 <= len(engine.partitions[1]) < 6
+
+
+def reported(engine: Engine) -> dict[str, Any]:
+    assert engine.reader is not None
+    found = engine.reader.reportLatestOffset()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("how", ["initial", "consistent"])
+def test_how_far_a_snapshot_is_is_reported_and_logged(
+    shop: Shop, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = {"snapshotDir": tmp_path} if how == "consistent" else {}
+    caplog.set_level("INFO", "canal.spark")
+    with Engine(shop.options(snapshot=how, **more)) as engine:
+        engine.start()
+        for number in range(3):
+            engine.step()
+            found = reported(engine)
+            assert (found["ph"], found["chunks_done"]) == ("snap", max(0, 3 * (number - 1)))
+            assert 0 <= found["rows_done"] < found["rows"]
+        engine.stop()
+        engine.start()
+        while '"snap"' in engine.offsets[-1]:
+            engine.step()
+        assert reported(engine)["ph"] == "bin"
+    told = [text for text in caplog.messages if " of about " in text]
+    assert 1 <= len(told) <= 3  # one for each run, and for what was read before
+    assert sum(text.startswith(f"snapshot of {shop.name}.orders: done") for text in caplog.messages) == 1
+
+
+def test_the_log_tells_rate_and_rest_at_intervals(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level("INFO", "canal.spark")
+    clock = iter([100.0, 105.0, 110.0, 119.9, 4000.0])
+    monkeypatch.setattr("canal.spark.snapshot.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    pace = Pace("shop.orders")
+    for done in (1000, 2000, 41000, 50000, 1000000):
+        pace.tell(done, 500000)
+    assert caplog.messages == [
+        "snapshot of shop.orders: 1000 of about 500000 rows",
+        "snapshot of shop.orders: 41000 of about 500000 rows, 4000 rows/s, about 0:01:55 left",
+        "snapshot of shop.orders: 1000000 of about 1000000 rows, 256 rows/s",
+    ]
 
 
 @pytest.mark.parametrize("how", ["initial", "consistent"])
