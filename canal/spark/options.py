@@ -232,7 +232,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
             remedy="Give snapshotDir a directory that all executors have under the same path, and that is there after a restart.",
         )
     if values.get("mode") == "snapshot" or snapshot != "never":
-        if table is None or "path" in found or "instance" in found:
+        if table is None or "path" in found:
             raise ConfigError("a snapshot is of one table of a server", remedy="Give the options table and host.")
         if "starting" in values:
             raise ConfigError("a stream with a snapshot begins at the snapshot", remedy="Leave startingPosition out.")

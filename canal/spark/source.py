@@ -112,9 +112,15 @@ def find_table(options: Options) -> TableSchema:
         ConfigError: there is no such table, or the log does not tell its columns.
     """
     assert options.table is not None
+    source = another(options.source)
     if options.snapshot != "never" or options.mode == "snapshot":
-        return read_table(cast(MySQLSource, another(options.source)), *options.table)
-    connection = another(options.source).connect()
+        if not isinstance(source, MySQLSource):
+            raise ConfigError(
+                "a snapshot is of one table of a server, and the shared Instance has none that can be connected to",
+                remedy="Give the Instance a MySQLSource, or leave the snapshot out.",
+            )
+        return read_table(source, *options.table)
+    connection = source.connect()
     try:
         found = _columns_now(connection, *options.table)
         has_server = bool(connection.identity)

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+import canal
+import canal.spark
 from canal.errors import ConfigError, SchemaError, SourceError, StateError, StoreError
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
@@ -24,10 +26,12 @@ from canal.spark.snapshot import Pace
 from canal.spark.snapshot_files import SnapshotFiles
 from canal.spark.source import CanalSource
 from canal.spark.targets import ParquetTarget
+from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 from tests.spark.engine import Engine, rows_of
 
 _names = itertools.count(1)
+SERVER = ("host", "port", "user", "password")
 
 
 class Shop:
@@ -337,6 +341,44 @@ def test_a_batch_of_a_snapshot_keeps_to_the_limit_of_rows(shop: Shop) -> None:
         assert 1 <= len(engine.partitions[1]) < 6
 
 
+@pytest.mark.parametrize("is_ahead", [False, True])
+@pytest.mark.parametrize("how", ["initial", "consistent"])
+def test_a_query_on_a_shared_instance_begins_with_a_snapshot(shop: Shop, tmp_path: Path, how: str, is_ahead: bool) -> None:
+    """Also where the Instance is ahead, when the chunks are read: the changes between come over the query's connection."""
+    server, name = shop.server, shop.name
+    source = canal.MySQLSource(host=server.host, port=server.port, user=server.user, password=server.password)
+    config = canal.InstanceConfig(destination=name, source=source, filter=rf"{name}\..*", start="latest")
+    options = {key: value for key, value in shop.options(snapshot=how).items() if key not in SERVER}
+    if how == "consistent":
+        options["snapshotDir"] = tmp_path / "snapshots"
+    with canal.Instance(config) as instance, Engine({**options, "instance": name, "spoolDir": tmp_path}) as engine:
+        canal.spark.share(instance, name)
+        instance.subscribe()
+        engine.start()
+        for _ in range(6):
+            engine.step()
+            while is_ahead and instance.get():
+                pass
+        engine.stop()
+        engine.start()
+        until_equal(engine, shop)
+        if how == "consistent":
+            assert fitted(engine.rows) == shop.rows()
+        assert {row["_op"] for row in engine.rows} == {"r", "I", "U", "D"}
+        engine.stop()
+        canal.spark.unshare(name)
+
+
+def test_an_instance_whose_source_cannot_be_connected_to_has_no_snapshot(tmp_path: Path) -> None:
+    fake = FakeBinlog("mysql")
+    name = f"fake_{os.getpid()}"
+    with canal.Instance(canal.InstanceConfig(destination=name, source=fake)) as instance:
+        canal.spark.share(instance, name)
+        with pytest.raises(ConfigError, match="a snapshot is of one table of a server"):
+            CanalSource({"instance": name, "table": "a.b", "snapshot": "initial"}).schema()
+        canal.spark.unshare(name)
+
+
 def reported(engine: Engine) -> dict[str, Any]:
     assert engine.reader is not None
     found = engine.reader.reportLatestOffset()
@@ -429,7 +471,7 @@ def test_a_bounded_read_of_the_table(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "more", [{"snapshot": "initial", "startingPosition": "earliest"}, {"snapshot": "initial", "path": "/binlogs"},
-             {"mode": "snapshot", "tables": "shop[.].*"}, {"snapshot": "initial", "instance": "shop"},
+             {"mode": "snapshot", "tables": "shop[.].*"}, {"mode": "snapshot", "instance": "shop", "tables": "a[.]b"},
              {"snapshot": "consistent"}, {"snapshot": "initial", "snapshotDir": "/shared"}],
 )  # fmt: skip
 def test_a_snapshot_of_what_has_none_is_refused(more: dict[str, str]) -> None:
