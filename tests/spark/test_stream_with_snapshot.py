@@ -7,7 +7,8 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,6 +89,10 @@ def fold(rows: list[dict[str, Any]]) -> dict[int, str]:
         else:
             found[row["id"]] = row["note"]
     return found
+
+
+def until(condition: Callable[[], bool], most: int = 100) -> None:
+    assert any(condition() for _ in range(most))
 
 
 def until_equal(engine: Engine, shop: Shop, most: int = 100) -> None:
@@ -453,6 +458,33 @@ def test_an_empty_table_is_told_by_a_row_without_values(
     assert len(engine.partitions[1]) > 5
     ops = [row["_op"] for row in engine.rows]
     assert ops == (["T"] if how == "initial" else ["r"] * len(ops))
+
+
+def test_a_table_is_added_to_a_job(shop: Shop, tmp_path: Path) -> None:
+    """To an envelope by itself, from its first change; to queries of one table as another one, with its rows."""
+    server, name = shop.server, shop.name
+    options = {**shop.options(), "tables": rf"{name}\..*"}
+    del options["table"]
+    with Engine(options) as every, Engine(shop.options(snapshot="initial", table=f"{name}.added")) as added:
+        every.start()
+        every.step()
+        server.query(f"CREATE TABLE {name}.added (id INT PRIMARY KEY, note VARCHAR(20))")
+        values = ",".join(f"({number}, 'old')" for number in range(300))
+        server.query(f"INSERT INTO {name}.added VALUES {values}")
+        server.query(f"UPDATE {name}.added SET note = 'new' WHERE id < 100")
+        added.start()
+        for _ in range(2):
+            added.step()
+        server.query(f"DELETE FROM {name}.added WHERE id % 3 = 0")
+        held = dict(server.query(f"SELECT id, note FROM {name}.added"))
+
+        def follows() -> bool:
+            added.step()
+            every.step()
+            counts = Counter(row["_op"] for row in every.rows if row["table"] == "added" and row["_op"] != "Q")
+            return fold(added.rows) == held and counts == {"I": 300, "U": 100, "D": 100}
+
+        until(follows)
 
 
 def test_a_bounded_read_of_the_table(shop: Shop) -> None:
