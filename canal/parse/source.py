@@ -332,6 +332,10 @@ class Description:
     lower_case_table_names: int = 0
 
 
+#: A primary key that MySQL made by itself may be hidden from information_schema; it is in the log all the same.
+SHOW_KEYS: Final = "SET @canal = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */"
+
+
 class Session:
     """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
 
@@ -413,9 +417,12 @@ class Session:
     def _run(self, sql: str, args: tuple[Any, ...], doing: str) -> list[tuple[Any, ...]]:
         if self.is_closed:
             raise ConnectionLostError(f"cannot {doing}: the connection was closed")
+        is_new = self._connection is None
         self._connection = self._connection or self._source.log_in(self._opening)
         self._close_late()
         try:
+            if is_new:
+                run(self._connection, SHOW_KEYS)
             return run(self._connection, sql, args)
         except (_pymysql.DriverError, OSError) as error:
             failure = query_error(error, self._source, doing)

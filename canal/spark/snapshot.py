@@ -29,7 +29,7 @@ from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.look_up import table_states
 from canal.parse.server_errors import query_error
-from canal.parse.source import MySQLSource, read_server, run
+from canal.parse.source import SHOW_KEYS, MySQLSource, read_server, run
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark.cells import is_unseen, reader_of, to_array
@@ -425,6 +425,7 @@ class _Session:
                 f" net_write_timeout = {self.source.net_write_timeout}, sql_big_selects = 1,"
                 f" sql_select_limit = {(1 << 64) - 1}"
             )
+            self.run(SHOW_KEYS)
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             limit = "max_statement_time" if self.flavor == "mariadb" else "max_execution_time"
             if self.flavor == "mariadb" or self.server.version >= (5, 7, 8):

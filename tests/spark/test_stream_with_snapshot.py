@@ -28,7 +28,7 @@ from canal.spark.snapshot_files import SnapshotFiles
 from canal.spark.source import CanalSource
 from canal.spark.targets import ParquetTarget
 from canal.testing import FakeBinlog
-from canal.testing.servers import ThrowawayServer
+from canal.testing.servers import MySQLServer, ThrowawayServer
 from tests.spark.engine import Engine, rows_of
 
 _names = itertools.count(1)
@@ -76,6 +76,14 @@ def shop(server: ThrowawayServer) -> Iterator[Shop]:
     made.stopping.set()
     made.writer.join()
     server.query(f"DROP DATABASE {made.name}")
+
+
+@pytest.fixture
+def own_mysql(mysql_server: ThrowawayServer) -> Iterator[ThrowawayServer]:
+    """A MySQL that gives tables a primary key, and does not show it."""
+    hidden = ("--sql-generate-invisible-primary-key=ON", "--show-gipk-in-create-table-and-information-schema=OFF")
+    with MySQLServer("--binlog-row-metadata=FULL", *hidden) as server:
+        yield server
 
 
 def fold(rows: list[dict[str, Any]]) -> dict[int, str]:
@@ -426,6 +434,24 @@ def test_the_log_tells_rate_and_rest_at_intervals(caplog: pytest.LogCaptureFixtu
         "snapshot of shop.orders: 41000 of about 500000 rows, 4000 rows/s, about 0:01:55 left",
         "snapshot of shop.orders: 1000000 of about 1000000 rows, 256 rows/s",
     ]
+
+
+@pytest.mark.parametrize("snapshot", ["initial", "never"])
+def test_a_key_that_the_server_made_and_hides_is_a_column(own_mysql: ThrowawayServer, snapshot: str) -> None:
+    """It is in the log in any case, and makes chunks."""
+    server = own_mysql
+    server.query("CREATE DATABASE d")
+    server.query("CREATE TABLE d.t (a INT)")
+    server.query(f"INSERT INTO d.t VALUES {','.join(f'({number})' for number in range(500))}")
+    options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": "d.t",
+               "snapshot": snapshot, "pollTimeout": 0.1, "chunkRows": 50}  # fmt: skip
+    with Engine(options) as engine:
+        engine.start()
+        engine.step()
+        server.query("INSERT INTO d.t VALUES (-1)")
+        rows = engine.until(501 if snapshot == "initial" else 1)
+    assert sorted(int(row["my_row_id"]) for row in rows) == list(range(1, 502))[-len(rows) :]
+    assert snapshot == "never" or len(engine.partitions[1]) > 4
 
 
 @pytest.mark.parametrize("how", ["initial", "consistent"])
