@@ -1,4 +1,4 @@
-"""Spark for tests: one session for each test module that asks, and streaming queries that are stopped whatever happens."""
+"""Spark for tests: one JVM for the whole run, a session for each test, and queries that are stopped whatever happens."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKER_ZONE = "Asia/Kolkata"
+#: A JVM that lives for a few minutes at most, and mostly starts.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def java_home() -> str | None:
@@ -34,45 +37,53 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session with two slots and four attempts at a task; workers are in a time zone that is neither ours nor UTC."""
+@pytest.fixture(scope="session")
+def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session in the one JVM of the run: two slots, four attempts at a task; nothing is compiled for a few rows."""
     from pyspark.sql import SparkSession
 
     directory = tmp_path_factory.mktemp("spark")
-    before = dict(os.environ)
-    home = java_home()
-    if home is not None:
-        os.environ["JAVA_HOME"] = home
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    os.environ["TZ"] = "Asia/Kolkata"  # of the JVM's children; ours is set already
-    os.environ["TMPDIR"] = str(directory)
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .appName("canal tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "America/Caracas")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.local.dir", str(directory / "local"))
-        .getOrCreate()
-    )  # fmt: skip
+    environment = {
+        "PYSPARK_PYTHON": sys.executable, "TZ": WORKER_ZONE, "TMPDIR": str(directory), "JAVA_HOME": java_home(),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+    }  # fmt: skip
+    builder = SparkSession.builder.master("local[2,4]").appName("canal tests")
+    for name, value in {
+        "spark.ui.enabled": "false", "spark.sql.session.timeZone": "America/Caracas", "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.sql.warehouse.dir": str(directory / "warehouse"), "spark.local.dir": str(directory / "local"),
+        "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }.items():  # fmt: skip
+        builder = builder.config(name, value)
+    with pytest.MonkeyPatch.context() as patch:  # the environment is for the JVM and its children; ours is set already
+        for name, value in environment.items():
+            if value is not None:
+                patch.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    os.environ.clear()
-    os.environ.update(before)
     yield session
     session.stop()
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    if gateway is not None:  # the next module gets a JVM of its own, with its environment
+    if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(30)
         SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture
+def spark(spark_jvm: Any) -> Iterator[Any]:
+    """A session of the test's own, with settings, views and sources of its own; its queries end with it.
+
+    The JVM and its workers are those of all tests. Workers are in a time zone that is neither ours nor UTC.
+    """
+    session = spark_jvm.newSession()
+    yield session
+    for query in session.streams.active:
+        query.stop()
 
 
 @pytest.fixture

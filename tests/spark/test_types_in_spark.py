@@ -1,6 +1,6 @@
 """Every type through a real Spark, with driver, executors and session in three time zones of their own: the server is the oracle.
 
-One session for the module; the batches are those of the log and of a snapshot, as executors make them.
+The batches are those of the log and of a snapshot, as executors make them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +25,10 @@ from tests.formats.types_table import EXAMPLES
 from tests.live.helpers import end_of_log
 from tests.live.oracle_cases import CASES
 from tests.live.test_oracle import Table, available
+from tests.plugins.fix_spark import WORKER_ZONE
 from tests.spark.test_snapshot import logged, shape_of, snapshot, write_cases
 
-DRIVER, EXECUTOR, SESSION = "Asia/Tokyo", "America/New_York", "Australia/Lord_Howe"
+DRIVER, SESSION = "Asia/Tokyo", "Australia/Lord_Howe"
 #: Sizes and digits in between, and what is too long for a table of all, are for the tests without a Spark.
 UNWANTED = re.compile(
     r"BIT\((?!1\)|40|63|64)|TIME(STAMP)?\([1245]\)|SET\('m0'|INT\(5\)|(CHAR|BINARY)\((6|8|1.|2..|7).*\)"
@@ -60,33 +60,24 @@ class FilesReader(DataSourceReader):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert (os.environ["TZ"], time.tzname[0]) == (EXECUTOR, "EST")
+        assert (os.environ["TZ"], time.tzname[0]) == (WORKER_ZONE, "IST")
         with pa.OSFile(self.path) as file, pa.ipc.open_stream(file) as reader:
             yield from reader
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ.update(PYSPARK_PYTHON=sys.executable, TZ=DRIVER)
-    time.tzset()
-    builder = SparkSession.builder.master("local[1]").appName("types").config("spark.ui.enabled", "false")
-    for key, value in {
-        "spark.executorEnv.TZ": EXECUTOR, "spark.sql.session.timeZone": SESSION, "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.debug.maxToStringFields": "1000",
-        # A few rows of many columns: to compile takes longer than to run.
-        "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }.items():  # fmt: skip
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(Files)
-    zones = session._jvm.java.util.TimeZone  # of a JVM that may have run before
+@pytest.fixture
+def zoned(spark: SparkSession) -> Iterator[SparkSession]:
+    for name, value in {"spark.sql.session.timeZone": SESSION, "spark.sql.debug.maxToStringFields": "1000"}.items():
+        spark.conf.set(name, value)
+    spark.dataSource.register(Files)
+    zones = spark._jvm.java.util.TimeZone
     before = zones.getDefault()
-    zones.setDefault(zones.getTimeZone(DRIVER))
-    yield session
-    zones.setDefault(before)
-    session.stop()
-    os.environ.pop("TZ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", DRIVER)
+        time.tzset()
+        zones.setDefault(zones.getTimeZone(DRIVER))
+        yield spark
+        zones.setDefault(before)
     time.tzset()
 
 
@@ -117,7 +108,7 @@ MOMENTS = ("date", "timestamp", "timestamp_ntz")
 
 
 def test_every_type_is_in_spark_what_the_server_holds(
-    spark: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
+    zoned: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:
     """As the log has it and as a snapshot reads it."""
     cases = [case for case in CASES if available(case.since, server) and not UNWANTED.search(case.type)]
@@ -139,7 +130,7 @@ def test_every_type_is_in_spark_what_the_server_holds(
         cursor.execute(f"SELECT id, {', '.join(asks)}, {', '.join(texts)} FROM cases")
         held = {row[0]: row[1:] for row in cursor.fetchall()}
 
-    frame = in_spark(spark, shape, batches, tmp_path)
+    frame = in_spark(zoned, shape, batches, tmp_path)
     assert frame.schema == shape.struct
     # Nothing is lost or moved on the way through the JVM and back.
     assert frame.toArrow().to_pylist() == pa.Table.from_batches(batches).to_pylist()
@@ -163,14 +154,14 @@ def test_no_type_of_the_page_is_left_out() -> None:
 
 
 def test_the_time_of_an_event_is_an_instant_whatever_the_zones(
-    spark: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
+    zoned: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:
     start = end_of_log(server)
     server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY, made TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6))")
     server.query(f"INSERT INTO `{database}`.t (id) VALUES (1)")
     shape = shape_of(server, database, "t")
     batches = [*logged(server, start, {"t": shape}, database)["t"], *snapshot(server, shape)[1]]
-    frame = in_spark(spark, shape, batches, tmp_path)
+    frame = in_spark(zoned, shape, batches, tmp_path)
     for row in frame.selectExpr("unix_micros(_ts) - unix_micros(made) AS late", "unix_micros(_ts) AS at").collect():
         assert -1_000_000 <= row["late"] <= 600_000_000
         assert abs(row["at"] / 1e6 - time.time()) < 3600
