@@ -197,6 +197,31 @@ def test_a_restart_goes_on_without_a_commit(shop: Shop, query: Callable[..., Eng
         assert seen(engine.until(9)) == shop.expected
 
 
+@both
+def test_an_idle_stream_is_started_again_without_a_batch(shop: Shop, query: Callable[..., Engine]) -> None:
+    """Spark never said that it committed the last batch, and compares offsets as texts."""
+    with query() as engine:
+        engine.start()
+        shop.insert(2)
+        engine.until(2)
+        for _ in range(3):
+            before = list(engine.offsets)
+            engine.stop()
+            engine.start()
+            shop.other.insert({"id": 1})  # nothing of ours
+            for _ in range(3):
+                assert not engine.step()
+            assert engine.offsets == before
+        engine.stop()
+        engine.start(available_now=True)
+        while engine.step():
+            assert engine.sink[len(engine.offsets) - 1] == []
+        shop.insert(1)
+        engine.stop()
+        engine.start()
+        assert seen(engine.until(3)) == shop.expected
+
+
 def test_two_queries_at_once(shop: Shop, query: Callable[..., Engine]) -> None:
     with query() as one, query(startingPosition="latest") as other:
         one.start()
