@@ -27,7 +27,7 @@ import pytest
 from canal.testing.journal import same_value
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log
-from tests.plugins.fix_spark import java_home
+from tests.plugins.fix_spark import JAVA_OPTIONS, java_home
 from tests.spark.kill_child import sinks, targets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ COLUMNS = (
     "id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, note VARCHAR(200), price DECIMAL(20,4), made DATETIME(6), "
     "seen TIMESTAMP(6) NULL, raw VARBINARY(40)"
 )
-SNAPSHOT = {"snapshot": "initial"}
+SNAPSHOT = {"snapshot": "initial", "chunkRows": "100", "chunksPerBatch": "1"}
 #: Options of which each life of the driver draws one.
 DRAWN = {
     "maxBytesPerBatch": ("128k", "1m"), "maxTransactionBytes": ("64k", "256m"), "backlogFiles": ("0", "2"),
@@ -53,13 +53,15 @@ _LOST_RACE = (1205, 1213)
 class Load:
     """Writers on one table, each with keys of its own; counts what they have committed.
 
-    ``applied`` tells how much of it has arrived: the writers wait for who is far behind.
+    ``applied`` tells how much of it has arrived: the writers wait for who is far behind. ``slow``: for a time in which nothing
+    arrives, of minutes.
     """
 
-    MOST_BEHIND = 8000
-
-    def __init__(self, server: ThrowawayServer, seed: int, applied: Callable[[], int], writers: int = 2) -> None:
+    def __init__(
+        self, server: ThrowawayServer, seed: int, applied: Callable[[], int], slow: bool = False, writers: int = 2
+    ) -> None:
         self.server, self._applied = server, applied
+        self._pace, self._most_behind = (0.25, 30_000) if slow else (0.05, 8_000)
         self.counts: dict[str, list[int]] = {op: [0, 0] for op in "IUD"}
         self.transactions = 0
         self.failure: BaseException | None = None
@@ -85,17 +87,17 @@ class Load:
             with self.server.connect(autocommit=False) as connection, connection.cursor() as cursor:
                 cursor.execute("SET time_zone = '+00:00'")
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                while not self._stop.wait(0.05):
-                    if self.changes - self._applied() < self.MOST_BEHIND:
+                while not self._stop.wait(self._pace):
+                    if self.changes - self._applied() < self._most_behind:
                         writer.transaction(connection, cursor)
         except BaseException as error:  # raised by stop()
             self.failure = error
 
-    def fill(self) -> None:
-        """Rows that are there before the load begins, and that it does not count."""
+    def fill(self, count: int) -> None:
+        """So many rows for each writer that are there before the load begins, and that it does not count."""
         with self.server.connect() as connection, connection.cursor() as cursor:
             for writer in self.writers:
-                writer.fill(cursor)
+                writer.fill(cursor, count)
 
     def record(self, changes: list[tuple[str, int]]) -> None:
         with self._lock:
@@ -111,13 +113,15 @@ class Load:
 
 
 class _Writer:
-    """Small transactions on few keys, which are soon used again; a large one now and then."""
+    """Small transactions on few keys, which are soon used again, and on those that were filled; a large one now and then."""
 
     SMALL, LARGE = 300, 900
+    FILLED = 2000
 
     def __init__(self, load: Load, number: int, rng: random.Random) -> None:
         self._load, self._rng = load, rng
         self._first = number * 1_000_000
+        self._areas = [range(self._first, self._first + self.SMALL)]
         self.rows: dict[int, int] = {}  # balance by id
         self._changes: list[tuple[str, int]] = []
         self._numbers = itertools.count(100)
@@ -146,11 +150,12 @@ class _Writer:
         self._cursor.execute(sql, arguments)
 
     def _some(self, most: int) -> list[int]:
-        small = [one for one in self.rows if one < self._first + self.SMALL]
-        return self._rng.sample(small, min(len(small), self._rng.randint(1, most)))
+        area = self._rng.choice(self._areas)
+        there = [one for one in self.rows if one in area]
+        return self._rng.sample(there, min(len(there), self._rng.randint(1, most)))
 
     def _free(self, most: int) -> list[int]:
-        free = [one for one in range(self._first, self._first + self.SMALL) if one not in self.rows]
+        free = [one for one in self._rng.choice(self._areas) if one not in self.rows]
         return self._rng.sample(free, min(len(free), self._rng.randint(1, most)))
 
     def _values(self, id: int) -> tuple[Any, ...]:
@@ -205,7 +210,7 @@ class _Writer:
             high = low
             while high + 1 in self.rows and high - low < 5:
                 high += 1
-            if high + 1 in self.rows or high + 1 >= self._first + self.SMALL:
+            if high + 1 in self.rows or not any(high + 1 in area for area in self._areas):
                 return
             self._run(f"UPDATE {TABLE} SET id = id + 1 WHERE id BETWEEN %s AND %s ORDER BY id DESC", low, high)
             for id in range(high, low - 1, -1):
@@ -218,15 +223,18 @@ class _Writer:
         self._take(ids)
         self._put(ids)
 
-    def fill(self, cursor: Any) -> None:
+    def fill(self, cursor: Any, count: int) -> None:
+        """Every other key of an area of its own."""
         self._cursor = cursor
-        for first in range(self._first, self._first + 20 * self.SMALL, 500):
-            self._put(list(range(first, first + 500, 2)))
+        area = range(self._first + self.FILLED, self._first + self.FILLED + 2 * count)
+        for at in range(0, len(area), 500):
+            self._put(list(area[at : at + 500 : 2]))
+        self._areas.append(area)
 
     def _large(self) -> None:
         first = self._first + self.SMALL
-        self._take([id for id in self.rows if id >= first])
         ids = list(range(first, first + self.LARGE))
+        self._take([id for id in ids if id in self.rows])
         for at in range(0, len(ids), 250):
             self._put(ids[at : at + 250])
         self._add(ids, 3)
@@ -360,26 +368,31 @@ class Driver:
 class Run:
     """A server under load, a driver that follows it, and faults."""
 
-    def __init__(self, server: ThrowawayServer, directory: Path, mode: str, begin: str, seed: int) -> None:
+    #: Chunks of a snapshot for each fault, of which some are read until the next.
+    CHUNKS = 10
+
+    def __init__(self, server: ThrowawayServer, directory: Path, mode: str, begin: str, seed: int, faults: int) -> None:
         self.server, self.directory, self.mode, self.begin = server, directory, mode, begin
         self.rng = random.Random(seed)
         server.query("SET GLOBAL max_binlog_size = 262144")  # so that a late restart finds whole files of backlog
         server.query("CREATE DATABASE bank CHARACTER SET utf8mb4")
         server.query(f"CREATE TABLE {TABLE} ({COLUMNS})")
         self.counter = targets(directory)["counter"]
-        self.load = Load(server, seed, self.applied)
+        self.load = Load(server, seed, self.applied, slow=begin == "snapshot")
         options = {
             "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": TABLE,
         }  # fmt: skip
         if begin == "snapshot":
-            self.load.fill()
+            self.load.fill(faults * self.CHUNKS * int(SNAPSHOT["chunkRows"]) // len(self.load.writers))
             options |= SNAPSHOT
         else:  # where a new checkpoint begins, too
             options["startingPosition"] = end_of_log(server).to_text()
         self.first_rows = self.select()
         java = java_home() if mode == "query" else None
-        self.driver = Driver(directory, mode, options, {"JAVA_HOME": java} if java else {}, self.rng)
+        environment = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **({"JAVA_HOME": java} if java else {})}
+        self.driver = Driver(directory, mode, options, environment, self.rng)
         self.recoveries: list[tuple[str, float]] = []
+        self.in_snapshot: list[str] = []
 
     def run(self, faults: list[str]) -> None:
         try:
@@ -390,11 +403,11 @@ class Run:
             if self.begin == "stream":
                 self.await_caught_up()
             for number, kind in enumerate(faults):
-                time.sleep(self.rng.uniform(0.1, 3.0))
+                time.sleep(self.rng.uniform(0.1, 1.0 if len(faults) < 5 else 3.0))
                 began = time.monotonic()
                 self.fault(kind)
                 if len(faults) < 5 or number + 1 == len(faults) or self.rng.random() < 0.8:  # else the next comes upon it
-                    self.await_caught_up()
+                    self.await_more()
                     self.recoveries.append((kind, time.monotonic() - began))
             self.load.stop()
             self.await_(lambda: self.applied() >= self.load.changes and self.is_level(), "the targets to hold everything")
@@ -421,7 +434,7 @@ class Run:
                 self.await_(lambda: not driver.remains(), "the processes of a killed driver to end", restart=False)
                 shutil.rmtree(self.directory / "checkpoint", ignore_errors=True)
         elif kind in ("before", "after"):
-            name = self.rng.choice(sorted(targets(self.directory)))
+            name = "table" if self.chunks_left() else self.rng.choice(sorted(targets(self.directory)))
             (self.directory / "armed").write_text(f"{kind} {name}")
             self.await_(lambda: not driver.is_running(), f"an end {kind} a commit to {name}", restart=False)
             assert driver.wait() == 17
@@ -431,10 +444,29 @@ class Run:
             found[0].kill()
             if kind == "jvm":
                 self.await_(lambda: not driver.is_running(), "a driver without its JVM to end", restart=False)
+        if self.chunks_left():
+            self.in_snapshot.append(kind)
         if not driver.is_running():
             driver.start()
 
     # -- waiting
+
+    def chunks_left(self) -> int:
+        """Chunks that are in no batch yet: those behind the last offset of the checkpoint."""
+        numbers = [int(path.name) for path in self.directory.glob("checkpoint/offsets/[0-9]*") if path.name.isdigit()]
+        if not numbers or self.mode != "query":
+            return 0
+        lines = (self.directory / "checkpoint" / "offsets" / str(max(numbers))).read_text().splitlines()
+        offset = json.loads(lines[-1])
+        return len(offset["plan"]["chunks"]) - offset["done"] if offset["ph"] == "snap" else 0
+
+    def await_more(self) -> None:
+        """The driver goes on: two batches of a snapshot, else all that is committed by now."""
+        left = self.chunks_left()
+        if left > 2:
+            self.await_(lambda: self.chunks_left() < left - 2, "more chunks")
+        else:
+            self.await_caught_up()
 
     def applied(self) -> int:
         return sum(count for count, _ in self.counter.read().values())
@@ -479,7 +511,9 @@ class Run:
     def report(self) -> str:
         batches = [json.loads(line) for line in (self.directory / "batches").read_text().splitlines()]
         full = [one for one in batches if one["rows"]]
-        again = sum(tuple(two["first"]) <= tuple(one["last"]) for one, two in zip(full, full[1:]))
+        again = sum(
+            one["id"] == two["id"] or two["first"][1] >= 0 and two["first"] <= one["last"] for one, two in zip(full, full[1:])
+        )
         split = sum(one["last"][0] == two["first"][0] and one["last"] < two["first"] for one, two in zip(full, full[1:]))
         times = collections.defaultdict(list)
         for kind, seconds in self.recoveries:
@@ -487,9 +521,10 @@ class Run:
             times["all"].append(seconds)
         lines = [f"  {kind}: {spread(some)}" for kind, some in sorted(times.items())]
         return "\n".join([
-            f"{self.mode} on {self.server.kind} {self.server.version}: {self.load.transactions} transactions, "
+            f"{self.mode} from {self.begin} on {self.server.kind} {self.server.version}: {self.load.transactions} transactions, "
             f"{self.load.changes} changes; {self.driver.lives} lives, {len(full)} batches with rows, {again} of them begin "
-            f"in what was given before, {split} cuts inside a transaction; recoveries in seconds",
+            f"in what was given before, {split} cuts inside a transaction; faults in a snapshot: {' '.join(self.in_snapshot)}; "
+            "recoveries in seconds",
             *lines,
         ])  # fmt: skip
 
@@ -540,7 +575,10 @@ def replayed(
 
 #: "before" and "after" end the process around a commit; "checkpoint" is a kill after which the checkpoint is gone.
 KINDS = ("driver", "jvm", "runner", "worker", "before", "after", "checkpoint")
-FEW = {"mariadb": ["worker", "runner", "jvm"], "mysql": ["before", "after", "checkpoint"]}
+FEW = {
+    "stream": {"mariadb": ["worker", "runner", "jvm"], "mysql": ["before", "after", "checkpoint"]},
+    "snapshot": {"mariadb": ["worker", "runner"], "mysql": ["runner", "after"]},
+}
 
 
 def drawn(rng: random.Random, kinds: tuple[str, ...], count: int) -> list[str]:
@@ -567,15 +605,16 @@ def seed(full_size: bool) -> int:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("begin", ["stream"])  # or "snapshot", which is killed from its first rows on
+@pytest.mark.parametrize("begin", ["stream", "snapshot"])
 def test_a_killed_query_applies_each_change_once(
     own_server: ThrowawayServer, tmp_path: Path, full_size: bool, seed: int, begin: str
 ) -> None:
-    run = Run(own_server, tmp_path, "query", begin, seed)
+    kinds, count = (KINDS, 30) if begin == "stream" else (KINDS[:-1], 12)  # a new checkpoint would begin a new snapshot
+    faults = drawn(random.Random(seed), kinds, count) if full_size else FEW[begin][own_server.kind]
+    run = Run(own_server, tmp_path, "query", begin, seed, len(faults))
+    torment(run, faults)
     if begin == "snapshot":
-        torment(run, drawn(run.rng, KINDS[:-1], 30 if full_size else 3))  # a new checkpoint would begin a new snapshot
-    else:
-        torment(run, drawn(run.rng, KINDS, 30) if full_size else FEW[own_server.kind])
+        assert len(run.in_snapshot) >= (10 if full_size else 2), run.in_snapshot
 
 
 @pytest.mark.slow
@@ -583,5 +622,5 @@ def test_a_killed_query_applies_each_change_once(
 def test_a_killed_loop_applies_each_change_once(
     own_server: ThrowawayServer, tmp_path: Path, full_size: bool, seed: int
 ) -> None:
-    run = Run(own_server, tmp_path, "loop", "stream", seed)
-    torment(run, drawn(run.rng, ("driver", "before", "after", "checkpoint"), 30 if full_size else 4))
+    faults = drawn(random.Random(seed), ("driver", "before", "after", "checkpoint"), 30 if full_size else 4)
+    torment(Run(own_server, tmp_path, "loop", "stream", seed, len(faults)), faults)
