@@ -72,15 +72,23 @@ def _position(text: str) -> str | Position:
         return text.lower()
     if text.startswith("{"):
         return Position.from_text(text)
-    place = _FILE_PLACE.fullmatch(text)
-    return Position(journal=place[1], offset=int(place[2])) if place else Position(gtid=text)
+    if place := _FILE_PLACE.fullmatch(text):
+        return Position(journal=place[1], offset=int(place[2]))
+    try:
+        return Position(gtid=text)
+    except CanalError as error:
+        forms = "latest, earliest, a place such as binlog.000001:4, a GTID set, or the JSON of a position"
+        raise ValueError(f"it is none of {forms} ({error.message})") from error
 
 
 def _moment(text: str) -> Position:
     """Milliseconds since 1970, or ISO 8601; UTC where it names no zone."""
     if text.isdecimal():
         return Position(timestamp=int(text))
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError("it must be milliseconds since 1970, or ISO 8601 such as 2026-01-31T12:00:00") from error
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return Position(timestamp=int(moment.timestamp() * 1000))
 

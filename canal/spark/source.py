@@ -131,7 +131,10 @@ def find_table(options: Options) -> TableSchema:
         return found
     name = ".".join(options.table)
     if has_server:
-        raise ConfigError(f"there is no table {name}, or the user may not see it", remedy="Write it as schema.table.")
+        raise ConfigError(
+            f"there is no table {name}, or the user may not see it",
+            remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it.",
+        )
     with open_instance(options, another(options.source), start) as instance:
         instance.subscribe()
         for message in instance.stream():
