@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -137,7 +138,8 @@ def test_young_steps_stay_for_a_start_in_the_past(tmp_path: Path) -> None:
         now[0] += 20 * HOUR
     history.prune(at(50))
     history.close()
-    rows = sqlite3.connect(tmp_path / "x" / "schema.db").execute("SELECT count(*) FROM step").fetchall()
+    with contextlib.closing(sqlite3.connect(tmp_path / "x" / "schema.db")) as database:
+        rows = database.execute("SELECT count(*) FROM step").fetchall()
     history.open("x")
 
     assert rows == [(2,)]
