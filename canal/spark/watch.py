@@ -224,7 +224,8 @@ class Epochs:
         """The epoch of the next transaction, or the present one.
 
         Raises:
-            PositionLostError: it lies before one that has come: the log was begun anew.
+            PositionLostError: it lies before one that has come: the log was begun anew; or it comes from another server and has
+                no GTID.
             UnsupportedError: the epochs are used up.
         """
         if transaction is not self._transaction:
@@ -236,6 +237,13 @@ class Epochs:
         source = transaction.source
         base, number = journal_key(transaction.journal)
         if source != self._source:
+            if self._source and transaction.gtid_base is None:
+                raise PositionLostError(
+                    f"the source is another server, {source}, before {self._source}, and without GTIDs: which of its "
+                    "transactions came already cannot be told for sure",
+                    reason=LostReason.OTHER_SERVER, position=f"{transaction.journal}:{transaction.offset}",
+                    remedy="Go on at the former server, or begin a new checkpoint and copy the table anew.",
+                )  # fmt: skip
             if self._source:
                 self._epoch += 1
                 log.warning("the source is another server: %s, before %s", source, self._source)

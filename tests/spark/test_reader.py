@@ -840,6 +840,25 @@ def test_a_server_that_becomes_another_one_under_the_stream_costs_nothing(pair: 
         assert [json.loads(offset)["ep"] for offset in (engine.offsets[0], engine.offsets[-1])] == [0, 1]
 
 
+def test_without_gtids_a_server_that_becomes_another_one_is_an_error(tmp_path: Path) -> None:
+    """Its log is read from some time before, so what comes may have come already."""
+    pair = Pair(gtid=False)
+    with contextlib.ExitStack() as stack:
+        engine, (first, second) = served(pair, tmp_path, stack)
+        proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
+        engine.options["host"], engine.options["port"] = "127.0.0.1", str(proxy.port)
+        pair.write(0, 1, 2)
+        engine.start()
+        engine.until(2)
+        pair.write(1, 1, 3, 2, 4)
+        proxy.retarget(second["host"], second["port"])
+        proxy.cut()
+        with pytest.raises(PositionLostError, match="another server.*without GTIDs"):
+            for _ in range(60):
+                engine.step()
+        assert ids(engine.rows) == [1, 2]
+
+
 def test_available_now_keeps_what_another_server_has_in_another_order(pair: Pair, tmp_path: Path) -> None:
     """The server changes after the end was taken: what its log has before that end cannot be passed over."""
     with contextlib.ExitStack() as stack:
