@@ -68,6 +68,17 @@ class Until:
         return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
 
 
+    def check(self) -> None:
+        """Raise PositionLostError where all that the source has was read and the end is not among it."""
+        assert self.parser is not None
+        if not self.is_over(self.parser.place.source):
+            raise PositionLostError(
+                f"the log ends at {self.parser.place}, before {self._stretch.end}", reason=LostReason.BEYOND,
+                position=self._stretch.end,
+                remedy="The end of the log is gone: restore it, or begin a new checkpoint and copy the table anew.",
+            )  # fmt: skip
+
+
 class _UntilConnection:
     def __init__(self, connection: Any, until: Until) -> None:
         self._connection = connection
@@ -140,8 +151,8 @@ def read_stretch(
         PositionLostError: the log does not reach back to its start, before any entry.
         CanalError: what else stopped the dump, or what ``Watch`` finds.
     """
-    epochs = Epochs(stretch.start, stretch.epoch)
-    with open_instance(options, Until(another(options.source), stretch), stretch.start, history=history) as instance:
+    epochs, until = Epochs(stretch.start, stretch.epoch), Until(another(options.source), stretch)
+    with open_instance(options, until, stretch.start, history=history) as instance:
         instance.subscribe()
         for message in messages(instance, _STALLED):
             for entry in message.entries:
@@ -150,6 +161,7 @@ def read_stretch(
                     return
                 if found and watch.delivers(entry):
                     yield epochs.of(entry.transaction), entry
+        until.check()
 
 
 def messages(instance: Any, stalled: float | None = None) -> Iterator[Message]:

@@ -1143,6 +1143,28 @@ def test_binlog_files_are_followed(shop: Shop, tmp_path: Path) -> None:
         assert seen(engine.rows) == shop.expected
 
 
+def test_files_that_end_before_a_planned_batch_are_an_error(shop: Shop, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    shop.insert(1)
+    end = shop.fake.journals[-1][1]
+    shop.insert(2)
+    shop.fake.write(logs)
+    options = {"table": "shop.orders", "startingPosition": "earliest", "pollTimeout": "1", "spoolDir": tmp_path / "spool"}
+    with Engine({**options, "path": logs}) as engine:
+        engine.start()
+        engine.step()
+        while len(engine.rows) < 3:
+            engine.plan()
+            engine.run()
+        engine.stop()
+        journal = next(path for path in logs.iterdir() if path.suffix == ".000001")
+        journal.write_bytes(journal.read_bytes()[:end])
+        engine.start()
+        engine.plan()
+        with pytest.raises(PositionLostError, match="the log ends at"):
+            engine.run()
+
+
 def test_a_full_disk_ends_the_query_with_what_to_do(
     shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
