@@ -198,6 +198,8 @@ class Runner:
             if len(later) < options.backlog_files:
                 return None
             count = self._count(start, later)
+            while renames(start.journal, *later[:count]) > 1:
+                count -= 1
             position = beginning(connection, later[count - 1])
         finally:
             connection.close()

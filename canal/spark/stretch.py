@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import attrs
@@ -66,7 +67,6 @@ class Until:
         if self._stretch.is_by_place(identity):
             return not renames(place.journal, end.journal) and _journal_place(place) >= _journal_place(end)
         return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
-
 
     def check(self) -> None:
         """Raise PositionLostError where all that the source has was read and the end is not among it."""
@@ -198,12 +198,9 @@ def within(entry: Entry, stretch: Stretch) -> bool | None:
     if is_before_told(stretch.start, transaction):
         return False
     if stretch.is_by_place(transaction.source):
-        bases = [journal_key(one)[0] for one in (stretch.start.journal, transaction.journal, end.journal)]
-        if bases[1] != bases[2]:  # log_bin was changed: numbers of two bases do not compare
-            if bases[0] not in bases[1:]:
-                raise _renamed(transaction.journal, stretch)
-            return True if bases[0] == bases[1] else None
-        place, last = (journal_key(transaction.journal)[1], transaction.offset), _journal_place(end)
+        if transaction.journal != end.journal:
+            return _is_file_before(transaction.journal, stretch.start.journal, end.journal) or None
+        place, last = transaction.offset, end.offset
         if place < last:
             return True
         if place > last or not end.row:
@@ -247,9 +244,9 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
             if whole.is_by_place(identity):
                 _check_names(names, end)
                 between = names[names.index(start.journal) + 1 : names.index(end.journal) + 1]
+        if renames(start.journal, *between) > 1:  # a live stream counts only those behind which a transaction came
+            raise _renamed(between[0], start.journal, end.journal)
         if between and not tells_columns(connection):
-            if renames(start.journal, *between) > 1:
-                raise _renamed(between[0], whole)
             between = []
     finally:
         connection.close()
@@ -270,11 +267,22 @@ def _check_names(names: list[str], place: Position) -> None:
         )  # fmt: skip
 
 
-def _renamed(journal: str, stretch: Stretch) -> PositionLostError:
+@lru_cache(maxsize=64)
+def _is_file_before(journal: str, first: str, last: str) -> bool:
+    """Whether a file of a stretch from the file ``first`` to ``last``, or of what a dump gives behind it, comes before ``last``."""
+    (start, _), (base, number), (end, most) = map(journal_key, (first, journal, last))
+    if base == end:
+        return number < most
+    if start not in (base, end):
+        raise _renamed(journal, first, last)
+    return base == start
+
+
+def _renamed(journal: str, first: str, last: str) -> PositionLostError:
     return PositionLostError(
-        f"the files of the log have other names around {journal} (log_bin was changed), so what of them lies between "
-        f"{stretch.start} and {stretch.end} cannot be told",
-        position=stretch.end, remedy="Begin a new checkpoint and copy the table anew.",
+        f"the files of the log have got other names around {journal} (log_bin was changed), so what of them lies between "
+        f"{first or 'the start'} and {last} cannot be told",
+        position=journal, remedy="Begin a new checkpoint and copy the table anew.",
     )  # fmt: skip
 
 
