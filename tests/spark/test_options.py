@@ -123,7 +123,7 @@ def test_the_text_of_an_offset_is_fixed() -> None:
         '{"v": 1, "ph": "snap", "ep": 0, "done": 1, "plan": {"v": 1, "schema": "shop", "table": "orders", "position": '
         '"{\\"v\\":2,\\"journal\\":\\"b.000002\\",\\"offset\\":77,\\"source\\":\\"abc\\"}", "txn": 137438953549, '
         '"timestamp": 1700000000000000, "key": ["id", "k"], "index": "PRIMARY", '
-        '"chunks": [[null, ["5", "0x6b"], 100, ""], [["5", "0x6b"], null, 90, ""]]}}',
+        '"chunks": [[null, ["5", "0x6b"], 100], [["5", "0x6b"], null, 90]], "files": "", "collations": ["latin1_swedish_ci"]}}',
     ],
 )
 def test_an_offset_of_an_older_release_is_read_and_means_the_same(text: str) -> None:

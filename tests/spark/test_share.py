@@ -703,12 +703,6 @@ def test_the_source_is_the_instances(more: dict[str, str]) -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
-@pytest.mark.parametrize("option", [{"snapshot": "initial"}, {"mode": "snapshot"}])
-def test_a_snapshot_is_of_a_server_and_not_of_an_instance(option: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="shared Instance takes no snapshot.*host instead of instance"):
-        parse_options({"instance": "x", "table": "shop.orders", **option})
-
-
 def test_a_client_goes_with_an_instance() -> None:
     with pytest.raises(ConfigError, match="clientId goes with instance"):
         parse_options({"host": "h", "table": "a.b", "clientId": "7"})
