@@ -333,7 +333,7 @@ class Description:
 
 
 #: A primary key that MySQL made by itself may be hidden from information_schema; it is in the log all the same.
-SHOW_KEYS: Final = "SET @canal = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */"
+SHOW_KEYS: Final = "SET @canal = 0 /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */"
 
 
 class Session:
