@@ -269,7 +269,7 @@ def _check_names(names: list[str], place: Position) -> None:
 
 @lru_cache(maxsize=64)
 def _is_file_before(journal: str, first: str, last: str) -> bool:
-    """Whether a file of a stretch from the file ``first`` to ``last``, or of what a dump gives behind it, comes before ``last``."""
+    """Whether a file of a stretch from ``first`` to ``last``, or of what a dump gives behind it, comes before ``last``."""
     (start, _), (base, number), (end, most) = map(journal_key, (first, journal, last))
     if base == end:
         return number < most
