@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, Final, Self
 
 import attrs
@@ -43,6 +44,8 @@ FORMAT_VERSION: Final = 1
 #: Rows and bytes of a batch at most, about.
 BATCH_ROWS: Final = 16384
 BATCH_BYTES: Final = 16 << 20
+_DEFINITION_CHANGED: Final = 1412  # since the transaction began
+_ATTEMPTS: Final = 10
 #: Seconds without a byte of an answer.
 _READ_TIMEOUT: Final = 600.0
 #: Seconds between two words on how far a snapshot is, at least.
@@ -298,13 +301,27 @@ def _server_batches(
 ) -> Iterator[pa.RecordBatch]:
     with _Session(source) as session:
         _check_place(session, plan)
-        session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-        for batch in _batches(session, shape, plan, chunk):
+        for batch in _begun(session, shape, plan, chunk):
             tell_empty = False
             yield batch
         # Whatever other chunks hold, read at other moments, came or went behind the position: the stream tells it.
         if tell_empty and not session.run(f"SELECT 1 FROM {quoted(plan.schema)}.{quoted(plan.table)} LIMIT 1"):
             yield _emptied(shape, plan)
+
+
+def _begun(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    """A chunk's batches in a transaction, which begins anew where the table was altered or emptied between that and the rows."""
+    for left in reversed(range(_ATTEMPTS)):
+        session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        batches = _batches(session, shape, plan, chunk)
+        try:
+            first = next(batches, None)
+        except ServerError as error:
+            if error.errno != _DEFINITION_CHANGED or not left:
+                raise
+        else:
+            return chain([] if first is None else [first], batches)
+    raise AssertionError
 
 
 def _emptied(shape: Shape, plan: SnapshotPlan) -> pa.RecordBatch:
