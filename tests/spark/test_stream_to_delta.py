@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 from collections.abc import Iterator
@@ -14,9 +15,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from canal.position import Position
 from canal.spark import apply_changes
+from canal.spark.offsets import INITIAL
 from canal.spark.targets import DeltaTarget
 from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import end_of_log
 from tests.spark.engine import Engine
 from tests.spark.histories import FaultyTarget
 
@@ -101,16 +105,25 @@ def arrow(engine: Engine, rows: list[dict[str, Any]], chance: random.Random) -> 
     return pa.Table.from_pylist(chance.sample(rows, len(rows)), schema=schema)
 
 
-def run_until(engine: Engine, target: DeltaTarget, window: str, batch: int, chance: random.Random) -> None:
+def has_next(engine: Engine, end: Position) -> bool:
+    """Plan the next batch; False where there is none up to this end of the log."""
+    assert engine.reader is not None
+    for _ in range(1200):
+        newest = engine.reader.reportLatestOffset() or INITIAL
+        if engine.plan():
+            return True
+        if newest["ph"] == "bin" and not Position.from_text(json.dumps(newest["position"])).precedes(end):
+            return False
+    raise AssertionError(f"the stream does not come to {end}")
+
+
+def run_until(engine: Engine, target: DeltaTarget, window: str, batch: int, chance: random.Random, end: Position) -> None:
     """One run of the query with a new sink, which ends so at this batch of its own (0: where the one before ended)."""
     faulty = FaultyTarget(target)
     fn = apply_changes(faulty, ["k", "Id"])
     engine.start()
     for number in itertools.count():
-        for _ in range(30):
-            if engine.plan():
-                break
-        else:
+        if not has_next(engine, end):
             break
         is_last = number == batch
         if is_last and window == "planned":
@@ -136,14 +149,14 @@ def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path,
         for number, window in enumerate([*WINDOWS, *WINDOWS, *WINDOWS]):
             if number == 1:
                 table.writer.start()  # behind the place of the snapshot: what chunks give when they are read again is newer
-            run_until(engine, target, window, chance.randrange(3), chance)
+            run_until(engine, target, window, chance.randrange(3), chance, end_of_log(table.server))
         table.rest()
-        run_until(engine, target, "committed", 1 << 30, chance)
+        run_until(engine, target, "committed", 1 << 30, chance, end_of_log(table.server))
         assert in_delta(target.path) == table.rows()
         assert {row["_op"] for row in engine.rows} >= {"r", "I", "U", "D"}
     with Engine(table.options(startingPosition="earliest", maxRowsPerBatch=1000)) as engine:  # the checkpoint is lost
         version = DeltaTable(target.path).version()
-        run_until(engine, target, "committed", 1 << 30, chance)
+        run_until(engine, target, "committed", 1 << 30, chance, end_of_log(table.server))
         assert len(engine.rows) > ROWS
         assert in_delta(target.path) == table.rows()
         assert DeltaTable(target.path).version() == version
@@ -162,10 +175,9 @@ def test_a_column_is_added_while_the_query_is_down(server: ThrowawayServer, data
             server.query(f"INSERT INTO {name} (id, a) VALUES ({10 + number}, 1)")
             fn = apply_changes(target, ["id"], schema="add", absent="null")
             engine.start()
-            for _ in range(20):
-                if engine.plan():
-                    fn(arrow(engine, engine.run(), chance))
-                    engine.committed = len(engine.offsets)
+            while has_next(engine, end_of_log(server)):
+                fn(arrow(engine, engine.run(), chance))
+                engine.committed = len(engine.offsets)
             engine.stop()
             found = DeltaTable(target.path).to_pyarrow_table().to_pylist()
             expected = [tuple(row) for row in server.query(f"SELECT * FROM {name} ORDER BY id")]
