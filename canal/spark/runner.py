@@ -93,6 +93,7 @@ class Runner:
     def _first(self) -> Offset:
         """Where the stream begins, which is found out now."""
         if self._options.snapshot != "never":
+            self._check_log()
             plan = self._stored_plan() if self._options.snapshot == "consistent" else snapshot_plan(self._options, self._shape)
             self._snapshot = Offset(plan.position, 0, plan)
             return self._snapshot
@@ -101,6 +102,16 @@ class Runner:
         if start != "latest" and self._backlog_end(first) is not None:
             self.close()  # executors read the backlog
         return first
+
+    def _check_log(self) -> None:
+        """Raise what keeps the log from being read, such as a privilege, before a snapshot that takes long."""
+        if self._options.instance is None:
+            connection: Any = another(self._options.source).connect()
+            try:
+                connection.dump(connection.resolve("latest"))
+                connection.read(self._options.start_timeout)
+            finally:
+                connection.close()
 
     def _stored_plan(self) -> SnapshotPlan:
         """The table is read now, as it is at one moment."""

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import canal
 import canal.spark
-from canal.errors import ConfigError, SchemaError, SourceError, StateError, StoreError
+from canal.errors import AuthenticationError, ConfigError, SchemaError, SourceError, StateError, StoreError
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
 from canal.spark.snapshot import Pace
@@ -537,3 +537,18 @@ def test_a_snapshot_of_what_has_none_is_refused(more: dict[str, str]) -> None:
     table = {} if "tables" in more else {"table": "a.b"}
     with pytest.raises(ConfigError):
         parse_options({**server, **table, **more})
+
+
+def test_who_may_not_read_the_log_is_told_before_the_snapshot(shop: Shop) -> None:
+    user, grants = f"reads_{shop.name}", "SELECT, REPLICATION CLIENT, LOCK TABLES, RELOAD"
+    if shop.server.kind == "mariadb":
+        grants = "SELECT, BINLOG MONITOR, LOCK TABLES, RELOAD"
+    shop.server.query(f"CREATE USER '{user}'@'%' IDENTIFIED BY 'no replica'")
+    shop.server.query(f"GRANT {grants} ON *.* TO '{user}'@'%'")
+    try:
+        with Engine(shop.options(snapshot="initial", user=user, password="no replica")) as engine:
+            engine.start()
+            with pytest.raises(AuthenticationError, match="REPLICATION SLAVE"):
+                engine.plan()
+    finally:
+        shop.server.query(f"DROP USER '{user}'@'%'")
