@@ -1,6 +1,6 @@
 """Append what was logged between two moments to a directory of parquet files, each change once: history for analysis.
 
-    python examples/backfill.py mysql-host user password shop.orders 2026-01-01 2026-02-01 /lake/orders_changes
+    python examples/backfill.py mysql-host[:port] user password shop.orders 2026-01-01 2026-02-01 /lake/orders_changes
 
 Needs `pip install 'canal-cdc[spark]'` and Java 17. Run it again with a later end and it appends what is new.
 """
@@ -15,7 +15,8 @@ from pyspark.sql import functions as f
 from canal.spark import apply_changes, configure
 from canal.spark.targets import ParquetTarget
 
-host, user, password, table, begin, end, path = sys.argv[1:]
+address, user, password, table, begin, end, path = sys.argv[1:]
+host, _, port = address.partition(":")
 
 # %% A bounded read, file by file of the binlog, by as many tasks as there are slots.
 
@@ -23,6 +24,7 @@ spark = configure(SparkSession.builder.appName(f"canal backfill {table}")).getOr
 changes = (
     spark.read.format("canal")
     .option("host", host)
+    .option("port", port or 3306)
     .option("user", user)
     .option("password", password)
     .option("table", table)

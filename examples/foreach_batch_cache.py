@@ -1,6 +1,6 @@
 """Keep a cache equal to a table, from DataFrames but without a streaming query: get, call, ack.
 
-    python examples/foreach_batch_cache.py mysql-host user password shop.orders id
+    python examples/foreach_batch_cache.py mysql-host[:port] user password shop.orders id
 
 Needs `pip install 'canal-cdc[spark]'` and Java 17; with `spark = None` it runs without both Java and PySpark, on Arrow tables.
 """
@@ -15,14 +15,15 @@ from pyspark.sql import SparkSession
 import canal
 from canal.spark import Batch, configure, foreach_batch
 
-host, user, password, table, key = sys.argv[1:]
+address, user, password, table, key = sys.argv[1:]
+host, _, port = address.partition(":")
 schema, name = table.split(".")
 
 # %% The Instance: one dump connection, and a cursor in a file that moves when a batch is done.
 
 config = canal.InstanceConfig(
     destination="cache",
-    source=canal.MySQLSource(host=host, user=user, password=password),
+    source=canal.MySQLSource(host=host, port=int(port or 3306), user=user, password=password),
     filter=rf"{schema}\.{name}",
     meta=canal.FileMeta("cursors"),
 )

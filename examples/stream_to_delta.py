@@ -1,6 +1,6 @@
 """Keep a Delta table equal to a table of MySQL, with a streaming query that is started again when it fails.
 
-    python examples/stream_to_delta.py mysql-host user password shop.orders id /lake/orders /checkpoints/orders
+    python examples/stream_to_delta.py mysql-host[:port] user password shop.orders id /lake/orders /checkpoints/orders
 
 Needs `pip install 'canal-cdc[spark,lake]'` and Java 17, no jars. Kill it, start it again, delete the checkpoint: the Delta
 table has each change once, as how far it is stands in the table itself. It has what the server's log has: for rows that are
@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from canal.spark import apply_changes, configure, supervise
 from canal.spark.targets import DeltaTarget
 
-host, user, password, table, keys, path, checkpoint = sys.argv[1:]
+address, user, password, table, keys, path, checkpoint = sys.argv[1:]
+host, _, port = address.partition(":")
 
 # %% A session whose workers run this Python and reckon in UTC.
 
@@ -35,6 +36,7 @@ def start() -> Any:
     changes = (
         spark.readStream.format("canal")
         .option("host", host)
+        .option("port", port or 3306)
         .option("user", user)
         .option("password", password)
         .option("table", table)
