@@ -113,13 +113,14 @@ class Watch:
         if self._options.schema_change == "keep" or not self._is_ours(entry) or "ALTER" not in entry.statement.event_types:
             return
         what = "a generated column was defined anew" if _GENERATED.search(_words(entry.sql)) else ""
-        if again := _dropped(entry.sql) & {column.name.lower() for column in self._shape.table.columns}:
-            what = f"{', '.join(sorted(again))} was dropped and added again"
+        if gone := _gone(entry.sql) & {column.name.lower() for column in self._shape.table.columns}:
+            what = f"{', '.join(sorted(gone))} was dropped or renamed"
         if what:
             raise SchemaError(
                 f"an ALTER of {self._shape.table.name} may have changed values of rows, which the log does not tell: {what}",
                 position=_place(entry),
-                remedy="Bring the target to the same state, then start the query once with schemaChange=keep.",
+                remedy="Start the query again (load it anew) to read on with the present columns; if it ends here again, bring "
+                "the target to the same state, then start it once with schemaChange=keep.",
             )  # fmt: skip
 
     def _is_ours(self, entry: Entry) -> bool:
@@ -175,22 +176,25 @@ def _words(sql: str | None) -> str:
     return " ".join(found)
 
 
-def _dropped(sql: str | None) -> set[str]:
-    """Names, in lower case, that an ALTER both drops and adds as columns."""
-    scan, found = Scanner(sql or ""), {"DROP": set[str](), "ADD": set[str]()}
+def _gone(sql: str | None) -> set[str]:
+    """Names, in lower case, that an ALTER takes from columns: it drops or renames them."""
+    scan, found = Scanner(sql or ""), set()
     while (token := scan.take())[0] != END:
-        if token[2] in found and token[0] == WORD:
-            scan.accept("COLUMN")
-            if scan.accept("IF"):
-                scan.accept("NOT")
-                scan.accept("EXISTS")
-            if scan.at_name() and scan.peek()[2] not in _NO_COLUMNS:
-                found[token[2]].add(scan.take()[1].lower())
-    return found["DROP"] & found["ADD"]
+        if token[0] != WORD or token[2] not in ("DROP", "CHANGE", "RENAME"):
+            continue
+        is_column = scan.accept("COLUMN") or token[2] == "CHANGE"
+        scan.accept_all("IF", "EXISTS")
+        if not scan.at_name() or not is_column and (token[2] == "RENAME" or scan.peek()[2] in _NO_COLUMNS):
+            continue
+        name = scan.take()[1].lower()
+        scan.accept("TO")
+        if token[2] == "DROP" or scan.peek()[1].lower() != name:
+            found.add(name)
+    return found
 
 
 _NO_COLUMNS: Final = frozenset((
-    "INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "CHECK", "PARTITION", "PERIOD", "SYSTEM",
+    "INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "CHECK", "PARTITION", "PERIOD", "SYSTEM", "DEFAULT",
 ))  # fmt: skip
 
 
