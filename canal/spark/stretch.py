@@ -65,7 +65,9 @@ class Until:
         if end.row:
             return False  # the transaction behind it is looked into by whoever takes the entries
         if self._stretch.is_by_place(identity):
-            return not renames(place.journal, end.journal) and _journal_place(place) >= _journal_place(end)
+            if renames(place.journal, end.journal):  # which lies behind it only where the stretch begins in files of its name
+                return not renames(self._stretch.start.journal, end.journal)
+            return _journal_place(place) >= _journal_place(end)
         return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
 
     def check(self) -> None:

@@ -1049,6 +1049,22 @@ def test_files_of_another_name_go_on_in_the_next_epoch(
                     assert again.rows == [row for n in range(first + 1, end + 1) for row in engine.sink[n]]
 
 
+@both
+def test_a_batch_before_files_of_another_name_ends_though_nothing_comes_behind_it(
+    shop: Shop, query: Callable[..., Engine]
+) -> None:
+    with query(backlogFiles=0) as engine:
+        engine.start()
+        shop.insert(2)
+        engine.until(2)
+        engine.stop()
+        rename(shop, "renamed")
+        engine.committed -= 1
+        engine.sink.clear()
+        engine.start()
+        assert seen(engine.until(2)) == shop.expected
+
+
 def test_a_real_server_whose_log_gets_another_name(own_server: ThrowawayServer, tmp_path: Path) -> None:
     server, options = own_server, own_server.options
     server.restart(*options, "--log-bin-index=binlog.index")
