@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from canal.errors import CanalError, NotActiveError, UnfitChangeError
 from canal.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, EventType, Message
-from canal.position import Position
+from canal.position import Position, journal_key
 from canal.schema import TableSchema
 from canal.spark.types import Shape
 
@@ -41,10 +41,10 @@ class Batch:
     """All tables of the message, in the order of their calls."""
 
     start: Position
-    """What was acked before: the message begins here or later."""
+    """What was acked, or in the message was the end, before: the rows begin here or later."""
 
     end: Position
-    """The end of the message, as ``ack`` will store it."""
+    """What comes before is done with this call and those before it; of the last one the end of the message, which is acked."""
 
     first: tuple[int, int]
     """(``_txn``, ``_ord``) of the first row. The numbers are those of the log of ``source``."""
@@ -91,10 +91,10 @@ def foreach_batch(
     """Call ``fn(df, batch)`` with the changes of each table, for ever: get, call, ack; on an exception roll back and raise.
 
     The quickest way from the log to a DataFrame, with no query and no checkpoint: at least once by itself, exactly once with
-    ``apply_changes``. A message with several tables makes a call for each, in the order of their first rows, and a table
-    whose columns change within it one for each version; the message is acked when all have returned. The columns are those
-    of the streaming source's one-table form. Returns when ``stop`` is set (after the message in hand), or when
-    the log has ended.
+    ``apply_changes``. A message with several tables makes a call for each, in the order of their first rows, and further ones
+    behind a statement, a change of a table's columns, or one of the server; it is acked when all have returned. The columns
+    are those of the streaming source's one-table form. Returns when ``stop`` is set (after the message in hand), or when the
+    log has ended.
 
     With ``instance.ha`` the same loop runs in every process and waits while another is active. When a turn ends during a
     batch, the batch is not acked and the next process gets it again: the target's own transaction must fence it, as
@@ -161,29 +161,45 @@ def _call(
     shapes: dict[Any, Shape],
     keep: bool,
 ) -> None:
-    end = message.position
-    assert end is not None
+    assert message.position is not None
     tables = tuple(dict.fromkeys(entry.table.schema.name for entry in message.entries if entry.table is not None))
-    for entry, groups in _sections(message.entries):
+    for entry, groups, last in _sections(message.entries):
+        end = message.position if last is None else last.position
         for schema, entries in groups:
             shape = _shape(shapes, schema, keep)
             rows = pa.Table.from_batches([shape.batch(entries)])
             df = rows if spark is None else spark.createDataFrame(rows, schema=shape.struct)
             fn(df, Batch(message.id, schema.name, tables, start, end, *_bounds(rows), message.epoch))
+        start = end
         if entry is not None:
             statements(entry)
 
 
-def _sections(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, list[tuple[TableSchema, list[Entry]]]]]:
-    """Rows by table and version of it, up to each statement and that, and up to the end."""
-    groups: dict[int, tuple[TableSchema, list[Entry]]] = {}
+def _sections(
+    entries: Sequence[Entry],
+) -> Iterator[tuple[Entry | None, list[tuple[TableSchema, list[Entry]]], Entry | None]]:
+    """Rows by table, up to each statement and that, to a change of a table's columns or of the log, and up to the end.
+
+    Each with its last entry, but for what goes to the end.
+    """
+    groups: dict[str, tuple[TableSchema, list[Entry]]] = {}
+    last: Entry | None = None
+    log: tuple[str, str] | None = None
     for entry in entries:
-        if entry.table is not None:
-            groups.setdefault(id(entry.table.schema), (entry.table.schema, []))[1].append(entry)
-        elif entry.entry_type == EntryType.ROWDATA:
-            yield entry, list(groups.values())
+        table = None if entry.table is None else entry.table.schema
+        transaction = entry.transaction
+        is_statement = table is None and entry.entry_type == EntryType.ROWDATA
+        is_cut = is_statement or table is not None and groups.get(table.name, (table,))[0] is not table
+        if last is None or transaction is not last.transaction:
+            before, log = log, (transaction.source, journal_key(transaction.journal)[0])
+            is_cut = is_cut or before not in (None, log)
+        if is_cut:
+            yield entry if is_statement else None, list(groups.values()), last or entry
             groups = {}
-    yield None, list(groups.values())
+        if table is not None:
+            groups.setdefault(table.name, (table, []))[1].append(entry)
+        last = entry
+    yield None, list(groups.values()), None
 
 
 def _shape(shapes: dict[Any, Shape], schema: TableSchema, keep: bool) -> Shape:

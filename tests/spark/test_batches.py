@@ -127,6 +127,62 @@ def test_new_columns_make_a_call_of_their_own_in_their_order() -> None:
     assert target.rows.to_pylist() == [{"id": 1, "v": "a", "c": None}, {"id": 2, "v": "b", "c": 5}]
 
 
+def test_what_a_table_s_second_call_of_a_message_has_is_not_done_by_the_first() -> None:
+    """The process ends between them, and the next one goes on at another server, whose changes are known by GTIDs."""
+    target, seen, servers = MemoryTarget(), [], (FakeBinlog(server_id=1), FakeBinlog(server_id=2))
+    for log in servers:
+        orders = log.table("shop", "orders", COLUMNS)
+        with log.transaction(gtid=f"{servers[0].uuid}:1"):
+            orders.insert({"id": 1, "v": "a"})
+        log.ddl("ALTER TABLE orders ADD c INT", "shop", gtid=f"{servers[0].uuid}:2")
+        orders = log.table("shop", "orders", COLUMNS + ", c INT")
+        with log.transaction(gtid=f"{servers[0].uuid}:3"):
+            orders.insert({"id": 2, "v": "b", "c": 5})
+
+    def fn(df: Any, batch: Batch) -> None:
+        apply_changes(target, ["id"], schema="add")(df, batch)
+        seen.append(batch)
+        if len(seen) == 1:
+            raise RuntimeError("between the calls")
+
+    for log in servers:
+        with following(log) as instance, contextlib.suppress(RuntimeError):
+            foreach_batch(None, instance, fn)
+
+    assert rows(target) == {1: "a", 2: "b"}
+    assert [batch.source for batch in seen] == [servers[0].uuid, *[servers[1].uuid] * (len(seen) - 1)]
+
+
+def test_a_message_with_changes_of_two_servers_makes_a_call_for_each() -> None:
+    """Their numbers are those of two logs, and the second's are smaller."""
+    first, second = FakeBinlog(server_id=1, start_offset=1 << 20), FakeBinlog(server_id=2)
+    target, seen = MemoryTarget(), []
+    for log, count in ((first, 3), (second, 4)):
+        orders = log.table("shop", "orders", COLUMNS)
+        with log.transaction(gtid=f"{first.uuid}:1"):
+            orders.insert({"id": 1, "v": "0"})
+        for number in range(1, count):
+            with log.transaction(gtid=f"{first.uuid}:{number + 1}"):
+                orders.update({"id": 1, "v": str(number - 1)}, {"id": 1, "v": str(number)})
+
+    def fn(df: Any, batch: Batch) -> None:
+        apply_changes(target, ["id"])(df, batch)
+        seen.append(batch)
+
+    config = canal.InstanceConfig(destination="shop", source=first, standby=second, start="earliest")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        until(lambda: instance.status().store.put_rows == 3)
+        assert instance.switch()
+        second.end()
+        until(lambda: instance.status().store.put_rows == 4)
+        foreach_batch(None, instance, fn)
+
+    assert rows(target) == {1: "3"}
+    assert [batch.source for batch in seen] == [first.uuid, second.uuid]
+    assert seen[0].end == seen[1].start
+
+
 def test_a_truncate_stops_it_unless_it_is_dealt_with_between_the_rows() -> None:
     log = FakeBinlog()
     orders = log.table("shop", "orders", COLUMNS)
