@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import ConfigError, StreamMismatchError, TargetSchemaError, UnfitChangeError, UsageError
-from canal.gtid import parse_gtid_set
+from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.spark import gtids
 from canal.spark.outcome import fit, outcome, where
 from canal.spark.targets import Progress, Target, Work
+from canal.spark.types import pack_txn
 
 log = logging.getLogger("canal.spark")
 
@@ -372,9 +373,9 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
         ord,
         ts=max(young or 0, old.ts),
         snapshot=old.snapshot if begun is None else begun,
-        source=source or old.source,
-        position=end.to_text() if end is not None else old.position,
-        gtid="" if source else rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
+        source=source,
+        position="" if end is None else end.to_text(),
+        gtid=rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
         gtids="" if source else gtids.to_text(rows["_gtid"]),
     )
 
@@ -382,6 +383,8 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
 def _in_numbers(rows: pa.Table, old: Progress | None, batch: Any) -> pa.Table:
     """In a loop without a query nobody but the target keeps the epoch: it rises here when the source is another one."""
     source = getattr(batch, "source", "")
+    if old is not None and bool(source) != bool(old.source) and not pc.any(_is_read(rows)).as_py():
+        _check_log(rows, old, batch)
     if old is None or not source:
         return rows
     epoch = old.txn >> _EPOCH_SHIFT
@@ -397,6 +400,32 @@ def _in_numbers(rows: pa.Table, old: Progress | None, batch: Any) -> pa.Table:
     return rows.set_column(rows.column_names.index("_txn"), "_txn", txn)
 
 
+def _check_log(rows: pa.Table, old: Progress, batch: Any) -> None:
+    """Where a loop goes on for a query, or the other way round, GTIDs tell whether the numbers of both are of one log."""
+    last, is_one = old.txn, True
+    if old.position:
+        done = Position.from_text(old.position).gtid_set
+        if done:
+            held = [gtid for gtid in pc.unique(rows["_gtid"]).to_pylist() if _holds(done, gtid)]
+            is_new = pc.invert(pc.is_in(rows["_gtid"], pa.array(held, pa.string())))
+            differs = pc.and_(pc.not_equal(is_new, _behind(rows, old)), pc.not_equal(rows["_txn"], last))
+            is_one = not pc.any(differs).as_py()
+    elif getattr(batch, "source", "") and old.gtid in gtids.from_text(old.gtids):
+        last &= (1 << _EPOCH_SHIFT) - 1
+        for place in (batch.start, batch.end):
+            if place.journal and place.gtid:
+                is_behind = pack_txn(0, place.journal, place.offset) > last
+                is_one = is_one and is_behind == _holds(place.gtid_set, old.gtid)
+    same = rows["_txn"].filter(pc.is_in(rows["_gtid"], pa.array([old.gtid])))
+    if not is_one or pc.any(pc.not_equal(same, last)).as_py():
+        raise StreamMismatchError(
+            "a query and a loop without one have not read the same server: what of the one's changes was applied by the other "
+            "cannot be told by their numbers",
+            remedy="Let the same server be read, or empty the target together with its progress (drop the table) and take a "
+            "snapshot.",
+        )
+
+
 def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table:
     """What of another source's changes is not in the target: all, where the batch begins behind it; else by GTID."""
     done = Position.from_text(old.position) if old.position else None
@@ -404,8 +433,8 @@ def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table
         if start == done or done.precedes(start):
             return rows
         if done.gtid and not done.row:
-            gtids = pc.unique(rows["_gtid"])
-            mine = [gtid for gtid in gtids.to_pylist() if not _holds(done, gtid)]
+            held = done.gtid_set
+            mine = [gtid for gtid in pc.unique(rows["_gtid"]).to_pylist() if not _holds(held, gtid)]
             return rows.filter(pc.is_in(rows["_gtid"], pa.array(mine, pa.string())))
     raise StreamMismatchError(
         "the source has become another one, and which of its changes are in the target already cannot be told",
@@ -413,9 +442,9 @@ def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table
     )
 
 
-def _holds(done: Position, gtid: str) -> bool:
+def _holds(done: GtidSet, gtid: str) -> bool:
     try:
-        return bool(parse_gtid_set(gtid) <= done.gtid_set)
+        return bool(parse_gtid_set(gtid) <= done)
     except (ConfigError, TypeError) as error:
         raise StreamMismatchError(
             "a transaction of the new source has no GTID as the old one's had",

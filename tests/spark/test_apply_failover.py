@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from canal.errors import StreamMismatchError
+from canal.position import Position
 from canal.spark import apply_changes
 from canal.spark.gtids import from_text
 from canal.spark.targets import DeltaTarget, ParquetTarget, Progress
@@ -112,6 +114,87 @@ def test_appended_changes_are_there_once_whatever_server_gives_a_batch_again(fla
         assert sorted(tuple(row[name] for name in names) for row in found) == sorted(wanted)
 
     follow(data, servers, target, None, check)
+
+
+# -- a query and a loop on one stream -----------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Log:
+    """A server's log of transactions of two changes, which are numbered from 1: where each ends in it."""
+
+    source: str
+    flavor: str
+    offsets: list[int]
+
+    def rows(self, first: int, end: int) -> list[dict[str, Any]]:
+        return [
+            change("I", self.at(number).offset, ord, row(10 * number + ord), _gtid=self.gtid(number + 1), _ts=7_000_000)
+            for number in range(first, end)
+            for ord in range(2)
+        ]
+
+    def gtid(self, number: int) -> str:
+        return f"{UUID}:{number}" if self.flavor == "mysql" else f"0-{number % 2 + 1}-{number}"
+
+    def at(self, number: int) -> Position:
+        """Behind so many transactions."""
+        done = "" if not number else f"{UUID}:1-{number}" if self.flavor == "mysql" else self.gtid(number)
+        return Position("log.000000", self.offsets[number], gtid=done, source=self.source)
+
+
+@both
+@given(st.data())
+def test_a_query_and_a_loop_follow_each_other_exactly_or_not_at_all(flavor: str, data: st.DataObject) -> None:
+    """At the same server or another, from any earlier place on, with all changes in one second."""
+    offsets = st.lists(st.integers(1, 30), min_size=9, max_size=9, unique=True).map(sorted)
+    logs = [Log(source, flavor, data.draw(offsets)) for source in "ab"]
+    target, done, last, is_mixed = MemoryTarget(), 0, None, False
+    for _ in range(data.draw(st.integers(2, 5))):
+        log, is_loop = data.draw(st.sampled_from(logs)), data.draw(st.booleans())
+        if last is not None and not is_loop and not target.stored["canal"].source:
+            log = last  # that a query reads another server with another checkpoint cannot be told
+        first = data.draw(st.integers(0, done))
+        for end in data.draw(st.lists(st.integers(done, 8), min_size=1, max_size=3, unique=True).map(sorted)):
+            version = target.version
+            try:
+                apply_changes(target, None)(table(log.rows(first, end)), Loop(log.at(first), log.at(end)) if is_loop else 0)
+            except StreamMismatchError:
+                assert is_mixed or last is not log
+                return
+            if target.version > version:
+                is_mixed, last = is_mixed or last not in (None, log), log
+            first, done = end, max(done, end)
+        found = [] if target.rows is None else target.rows["id"].to_pylist()
+        assert found == [10 * number + ord for number in range(done) for ord in range(2)]
+
+
+def test_where_a_loop_was_is_not_where_the_query_behind_it_is() -> None:
+    one, other = Log("a", "mysql", [100, 200, 300, 400, 500]), Log("b", "mysql", [4, 10, 20, 30, 40])
+    target = MemoryTarget()
+    fn = apply_changes(target, None)
+    fn(table(one.rows(0, 1)), Loop(one.at(0), one.at(1)))
+    fn(table(one.rows(1, 2)))
+    fn(table(one.rows(2, 3)))
+
+    with pytest.raises(StreamMismatchError, match="not read the same server"):
+        fn(table(other.rows(1, 4)), Loop(other.at(1), other.at(4)))
+    fn(table(one.rows(1, 4)), Loop(one.at(1), one.at(4)))
+    fn(table(other.rows(3, 4)), Loop(one.at(3), other.at(4)))
+    assert target.rows is not None
+    assert target.rows["id"].to_pylist() == [0, 1, 10, 11, 20, 21, 30, 31]
+
+
+@attrs.define
+class Loop:
+    """As much of a Batch as matters."""
+
+    start: Position
+    end: Position
+
+    @property
+    def source(self) -> str:
+        return self.end.source
 
 
 # -- of the source itself --------------------------------------------------------------------------------------------------

@@ -58,16 +58,17 @@ class Progress:
     """``_txn`` of the last snapshot that was begun; -1: none was."""
 
     source: str = ""
-    """The server whose log the numbers in ``txn`` are of, where the stream tells: its uuid."""
+    """The server whose log the numbers in ``txn`` are of, where the last batch told: its uuid."""
 
     position: str = ""
-    """Where the last batch ended, where the stream tells: text of a ``Position``."""
+    """Where the last batch ended, where it told: text of a ``Position``."""
 
     gtid: str = ""
-    """``_gtid`` of the last change, where the stream does not tell positions. Of its transaction all up to ``ord`` is done."""
+    """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
 
     gtids: str = ""
-    """The GTIDs of the last batch, as ``canal.spark.gtids`` has them. All but ``gtid`` are done to their ends."""
+    """The GTIDs of the last batch, as ``canal.spark.gtids`` has them, where it told no position. All but ``gtid`` are done to
+    their ends."""
 
     @property
     def place(self) -> tuple[int, int]:
