@@ -132,22 +132,16 @@ class SharedInstance:
 
     def _read_again(self, start: Position, end: Position) -> Iterator[Message]:
         """The entries of (start, end], over a connection of our own."""
-        from canal.spark.stretch import Stretch, Until, another, messages, open_instance, plan, within
+        from canal.spark.stretch import Stretch, Until, another, open_instance, plan
 
         options = self._options
         for stretch in plan(options, Stretch(start, end)):
-            own = open_instance(options, Until(another(options.source), stretch), stretch.start, history=True)
-            self._own = own
+            until = Until(another(options.source), stretch)
+            self._own = own = open_instance(options, until, stretch.start, history=True)
             with own:
                 self._check()
                 own.subscribe()
-                for message in messages(own):
-                    found = [within(entry, stretch) for entry in message.entries]
-                    entries = [entry for entry, one in zip(message.entries, found) if one]
-                    if entries:
-                        yield Message(message.id, entries)
-                    if None in found:
-                        break
+                yield from (Message(0, entries) for entries in until.entries(own) if entries)
 
     def _live(self, place: Position) -> Iterator[Message]:
         """What the shared Instance gives behind ``place``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Final
 
 import attrs
@@ -70,8 +71,18 @@ class Until:
             return _journal_place(place) >= _journal_place(end)
         return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
 
-    def check(self) -> None:
-        """Raise PositionLostError where all that the source has was read and the end is not among it."""
+    def entries(self, instance: Instance) -> Iterator[list[Entry]]:
+        """Those of the stretch that an instance on this source gives, some at once.
+
+        Raises:
+            PositionLostError: all that the source has was read, and the end is not among it.
+        """
+        for message in messages(instance, _STALLED):
+            found = ((entry, within(entry, self._stretch)) for entry in message.entries)
+            up_to_end = list(takewhile(lambda pair: pair[1] is not None, found))
+            yield [entry for entry, is_inside in up_to_end if is_inside]
+            if len(up_to_end) < len(message.entries):
+                return
         assert self.parser is not None
         if not self.is_over(self.parser.place.source):
             raise PositionLostError(
@@ -156,14 +167,10 @@ def read_stretch(
     epochs, until = Epochs(stretch.start, stretch.epoch), Until(another(options.source), stretch)
     with open_instance(options, until, stretch.start, history=history) as instance:
         instance.subscribe()
-        for message in messages(instance, _STALLED):
-            for entry in message.entries:
-                found = within(entry, stretch)
-                if found is None:
-                    return
-                if found and watch.delivers(entry):
+        for entries in until.entries(instance):
+            for entry in entries:
+                if watch.delivers(entry):
                     yield epochs.of(entry.transaction), entry
-        until.check()
 
 
 def messages(instance: Any, stalled: float | None = None) -> Iterator[Message]:

@@ -23,12 +23,13 @@ import attrs
 import pytest
 
 import canal.spark
-from canal import Instance, InstanceConfig, MySQLSource, ZooKeeper
+from canal import Instance, InstanceConfig, LocalBinlogSource, MySQLSource, ZooKeeper
 from canal.errors import (
     CanalError,
     ConfigError,
     ConnectionLostError,
     NotActiveError,
+    PositionLostError,
     StateError,
     UnknownDestinationError,
 )
@@ -252,6 +253,23 @@ def test_what_the_instance_has_no_more_is_read_again(shop: Shop, driver: Driver)
     assert seen(engine.until(25)) == shop.expected
     shop.insert(4)
     assert seen(engine.until(29)) == shop.expected
+
+
+def test_files_that_end_before_what_is_read_again_are_an_error(shop: Shop, driver: Driver, tmp_path: Path) -> None:
+    shop.insert(1)
+    end = shop.fake.journals[-1][1]
+    shop.insert(2)
+    shop.fake.write(tmp_path / "logs")
+    driver.stop()
+    driver.start(source=LocalBinlogSource(tmp_path / "logs"))
+    driver.instance.subscribe()
+    drain(driver, 3)
+    journal = tmp_path / "logs" / shop.fake.journals[-1][0]
+    journal.write_bytes(journal.read_bytes()[:end])
+    engine = driver.query(startingPosition="earliest")
+    engine.start()
+    with pytest.raises(PositionLostError, match="the log ends at"):
+        engine.until(3)
 
 
 @pytest.mark.parametrize("options", [{}, {"clientId": 7}])
