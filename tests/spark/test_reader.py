@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -703,7 +704,11 @@ class Pair:
     """Two servers of one replication whose logs have the same transactions in another order."""
 
     def __init__(self, gtid: bool = True) -> None:
-        self.shops = [Shop(FakeBinlog("mysql", uuid=f"{n}" * 8 + "-0000-4000-8000-000000000000", gtid=gtid)) for n in (1, 2)]
+        now = time.time()  # replicas log the times of their source
+        self.shops = [
+            Shop(FakeBinlog("mysql", uuid=f"{n}" * 8 + "-0000-4000-8000-000000000000", gtid=gtid, clock=lambda: now))
+            for n in (1, 2)
+        ]
         self.gtid = gtid
 
     def write(self, shop: int, *numbers: int, size: int = 1) -> None:
