@@ -155,10 +155,11 @@ class ApplyChanges:
         if old.ord == _UNNUMBERED:
             # Rows of chunks have one place. To put them again does no harm, and they may be others.
             behind = pc.or_(behind, pc.and_(pc.equal(rows["_op"], "r"), pc.equal(rows["_txn"], old.txn)))
-        if old.gtids and pc.max(rows["_txn"]).as_py() >> _EPOCH_SHIFT:
+        if old.gtids and max(old.txn, pc.max(rows["_txn"]).as_py()) >> _EPOCH_SHIFT:
             known = _is_known(rows, old)
             self._check_skipped(rows.filter(known), old, old.ts)
-            # What is not known and as old as the last change may be new, of a third server in the epoch of the second.
+            # What is not known and as old as the last change may be new: of a third server in the epoch of the second, or of
+            # the second without its epoch, in a query with a new checkpoint.
             self._check_skipped(rows.filter(pc.invert(pc.or_(pc.or_(behind, is_read), known))), old, old.ts - 1)
             behind = pc.and_not(behind, known)
         else:
@@ -343,7 +344,8 @@ def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
 def _is_known(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
     """Whether each row is of the last batch, by its GTID: Spark gives that again, at another server with other numbers."""
     done = pc.is_in(rows["_gtid"], pa.array(gtids.from_text(old.gtids), pa.string()))
-    rest = pc.and_(pc.equal(rows["_gtid"], old.gtid), pc.greater(rows["_ord"], old.ord))  # of a transaction that was split
+    is_last = pc.is_in(rows["_gtid"], pa.array([old.gtid]))
+    rest = pc.and_(is_last, pc.greater(rows["_ord"], old.ord))  # of a transaction that was split
     return pc.and_not(done, rest)
 
 

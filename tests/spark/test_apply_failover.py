@@ -276,6 +276,29 @@ def test_a_third_server_with_the_epoch_of_the_second_is_told_by_its_time() -> No
     apply_changes(target, KEYS)(table([one]))
 
 
+def test_a_query_with_a_new_checkpoint_at_the_second_server_is_told_by_its_time() -> None:
+    """Its epoch is that of before the failover; a change of the last one's second may be new."""
+    target = MemoryTarget()
+    one, two, three = (
+        change("I", 10 * number, 0, row(number), _gtid=f"{UUID}:{number}", _ts=7_000_000 + number // 2) for number in (1, 2, 3)
+    )
+    apply_changes(target, None)(table([{**one, "_txn": 500}]))
+    apply_changes(target, None)(table([{**two, "_txn": 1 << 58 | 20}]))
+
+    with pytest.raises(StreamMismatchError, match="numbered as done"):
+        apply_changes(target, None)(table([one, two, three]))
+    apply_changes(target, None)(table([one, two]))
+
+
+def test_a_change_without_a_gtid_is_none_of_the_last_batch() -> None:
+    target = MemoryTarget()
+    for number in (1, 2):
+        one = change("I", 1 << 58 | number, 0, row(number), _gtid=f"{UUID}:1" if number == 1 else None)
+        apply_changes(target, KEYS)(table([one]))
+
+    assert set(content(target.rows)) == {(1, "x"), (2, "x")}
+
+
 def test_an_iceberg_table_that_was_rolled_back_has_the_progress_of_then(tmp_path: Path) -> None:
     """The GTIDs are a property of the table, which no roll-back takes back."""
     target = Iceberg(tmp_path).make()
