@@ -193,6 +193,7 @@ class ApplyChanges:
 
     def _append(self, work: Work, rows: pa.Table, progress: Progress, replace: bool) -> None:
         rows = self._stored(rows)
+        rows = _with_ord(rows, pc.equal(rows["_ord"], _BEFORE_ALL), _UNNUMBERED)  # as it was told
         schema, added = self._columns(work, rows)
         work.write(fit(rows, schema), pa.table({}), progress, added=added, replace=replace)
 
@@ -300,10 +301,12 @@ def _check_numbered(rows: pa.Table) -> None:
 def _with_begin_first(rows: pa.Table) -> pa.Table:
     """The T that a snapshot has where its first chunk has no rows tells that it begins: put before the rows of other chunks."""
     begins = pc.and_(pc.equal(rows["_op"], "T"), pc.equal(rows["_ord"], _UNNUMBERED))
-    if not pc.any(begins).as_py():
-        return rows
-    ord = pc.if_else(begins, pa.scalar(_BEFORE_ALL, rows["_ord"].type), rows["_ord"])
-    return rows.set_column(rows.column_names.index("_ord"), "_ord", ord)
+    return _with_ord(rows, begins, _BEFORE_ALL)
+
+
+def _with_ord(rows: pa.Table, mask: pa.ChunkedArray, ord: int) -> pa.Table:
+    ords = pc.if_else(mask, pa.scalar(ord, rows["_ord"].type), rows["_ord"])
+    return rows.set_column(rows.column_names.index("_ord"), "_ord", ords)
 
 
 def _is_read(rows: pa.Table) -> pa.ChunkedArray:

@@ -251,6 +251,15 @@ def test_a_snapshot_of_an_empty_table_is_the_beginning_of_one() -> None:
     assert set(content(target.rows)) == {(2, "x")}
 
 
+def test_the_beginning_of_a_snapshot_is_appended_as_it_was_told() -> None:
+    target = MemoryTarget()
+    for changes in (begins(5), begins(5), [change("I", 5, 0, whole(1))], begins(5)):
+        apply_changes(target, None)(table(changes))
+
+    assert target.rows is not None
+    assert [(row["_op"], row["_ord"]) for row in target.rows.to_pylist()] == [("T", -1), ("I", 0)]
+
+
 def test_an_empty_chunk_takes_nothing_of_the_others_away() -> None:
     for batches in (
         [begins(5) + read(5, 1), begins(5)], [read(5, 1) + begins(5)], [read(5, 1), begins(5)],
