@@ -226,6 +226,22 @@ def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: 
     assert progress.source == "one"
 
 
+def test_a_delta_table_that_was_restored_is_refused(tmp_path: Path) -> None:
+    """Rows would be gone that its progress says it has."""
+    from deltalake import DeltaTable
+
+    target = DeltaTarget(str(tmp_path / "orders"))
+    for changes in (first_changes(), more_changes()):
+        apply_changes(target, KEYS)(changes)
+    table = DeltaTable(target.path)
+    table.restore(table.version() - 1)
+    DeltaTable(target.path).optimize.compact()
+
+    with pytest.raises(StreamMismatchError, match="was restored"):
+        apply_changes(target, KEYS)(more_changes())
+    apply_changes(target, KEYS, stream="anew")(more_changes())
+
+
 def test_a_snapshot_over_rows_that_nobody_knows_is_refused(lake: Lake, server: Any, in_mysql: MySQLTarget) -> None:
     """A table that another stream has made, or the user; one without rows is taken."""
     rows = [{"id": number, "k": "x", "a": 1, "b": None} for number in (1, 2)]

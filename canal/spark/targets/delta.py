@@ -13,7 +13,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.errors import TargetConflictError, TargetSchemaError
+from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
 from canal.spark.targets import Progress, matching, need, understood
 
 _DELETE: Final = "__canal_delete"
@@ -26,8 +26,8 @@ class DeltaTarget:
     """A Delta table at ``path``; it is made with the first batch where there is none.
 
     The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers
-    of a stream conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm. TIME columns are
-    stored as microseconds (long): Delta has no intervals.
+    of a stream conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm; a RESTORE,
+    which leaves the progress where it was, is refused. TIME columns are stored as microseconds (long): Delta has no intervals.
 
     Args:
         path: directory or URL.
@@ -74,6 +74,11 @@ class _DeltaWork:
                 if self._app in commit:
                     whole = Progress.from_text(commit[self._app])
                     return whole if whole.place == progress.place else progress
+                if commit.get("operation") == "RESTORE":
+                    raise StreamMismatchError(
+                        f"{self._target.path} was restored to a version of before, with its rows but not with its progress",
+                        remedy="Apply under another stream name, with a snapshot (snapshot='replace').",
+                    )
         return progress
 
     def read(self, keys: pa.Table) -> pa.Table:
