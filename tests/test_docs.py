@@ -18,7 +18,7 @@ import canal
 from canal.testing import FakeBinlog
 
 ROOT = Path(__file__).parent.parent
-#: Spark's own tests run what docs/spark.md and the README's chapter on it show.
+#: tests/spark/test_document.py runs what docs/spark.md shows.
 DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem != "spark")]
 TRAPS = range(1, 87)
 #: A test file, or one test in it.

@@ -1,0 +1,122 @@
+"""What docs/spark.md shows runs as it stands, but for the names of servers and directories."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal.spark
+from canal.testing.servers import ThrowawayServer
+
+TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+
+
+def test_the_code_of_the_document_runs(
+    spark: Any, mariadb_server: ThrowawayServer, tmp_path: Path, wait: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = mariadb_server
+    for sql in (
+        "CREATE DATABASE in_doc", "CREATE TABLE in_doc.orders (id INT PRIMARY KEY)", "INSERT INTO in_doc.orders VALUES (1)",
+        "CREATE TABLE in_doc.customers (id INT PRIMARY KEY)",
+    ):  # fmt: skip
+        server.query(sql)
+    source = canal.MySQLSource(host=server.host, port=server.port, user=server.user, password=server.password)
+    calls: list[Any] = []
+    names: dict[str, Any] = {
+        "canal": canal, "spark": spark, "source": source, "shared": str(tmp_path / "shared"),
+        "server": {"host": server.host, "port": server.port, "user": server.user, "password": server.password},
+        "fn": lambda df, number: calls.append(df.count()), "other": lambda df, number: None,
+    }  # fmt: skip
+
+    def run(code: str) -> None:
+        for old, new in (
+            ("shop.", "in_doc."), ("shop\\.", "in_doc\\."),
+            ("'db'", f"'{server.host}', port '{server.port}'"), ('"db"', f'"{server.host}"'), ("3306", str(server.port)),
+            ("'…'", f"'{server.password}'"), ('"password", "…"', f'"password", "{server.password}"'),
+            ('"/lake', f'"{tmp_path}/lake'), ('"/checkpoints', f'"{tmp_path}/checkpoints'),
+        ):  # fmt: skip
+            code = code.replace(old, new)
+        count = iter(range(9))
+        code = re.sub(r"(?<=Location\", )…", lambda _: repr(str(tmp_path / f"checkpoint{next(count)}")), code)
+        exec(compile(code, "docs/spark.md", "exec"), names)
+
+    def rows(path: Path) -> set[int]:
+        from deltalake import DeltaTable
+
+        return set(DeltaTable(str(path)).to_pyarrow_table()["id"].to_pylist()) if path.exists() else set()
+
+    def until_supervised(true: Callable[[], bool]) -> None:
+        """Have the next ``supervise`` end when this is so."""
+        supervise, stop = canal.spark.supervise, threading.Event()
+
+        def one(start: Any, **more: Any) -> None:
+            def watch() -> None:
+                try:
+                    wait(true, seconds=90)
+                    seen.append(True)
+                finally:
+                    stop.set()
+
+            seen: list[bool] = []
+            waiting = threading.Thread(target=watch)
+            waiting.start()
+            supervise(start, stop=stop, **more)
+            waiting.join()
+            assert seen
+
+        monkeypatch.setattr(canal.spark, "supervise", one, raising=False)
+
+    ids = iter(range(2, 1 << 20))
+
+    def more() -> None:
+        server.query(f"INSERT INTO in_doc.orders VALUES ({next(ids)})")
+
+    def is_seen() -> bool:
+        """A query without a snapshot sees what is written when it runs."""
+        more()
+        return sum(calls) > 0
+
+    foreach_batch = canal.spark.foreach_batch
+    stop = threading.Event()
+
+    def until_there(spark: Any, instance: Any, fn: Any) -> None:
+        def one(df: Any, batch: Any) -> None:
+            fn(df, batch)
+            stop.set()
+
+        more()
+        foreach_batch(spark, instance, one, stop=stop)
+
+    quick, bounded, loop, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
+    try:
+        until_supervised(lambda: rows(tmp_path / "lake" / "orders") == {1})
+        run(quick)
+        run(bounded)
+        assert names["spark"].sql("SELECT id FROM v").collect() == [(1,)]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(canal.spark, "foreach_batch", until_there, raising=False)
+            run(loop.replace("/lake/orders", "/lake/loop"))
+        assert rows(tmp_path / "lake" / "loop")
+
+        run(share)
+        wait(is_seen, seconds=60)
+        for query in names["spark"].streams.active:
+            query.stop()
+        calls.clear()
+        monkeypatch.undo()
+        until_supervised(is_seen)
+        run(supervised)
+    finally:
+        for query in names["spark"].streams.active:
+            query.stop()
+        if "instance" in names:
+            canal.spark.unshare("shop")
+            names["instance"].stop()
+        server.query("DROP DATABASE in_doc")
