@@ -21,7 +21,14 @@ from hypothesis import strategies as st
 
 import canal
 import canal.spark
-from canal.errors import StreamMismatchError, TargetConflictError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.errors import (
+    ConfigError,
+    StreamMismatchError,
+    TargetConflictError,
+    TargetError,
+    TargetSchemaError,
+    UnfitChangeError,
+)
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
@@ -539,6 +546,16 @@ def test_parquet_files_have_each_change_once(tmp_path: Path, data: st.DataObject
 
 def read_parquet(target: ParquetTarget) -> pa.Table | None:
     return pq.read_table(target.path) if list(Path(target.path).glob("*.parquet")) else None
+
+
+def test_what_parquet_files_cannot_be_is_no_error_that_a_restart_mends(tmp_path: Path) -> None:
+    target = ParquetTarget(str(tmp_path / "changes"))
+    apply_changes(target, None)(first_changes())
+    with pytest.raises(ConfigError, match="named by letters"):
+        apply_changes(target, None, stream="shop.orders")(first_changes())
+    with pytest.raises(ConfigError, match="cannot be emptied"):
+        anew = change("r", 1 << 40, -1 << 62, {"id": 9, "k": "x", "a": 1, "b": None})
+        apply_changes(target, None, snapshot="replace")(table([anew]))
 
 
 def test_a_late_writer_of_parquet_files_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

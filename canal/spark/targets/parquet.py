@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from canal.errors import TargetConflictError, TargetError
+from canal.errors import ConfigError, TargetConflictError
 from canal.spark.targets import Progress, understood
 
 _PROGRESS: Final = b"canal.progress"
@@ -46,7 +46,7 @@ class ParquetTarget:
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_ParquetWork]:
         if not _STREAM.fullmatch(stream):
-            raise TargetError("a stream of a ParquetTarget is named by letters, digits and underscores")
+            raise ConfigError("a stream of a ParquetTarget is named by letters, digits and underscores")
         with understood(self.path):
             work = _ParquetWork(self, stream)
         yield work
@@ -81,7 +81,7 @@ class _ParquetWork:
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
     ) -> None:
         if replace:
-            raise TargetError(
+            raise ConfigError(
                 "a directory of parquet files cannot be emptied for another snapshot while others read it",
                 remedy="Give another directory.",
             )
