@@ -294,7 +294,7 @@ def _check_numbered(rows: pa.Table) -> None:
         raise UnfitChangeError(
             "the chunks of this snapshot were read at several moments and are not numbered: appended they would be no state "
             "that the table ever had, and it could not be told which are there",
-            remedy="Let the source spool a consistent snapshot, or start the stream without one.",
+            remedy="Begin the stream with snapshot=consistent, or without one.",
         )
 
 

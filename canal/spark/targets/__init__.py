@@ -66,7 +66,7 @@ class Progress:
     gtid: str = ""
     """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
 
-    gtids: str = ""
+    gtids: str = attrs.field(default="", repr=False)
     """The GTIDs of the last batch, as ``canal.spark.gtids`` has them, where it told no position. All but ``gtid`` are done to
     their ends."""
 
