@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from canal.testing.servers import MySQLServer, ThrowawayServer
@@ -99,8 +100,9 @@ class Burst:
         self._connections[0].commit()
 
     def release(self) -> None:
-        for connection in self._connections[1:]:
-            connection.commit()
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(connection.commit) for connection in self._connections[1:]]:
+                done.result()
 
 
 def is_followed(server: ThrowawayServer) -> bool:
