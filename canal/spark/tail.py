@@ -28,7 +28,7 @@ from canal.spark.watch import Epochs, Watch
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
 #: A batch is let grow while as many bytes come in as many seconds.
-_BURST_BYTES, _BURST_SECONDS = 256 << 10, 0.02
+_BURST_BYTES, _BURST_SECONDS = 512 << 10, 0.05
 SEGMENT_BYTES: Final = 64 << 20
 
 
