@@ -123,6 +123,7 @@ def _stream(stage: Stage, frame: Any, gate: Any, is_live: Callable[[], bool] = l
             wait(lambda: watched.has(WARM), query)
             before = _progress(query)
             warm = sum(batch["numInputRows"] for batch in before)
+            gate.hold()
             begin = time.time()
             gate.release()
             wait(lambda: watched.has(stage.rows), query)
@@ -189,6 +190,9 @@ class _Files:
 
     def warm(self) -> None:
         self._link("warm")
+
+    def hold(self) -> None:
+        pass
 
     def release(self) -> None:
         self._link("all")
@@ -285,6 +289,7 @@ def _to_delta(stage: Stage, frame: Any, gate: Any, is_live: Callable[[], bool] =
             wait(is_live, query)
             gate.warm()
             wait(lambda: sink.rows >= WARM, query)
+            gate.hold()
             warm, begin = sink.rows, time.time()
             gate.release()
             wait(lambda: sink.rows >= stage.rows, query)
@@ -331,6 +336,7 @@ def canal_loop_delta(stage: Stage) -> Result:
         with _loop(stage, burst.table, sink):
             burst.warm()
             wait(lambda: sink.rows >= WARM)
+            burst.hold()
             warm, begin = sink.rows, time.time()
             burst.release()
             wait(lambda: sink.rows >= stage.rows)
@@ -357,6 +363,7 @@ def debezium_lines(stage: Stage) -> Result:
         rows = 0
         while rows < WARM:
             rows += feed.lines().count(b"\n")
+        burst.hold()
         warm, begin = rows, time.time()
         burst.release()
         batches = 0
@@ -373,6 +380,7 @@ def debezium_delta(stage: Stage) -> Result:
         burst.warm()
         while sink.rows < WARM:
             sink(table(feed.lines(), schema), None)
+        burst.hold()
         warm, begin = sink.rows, time.time()
         burst.release()
         while sink.rows < stage.part:

@@ -6,8 +6,11 @@ Never times anything.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from canal.testing.servers import MySQLServer, ThrowawayServer
@@ -35,6 +38,8 @@ SUMS = {
 }
 #: Rows of the first transaction of a burst, which warms up whoever reads it and is not timed.
 WARM = 20_000
+#: Names in the command lines of processes that read the log.
+READERS = ("python_streaming_source_runner", "debezium")
 _DIGITS = f"(SELECT 0 d{''.join(f' UNION SELECT {digit}' for digit in range(1, 10))})"
 _NUMBERS = (
     "SELECT {} + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS n"
@@ -72,13 +77,15 @@ def answer(server: ThrowawayServer, rows: int) -> Answer:
 class Burst:
     """A copy of the table whose transactions are all written but not committed: what is read can come at once.
 
-    ``warm`` commits the first of them, ``release`` all others. The server has little to do then but to append to its log.
+    ``warm`` commits the first of them, ``hold`` all others, while who reads the log is stopped; ``release`` wakes it: what is
+    timed is the reading, not the server's commits. A reader in this process is not stopped.
     """
 
     def __init__(self, server: ThrowawayServer, table: str, rows: int, transactions: int = 64) -> None:
         self.server, self.table, self.rows = server, table, rows
         self._bounds = [1, WARM + 1, *(WARM + 1 + (rows - WARM) * n // transactions for n in range(1, transactions + 1))]
         self._connections: list[Any] = []
+        self._held: list[int] = []
 
     def __enter__(self) -> Burst:
         self.server.query(f"CREATE TABLE {self.table} LIKE bench.orders")
@@ -99,10 +106,30 @@ class Burst:
     def warm(self) -> None:
         self._connections[0].commit()
 
-    def release(self) -> None:
+    def hold(self) -> None:
+        self._held = [pid for pid, command in below(os.getpid()).items() if any(name in command for name in READERS)]
+        for pid in self._held:
+            os.kill(pid, signal.SIGSTOP)
         with ThreadPoolExecutor(8) as pool:
             for done in [pool.submit(connection.commit) for connection in self._connections[1:]]:
                 done.result()
+
+    def release(self) -> None:
+        for pid in self._held:
+            os.kill(pid, signal.SIGCONT)
+
+
+def below(root: int) -> dict[int, str]:
+    """The processes below one, with their command lines."""
+    parents, commands = {}, {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            commands[int(path.name)] = (path / "cmdline").read_bytes().decode(errors="replace")
+    found, left = set(), {root}
+    while left := {pid for pid, parent in parents.items() if parent in left} - found:
+        found |= left
+    return {pid: commands[pid] for pid in found if pid in commands}
 
 
 def is_followed(server: ThrowawayServer) -> bool:

@@ -94,5 +94,8 @@ class Gate:
     def warm(self) -> None:
         Path(f"{self.path}.warm").touch()
 
+    def hold(self) -> None:
+        pass
+
     def release(self) -> None:
         Path(f"{self.path}.all").touch()

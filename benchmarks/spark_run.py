@@ -4,8 +4,8 @@
 
 Ten mixed columns. A round before the others is not counted: in it every column of what arrives is summed, and compared with
 the server's own sums; in the others the ids, and everything in Delta. Rows reach a stream in one burst of 64 transactions,
-which were written before and are committed when the clock starts. A Spark of two slots, the server and all else share the
-machine. Debezium reads a part of the rows.
+which are committed while the process that reads the log is stopped; the clock starts when it is woken. A Spark of two slots,
+the server and all else share the machine. Debezium reads a part of the rows.
 """
 
 from __future__ import annotations
