@@ -27,8 +27,8 @@ from canal.spark.stretch import Stretch, Until, is_before_told, messages, open_i
 from canal.spark.watch import Epochs, Watch
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
-#: A batch is let grow while as many bytes come in as many seconds.
-_BURST_BYTES, _BURST_SECONDS = 512 << 10, 0.05
+#: A batch is let grow while as many bytes come in as many seconds, for so many seconds at most: about what a batch costs Spark.
+_BURST_BYTES, _BURST_SECONDS, _BURST_MOST = 512 << 10, 0.05, 0.2
 SEGMENT_BYTES: Final = 64 << 20
 
 
@@ -235,6 +235,7 @@ class Tail:
         deadline = time.monotonic() + timeout
         was_behind = self._marks[-1].bytes - start.bytes > _GRAIN_BYTES
         self._changed.wait_for(lambda: self._marks[-1].rows > start.rows or self._fault is not None, timeout)
+        deadline = min(deadline, time.monotonic() + _BURST_MOST)
         seen = start.bytes + _GRAIN_BYTES - _BURST_BYTES
         while not was_behind and self._marks[-1].bytes - seen >= _BURST_BYTES and self._fault is None:
             last, left = self._marks[-1], deadline - time.monotonic()
