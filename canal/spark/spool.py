@@ -25,8 +25,9 @@ from canal.model import Entry
 from canal.spark.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
 
 _CUT_BYTES: Final = 1 << 20
-_PIECE_BYTES, _LARGE_PIECE_BYTES = 4 << 20, 16 << 20
-_ONE_PIECE_BYTES: Final = 1 << 20
+_WRITE_BYTES: Final = 1 << 20  # each write lets another thread have the interpreter
+#: A batch is cut into four pieces of no less and no more than so many bytes: a task costs Spark as much as decoding 10 MB.
+_LEAST_PIECE, _MOST_PIECE = 4 << 20, 16 << 20
 
 
 @attrs.define
@@ -104,7 +105,7 @@ class Spool:
             self._segments[self._number].writer.flush()
         self._number += 1
         path = self.directory / f"{self._number:08d}"
-        file = path.open("w+b")
+        file = path.open("wb", _WRITE_BYTES)
         segment = self._segments[self._number] = _Segment(path, file, SegmentWriter(file))
         return segment
 
@@ -124,9 +125,7 @@ class Spool:
             if end > start:
                 ranges.append((segment, start, end))
         total = sum(end - start for _, start, end in ranges)
-        size = _PIECE_BYTES if total <= 16 * _PIECE_BYTES else _LARGE_PIECE_BYTES
-        if total <= _ONE_PIECE_BYTES:
-            size = total
+        size = min(max(_LEAST_PIECE, total // 4), _MOST_PIECE)
         return [self._piece(segment, *part, carried) for segment, start, end in ranges
                 for part in _parts(segment.cuts, start, end, size)]  # fmt: skip
 

@@ -283,6 +283,24 @@ def test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again(
         assert seen(engine.until(len(shop.expected))) == shop.expected
 
 
+@pytest.mark.parametrize(("count", "pieces"), [(1, 1), (10, 1), (100, 4), (400, 7)])
+def test_a_batch_is_cut_into_few_pieces_which_are_all_of_it(
+    shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, count: int, pieces: int
+) -> None:
+    """Four, unless they were too small or too large."""
+    monkeypatch.setattr("canal.spark.spool._CUT_BYTES", 1)
+    monkeypatch.setattr("canal.spark.spool._LEAST_PIECE", 4 << 10)
+    monkeypatch.setattr("canal.spark.spool._MOST_PIECE", 16 << 10)
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(count, size=300)
+        assert seen(engine.until(count)) == shop.expected
+        parts = [partition.what for partition in engine.partitions[len(engine.offsets) - 1]]
+        assert len(parts) == pieces
+        assert all(one.end == other.start for one, other in zip(parts, parts[1:]))
+
+
 @both
 def test_a_backlog_is_read_by_executors_file_by_file(shop: Shop, query: Callable[..., Engine]) -> None:
     for _ in range(4):
