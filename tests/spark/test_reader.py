@@ -301,6 +301,22 @@ def test_a_batch_is_cut_into_few_pieces_which_are_all_of_it(
         assert all(one.end == other.start for one, other in zip(parts, parts[1:]))
 
 
+def test_a_worker_of_spark_is_spared_garbage_collections_once(
+    shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no other process that reads is."""
+    monkeypatch.setattr("canal.spark.source._is_spared", False)
+    frozen: list[int] = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(1))
+    with query() as engine:
+        engine.start()
+        for context, times in ((None, 0), (object(), 1), (object(), 1)):
+            monkeypatch.setattr("pyspark.TaskContext.get", lambda context=context: context)
+            shop.insert(1)
+            engine.until(len(shop.expected))
+            assert len(frozen) == times
+
+
 @both
 def test_a_backlog_is_read_by_executors_file_by_file(shop: Shop, query: Callable[..., Engine]) -> None:
     for _ in range(4):
