@@ -27,7 +27,7 @@ from canal.spark.options import Options
 from canal.spark.shared import SharedSource
 from canal.spark.watch import Epochs, Watch
 
-_GET: Final = 4096  # row changes of one get
+_GET: Final = 16384  # row changes of one get
 _STALLED: Final = 120.0  # seconds
 
 
