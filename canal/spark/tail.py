@@ -27,8 +27,9 @@ from canal.spark.stretch import Stretch, Until, is_before_told, messages, open_i
 from canal.spark.watch import Epochs, Watch
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
-#: A batch is let grow while as many bytes come in as many seconds, for so many seconds at most: about what a batch costs Spark.
-_BURST_BYTES, _BURST_SECONDS, _BURST_MOST = 512 << 10, 0.05, 0.2
+#: A batch that is smaller is let grow while as many bytes come in as many seconds, for so many seconds at most: about what a
+#: batch costs Spark.
+_SMALL_BYTES, _BURST_BYTES, _BURST_SECONDS, _BURST_MOST = 8 << 20, 512 << 10, 0.05, 0.3
 SEGMENT_BYTES: Final = 64 << 20
 
 
@@ -232,12 +233,11 @@ class Tail:
 
     def _wait_for_rows(self, start: _Mark, rows: int | None, size: int | None, timeout: float) -> None:
         """Wait for the first rows, and where they are the beginning of a burst, for its end: a batch costs Spark more."""
-        deadline = time.monotonic() + timeout
-        was_behind = self._marks[-1].bytes - start.bytes > _GRAIN_BYTES
+        is_small = self._marks[-1].bytes - start.bytes <= _SMALL_BYTES
         self._changed.wait_for(lambda: self._marks[-1].rows > start.rows or self._fault is not None, timeout)
-        deadline = min(deadline, time.monotonic() + _BURST_MOST)
+        deadline = time.monotonic() + _BURST_MOST
         seen = start.bytes + _GRAIN_BYTES - _BURST_BYTES
-        while not was_behind and self._marks[-1].bytes - seen >= _BURST_BYTES and self._fault is None:
+        while is_small and self._marks[-1].bytes - seen >= _BURST_BYTES and self._fault is None:
             last, left = self._marks[-1], deadline - time.monotonic()
             is_full = rows is not None and last.rows - start.rows >= rows or size is not None and last.bytes - start.bytes >= size
             if left <= 0 or is_full:
