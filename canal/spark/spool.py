@@ -26,6 +26,8 @@ from canal.spark.segments import HEADER, SegmentWriter, check_header, table_reco
 
 _CUT_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 1 << 20  # each write lets another thread have the interpreter
+#: Segments that are done with are kept, so many and no larger, to be written over: a disk takes that 15 times as fast.
+_SPARES, _SPARE_BYTES = 8, 32 << 20
 #: A batch is cut into four pieces of no less and no more than so many bytes: a task costs Spark as much as decoding 10 MB.
 _LEAST_PIECE, _MOST_PIECE = 4 << 20, 16 << 20
 
@@ -62,6 +64,8 @@ class Spool:
         self.directory = parent / f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._segments: dict[int, _Segment] = {}
         self._number = 0
+        self._spares: list[Path] = []
+        self._is_local = not root  # else another machine's cache could show an executor what a segment held before
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not root:
@@ -105,7 +109,9 @@ class Spool:
             self._segments[self._number].writer.flush()
         self._number += 1
         path = self.directory / f"{self._number:08d}"
-        file = path.open("wb", _WRITE_BYTES)
+        if self._spares:
+            self._spares.pop().rename(path)
+        file = path.open("r+b" if path.exists() else "wb", _WRITE_BYTES)
         segment = self._segments[self._number] = _Segment(path, file, SegmentWriter(file))
         return segment
 
@@ -139,11 +145,14 @@ class Spool:
             return Piece("", start, end, data, {at: table_record(file, at) for at in tables_of(data)})
 
     def release(self, before: int) -> None:
-        """Remove the segments before a number."""
+        """Be done with the segments before a number."""
         for number in [number for number in list(self._segments) if number < before]:  # the other thread may add one
             segment = self._segments.pop(number)
             segment.file.close()
-            segment.path.unlink(missing_ok=True)
+            if self._is_local and len(self._spares) < _SPARES and segment.writer.size <= _SPARE_BYTES:
+                self._spares.append(segment.path.rename(self.directory / f"spare-{number}"))
+            else:
+                segment.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         for segment in self._segments.values():

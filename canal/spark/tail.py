@@ -30,7 +30,7 @@ _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that no
 #: A batch that is smaller is let grow while as many bytes come in as many seconds, for so many seconds at most: about what a
 #: batch costs Spark.
 _SMALL_BYTES, _BURST_BYTES, _BURST_SECONDS, _BURST_MOST = 8 << 20, 512 << 10, 0.05, 0.3
-SEGMENT_BYTES: Final = 64 << 20
+SEGMENT_BYTES: Final = 16 << 20
 
 
 @attrs.define(eq=False)

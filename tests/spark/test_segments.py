@@ -12,7 +12,7 @@ from canal import Instance, InstanceConfig
 from canal.errors import ChecksumError, DecodeError, SourceError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType
 from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
-from canal.spark.spool import Piece, piece_source
+from canal.spark.spool import Piece, Spool, piece_source
 from canal.testing import FakeBinlog
 
 
@@ -92,6 +92,41 @@ def test_any_range_of_records_reads_by_itself(entries: list[Entry]) -> None:
         tables = {at: table_record(file, at) for at in tables_of(data)}
         found = [entry for _, entry in read_entries(data, tables.__getitem__)]
         assert [as_seen(entry) for entry in found] == [as_seen(entry) for entry in entries[begin + 1 :]]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_segments_that_are_done_with_are_written_over(
+    entries: list[Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    """Each round is read as it was written, its files are no more than were in use at once, and a range that is gone is told.
+
+    In a directory that other machines may see, files are new: a cache there could show what they held before.
+    """
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spool = Spool(str(tmp_path) if is_shared else None)
+    place, seen, gone = (0, 0), set(), list[Piece]()
+    for number in range(6):
+        some = entries[number % 3 :] * (1 + number % 2)
+        first = place
+        for entry in some:
+            place, _ = spool.add(entry, number, 2000)
+        spool.flush()
+        pieces = spool.pieces(first, place, carried=False)
+        found = [pair for piece in pieces for pair in read_entries(*piece_source(piece))]
+        assert [epoch for epoch, _ in found] == [number] * len(some)
+        assert [as_seen(entry) for _, entry in found] == [as_seen(entry) for entry in some]
+        for piece in gone:
+            with pytest.raises(SourceError, match="committed"):
+                piece_source(piece)
+        seen |= {path.stat().st_ino for path in spool.directory.iterdir()}
+        most = len(list(spool.directory.iterdir()))
+        spool.release(place[0])
+        assert len(list(spool.directory.iterdir())) == (1 if is_shared else most)
+        gone += [piece for piece in pieces if Path(piece.path).name != f"{place[0]:08d}"]
+    assert gone
+    assert is_shared or place[0] > 2 * len(seen)
+    spool.close()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_every_cut_inside_a_record_is_an_error(entries: list[Entry]) -> None:
