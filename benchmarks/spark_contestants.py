@@ -23,7 +23,7 @@ import attrs
 
 import canal
 from benchmarks.spark_debezium import Feed, table
-from benchmarks.spark_load import COLUMNS, SUMS, WARM, Answer, Burst, drip, is_followed
+from benchmarks.spark_load import COLUMNS, SUMS, Answer, Burst, drip, is_followed, warming
 from benchmarks.spark_ready import Gate
 from canal.spark.apply import apply_changes
 from canal.spark.batches import foreach_batch
@@ -120,7 +120,7 @@ def _stream(stage: Stage, frame: Any, gate: Any, is_live: Callable[[], bool] = l
             wait(is_live, query)
             gate.warm()
             watched = _Watched(query)
-            wait(lambda: watched.has(WARM), query)
+            wait(lambda: watched.has(warming(stage.rows)), query)
             before = _progress(query)
             warm = sum(batch["numInputRows"] for batch in before)
             gate.hold()
@@ -257,7 +257,7 @@ class _Delta:
             self._apply(rows, batch)
             now = time.time()
             self.done.append((now, rows.num_rows))
-            if rows.num_rows < WARM:
+            if rows.num_rows < 1000:
                 self.seen.update(dict.fromkeys(rows["id"].to_pylist(), now))
 
     @property
@@ -288,7 +288,7 @@ def _to_delta(stage: Stage, frame: Any, gate: Any, is_live: Callable[[], bool] =
         with _query(stage, frame, scratch, sink) as query:
             wait(is_live, query)
             gate.warm()
-            wait(lambda: sink.rows >= WARM, query)
+            wait(lambda: sink.rows >= warming(stage.rows), query)
             gate.hold()
             warm, begin = sink.rows, time.time()
             gate.release()
@@ -335,7 +335,7 @@ def canal_loop_delta(stage: Stage) -> Result:
         sink = _Delta(scratch)
         with _loop(stage, burst.table, sink):
             burst.warm()
-            wait(lambda: sink.rows >= WARM)
+            wait(lambda: sink.rows >= warming(stage.rows))
             burst.hold()
             warm, begin = sink.rows, time.time()
             burst.release()
@@ -361,7 +361,7 @@ def debezium_lines(stage: Stage) -> Result:
     with stage.burst(stage.part) as burst, stage.scratch() as scratch, _feed(stage, burst.table, scratch) as (feed, _):
         burst.warm()
         rows = 0
-        while rows < WARM:
+        while rows < warming(stage.part):
             rows += feed.lines().count(b"\n")
         burst.hold()
         warm, begin = rows, time.time()
@@ -378,7 +378,7 @@ def debezium_delta(stage: Stage) -> Result:
     with stage.burst(stage.part) as burst, stage.scratch() as scratch, _feed(stage, burst.table, scratch) as (feed, schema):
         sink = _Delta(scratch)
         burst.warm()
-        while sink.rows < WARM:
+        while sink.rows < warming(stage.part):
             sink(table(feed.lines(), schema), None)
         burst.hold()
         warm, begin = sink.rows, time.time()

@@ -36,8 +36,6 @@ SUMS = {
     "paid": ("SUM(paid)", "sum(paid)"),
     "payload": ("SUM(CRC32(payload))", "sum(crc32(payload))"),
 }
-#: Rows of the first transaction of a burst, which warms up whoever reads it and is not timed.
-WARM = 20_000
 #: Names in the command lines of processes that read the log.
 READERS = ("python_streaming_source_runner", "debezium")
 _DIGITS = f"(SELECT 0 d{''.join(f' UNION SELECT {digit}' for digit in range(1, 10))})"
@@ -74,16 +72,21 @@ def answer(server: ThrowawayServer, rows: int) -> Answer:
     return {name: int(value) for name, value in zip(SUMS, found, strict=True)}
 
 
+def warming(rows: int) -> int:
+    """How many of the rows come first, in a burst of their own that warms up whoever reads them and is not timed."""
+    return rows // 2
+
+
 class Burst:
     """A copy of the table whose transactions are all written but not committed: what is read can come at once.
 
-    ``warm`` commits the first of them, ``hold`` all others, while who reads the log is stopped; ``release`` wakes it: what is
-    timed is the reading, not the server's commits. A reader in this process is not stopped.
+    ``warm`` commits the first half of them, ``hold`` the others, while who reads the log is stopped; ``release`` wakes it: what
+    is timed is the reading, not the server's commits. A reader in this process is not stopped.
     """
 
     def __init__(self, server: ThrowawayServer, table: str, rows: int, transactions: int = 64) -> None:
         self.server, self.table, self.rows = server, table, rows
-        self._bounds = [1, WARM + 1, *(WARM + 1 + (rows - WARM) * n // transactions for n in range(1, transactions + 1))]
+        self._bounds = [1 + rows * n // transactions for n in range(transactions + 1)]
         self._connections: list[Any] = []
         self._held: list[int] = []
 
@@ -104,14 +107,18 @@ class Burst:
         self.server.query(f"DROP TABLE {self.table}")
 
     def warm(self) -> None:
-        self._connections[0].commit()
+        self._commit(self._connections[: len(self._connections) // 2])
 
     def hold(self) -> None:
         self._held = [pid for pid, command in below(os.getpid()).items() if any(name in command for name in READERS)]
         for pid in self._held:
             os.kill(pid, signal.SIGSTOP)
+        self._commit(self._connections[len(self._connections) // 2 :])
+
+    @staticmethod
+    def _commit(connections: list[Any]) -> None:
         with ThreadPoolExecutor(8) as pool:
-            for done in [pool.submit(connection.commit) for connection in self._connections[1:]]:
+            for done in [pool.submit(connection.commit) for connection in connections]:
                 done.result()
 
     def release(self) -> None:
