@@ -23,7 +23,7 @@ import attrs
 
 import canal
 from benchmarks.spark_debezium import Feed, table
-from benchmarks.spark_load import COLUMNS, SUMS, Answer, Burst, drip, is_followed, warming
+from benchmarks.spark_load import COLUMNS, SUMS, Answer, Burst, connection_number, drip, is_followed, warming
 from benchmarks.spark_ready import Gate
 from canal.spark.apply import apply_changes
 from canal.spark.batches import foreach_batch
@@ -48,6 +48,7 @@ class Stage:
     span: tuple[str, str]  # the log of bench.orders
     warm: int = 1  # record batches of the files that warm up
     whole: bool = False
+    since: int = 0  # a connection made before the contestant's
 
     def options(self, name: str = "bench.orders") -> dict[str, str]:
         """Of the source "canal"."""
@@ -66,6 +67,7 @@ class Stage:
             shutil.rmtree(directory, ignore_errors=True)
 
     def burst(self, rows: int) -> Burst:
+        self.since = connection_number(self.server)
         return Burst(self.server, f"bench.orders_{next(_numbers)}", rows)
 
     def stream(self, name: str, **options: str) -> Any:
@@ -78,7 +80,7 @@ class Stage:
         return Gate(str(self.directory / f"{name}.arrow"))
 
     def is_live(self) -> bool:
-        return is_followed(self.server)
+        return is_followed(self.server, self.since)
 
 
 @attrs.define
@@ -422,6 +424,7 @@ def _latencies(stage: Stage, name: str, sink: _Delta, rows: int, rate: float) ->
 @contextmanager
 def _table(stage: Stage) -> Iterator[str]:
     name = f"bench.drip_{next(_numbers)}"
+    stage.since = connection_number(stage.server)
     stage.server.query(f"CREATE TABLE {name} {COLUMNS}")
     try:
         yield name

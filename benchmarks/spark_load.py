@@ -139,9 +139,14 @@ def below(root: int) -> dict[int, str]:
     return {pid: commands[pid] for pid in found if pid in commands}
 
 
-def is_followed(server: ThrowawayServer) -> bool:
-    """Whether somebody has the log sent."""
-    return any("Binlog Dump" in (line[4] or "") for line in server.query("SHOW PROCESSLIST"))
+def connection_number(server: ThrowawayServer) -> int:
+    """Later connections have higher ones."""
+    return int(server.query("SELECT CONNECTION_ID()")[0][0])
+
+
+def is_followed(server: ThrowawayServer, since: int) -> bool:
+    """Whether somebody has the log sent who has connected since; a server is slow to see that others are gone."""
+    return any("Binlog Dump" in (line[4] or "") and line[0] > since for line in server.query("SHOW PROCESSLIST"))
 
 
 def drip(server: ThrowawayServer, table: str, numbers: Iterator[int], clock: Any) -> dict[int, float]:
