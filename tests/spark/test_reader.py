@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,31 @@ def test_a_batch_is_cut_into_few_pieces_which_are_all_of_it(
         parts = [partition.what for partition in engine.partitions[len(engine.offsets) - 1]]
         assert len(parts) == pieces
         assert all(one.end == other.start for one, other in zip(parts, parts[1:]))
+
+
+@pytest.mark.parametrize(("options", "first"), [({}, 800), ({"maxRowsPerBatch": 400}, 400), ({"maxBytesPerBatch": 500_000}, 400)])
+def test_a_batch_holds_a_burst_to_its_end_within_the_limits(
+    shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], first: int
+) -> None:
+    """What comes half a second behind the first megabyte is of the same batch, though the poll of the first rows is over."""
+    monkeypatch.setattr("canal.spark.tail._BURST_SECONDS", 2.0)
+    monkeypatch.setattr("canal.spark.tail._BURST_MOST", 3.0)
+    with query(pollTimeout=0.3, **options) as engine:
+        engine.start()
+        engine.step()
+
+        def write() -> None:
+            shop.insert(400, size=2000)
+            time.sleep(0.5)
+            shop.insert(400, size=2000)
+
+        with ThreadPoolExecutor(1) as pool:
+            writer = pool.submit(write)
+            while not engine.step():
+                pass
+            writer.result()
+        assert len(engine.rows) == first
+        assert seen(engine.until(800)) == shop.expected
 
 
 def test_a_worker_of_spark_is_spared_garbage_collections_once(
