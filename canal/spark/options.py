@@ -122,7 +122,7 @@ class Options:
     idle_bytes: int = 64 << 20
     spool_dir: str | None = None
     spool_bytes: int = 512 << 20
-    store_bytes: int = 8 << 20
+    store_bytes: int = 16 << 20
     transport: str = "auto"
     backlog_files: int = 2
     max_files: int = 16

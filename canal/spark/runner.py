@@ -182,7 +182,7 @@ class Runner:
             self._tail = None
         if self._spool is not None:
             self._spool.close()
-        self._spool = Spool(self._options.spool_dir)
+        self._spool = self._new_spool()
         self._tail = Tail(
             self._options, Watch(self._shape, self._options), self._spool, start, epoch, self._target
         )
@@ -253,12 +253,16 @@ class Runner:
     def _read_here(self, stretch: Stretch) -> list[Piece]:
         """A stretch whose columns only this process knows, from the history that it keeps."""
         self.close()
-        self._spool = spool = Spool(self._options.spool_dir)
+        self._spool = spool = self._new_spool()
         place = 0, 0
         for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options), stretch, history=True):
             place, _ = spool.add(entry, epoch, SEGMENT_BYTES)
         spool.flush()
         return spool.pieces((0, 0), place, self._carried)
+
+    def _new_spool(self) -> Spool:
+        options = self._options
+        return Spool(options.spool_dir, is_shared=options.transport == "file" and options.spool_dir is not None)
 
     def report(self) -> dict[str, Any] | None:
         """The newest offset that is known, from memory; of a snapshot how many chunks and rows, about, are done."""

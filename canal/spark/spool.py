@@ -28,7 +28,8 @@ _CUT_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 1 << 20  # each write lets another thread have the interpreter
 #: Segments that are done with are kept, so many and no larger, to be written over: a disk takes that 15 times as fast.
 _SPARES, _SPARE_BYTES = 8, 32 << 20
-#: A batch is cut into four pieces of no less and no more than so many bytes: a task costs Spark as much as decoding 10 MB.
+#: A batch is cut into about four pieces of about so many bytes at least and at most: a task costs Spark as much as decoding
+#: 10 MB.
 _LEAST_PIECE, _MOST_PIECE = 4 << 20, 16 << 20
 
 
@@ -56,16 +57,17 @@ class Spool:
 
     Args:
         root: where the directories of all runners of this machine and others are; None for the system's temporary one.
+        is_shared: other machines read the files. They are always new then: a cache could still have what one held before.
     """
 
-    def __init__(self, root: str | None) -> None:
+    def __init__(self, root: str | None, is_shared: bool = False) -> None:
         parent = Path(root) if root else Path(tempfile.gettempdir()) / f"canal-spool-{os.getuid()}"
         host = re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
         self.directory = parent / f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._segments: dict[int, _Segment] = {}
         self._number = 0
         self._spares: list[Path] = []
-        self._is_local = not root  # else another machine's cache could show an executor what a segment held before
+        self._most_spares = 0 if is_shared else _SPARES
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not root:
@@ -106,10 +108,10 @@ class Spool:
 
     def _next(self) -> _Segment:
         if self._number in self._segments:
-            self._segments[self._number].writer.flush()
+            self._segments[self._number].file.close()
         self._number += 1
         path = self.directory / f"{self._number:08d}"
-        if self._spares:
+        with contextlib.suppress(IndexError, OSError):
             self._spares.pop().rename(path)
         file = path.open("r+b" if path.exists() else "wb", _WRITE_BYTES)
         segment = self._segments[self._number] = _Segment(path, file, SegmentWriter(file))
@@ -149,14 +151,16 @@ class Spool:
         for number in [number for number in list(self._segments) if number < before]:  # the other thread may add one
             segment = self._segments.pop(number)
             segment.file.close()
-            if self._is_local and len(self._spares) < _SPARES and segment.writer.size <= _SPARE_BYTES:
-                self._spares.append(segment.path.rename(self.directory / f"spare-{number}"))
-            else:
-                segment.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody tidied up
+                if len(self._spares) < self._most_spares and segment.writer.size <= _SPARE_BYTES:
+                    self._spares.append(segment.path.rename(self.directory / f"spare-{number}"))
+                else:
+                    segment.path.unlink()
 
     def close(self) -> None:
         for segment in self._segments.values():
-            segment.file.close()
+            with contextlib.suppress(OSError):  # what a full disk did not take
+                segment.file.close()
         self._segments.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -175,9 +179,11 @@ def _check_own(parent: Path) -> None:
 
 
 def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of about ``size`` bytes and about as long as each other."""
+    size = (end - start) // max(1, round((end - start) / size))
     begin = start
     for cut in cuts:
-        if begin < cut < end and cut - begin >= size:
+        if begin < cut < end and cut - begin >= size and end - cut >= size // 2:
             yield begin, cut
             begin = cut
     yield begin, end
@@ -202,6 +208,7 @@ def piece_source(piece: Piece) -> tuple[bytes, Callable[[int], bytes]]:
             check_header(file)
             file.seek(piece.start)
             data = file.read(piece.end - piece.start)
+        os.stat(piece.path)  # else it may have been written over meanwhile
     except OSError as error:
         raise SourceError(
             f"the spool's file {piece.path} cannot be read here: {error}",

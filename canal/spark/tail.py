@@ -237,13 +237,13 @@ class Tail:
         self._changed.wait_for(lambda: self._marks[-1].rows > start.rows or self._fault is not None, timeout)
         deadline = time.monotonic() + _BURST_MOST
         seen = start.bytes + _GRAIN_BYTES - _BURST_BYTES
-        while is_small and self._marks[-1].bytes - seen >= _BURST_BYTES and self._fault is None:
+        while is_small and self._marks[-1].bytes - seen >= _BURST_BYTES and not self._over:
             last, left = self._marks[-1], deadline - time.monotonic()
             is_full = rows is not None and last.rows - start.rows >= rows or size is not None and last.bytes - start.bytes >= size
             if left <= 0 or is_full:
                 return
             seen = last.bytes
-            self._changed.wait_for(lambda: self._fault is not None, min(left, _BURST_SECONDS))
+            self._changed.wait_for(self.is_over, min(left, _BURST_SECONDS))
 
     def _end_of(self, start: _Mark, rows: int | None, size: int | None) -> _Mark:
         end = start

@@ -12,7 +12,7 @@ from canal import Instance, InstanceConfig
 from canal.errors import ChecksumError, DecodeError, SourceError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType
 from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
-from canal.spark.spool import Piece, Spool, piece_source
+from canal.spark.spool import Piece, Spool, _parts, piece_source
 from canal.testing import FakeBinlog
 
 
@@ -103,7 +103,7 @@ def test_segments_that_are_done_with_are_written_over(
     In a directory that other machines may see, files are new: a cache there could show what they held before.
     """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    spool = Spool(str(tmp_path) if is_shared else None)
+    spool = Spool(None, is_shared)
     place, seen, gone = (0, 0), set(), list[Piece]()
     for number in range(6):
         some = entries[number % 3 :] * (1 + number % 2)
@@ -127,6 +127,35 @@ def test_segments_that_are_done_with_are_written_over(
     assert is_shared or place[0] > 2 * len(seen)
     spool.close()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_spares_that_somebody_removed_cost_nothing(
+    entries: list[Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    spool = Spool(None)
+    for removed in ("spare-*", "0*1"):
+        for entry in entries:
+            place, _ = spool.add(entry, 0, 1)  # a segment for each
+        spool.flush()
+        for path in spool.directory.glob(removed):
+            path.unlink()
+        spool.release(place[0])
+    spool.close()
+
+
+@pytest.mark.parametrize(("total", "size"), [(57, 14), (63, 15), (17, 5), (20, 5), (1, 4), (1000, 16), (33, 8)])
+def test_pieces_of_several_segments_are_few_and_alike(total: int, size: int) -> None:
+    """No crumb is left at the end of a segment: each piece is at least half of what is wanted, and no more than twice."""
+    sizes = []
+    for start in range(0, total, 16):
+        end = min(16, total - start)
+        parts = list(_parts(list(range(1, 17)), 0, end, size))
+        assert [0, *(part[1] for part in parts)] == [*(part[0] for part in parts), end]
+        sizes += [stop - begin for begin, stop in parts]
+        assert all(stop - begin >= min(end, size // 2) for begin, stop in parts)
+    assert max(sizes) <= 2 * size
+    assert len(sizes) <= total / size + total / 16 + 2
 
 
 def test_every_cut_inside_a_record_is_an_error(entries: list[Entry]) -> None:
