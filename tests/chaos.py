@@ -201,9 +201,11 @@ class Run:
 
     def one(self) -> None:
         """Do one fault, see what comes of it, and wait until the consumer goes on."""
-        self.await_(lambda: self.proxy.is_open(self.consumer.source.port), "a stream to harm")
         kind = self.rng.choices(list(FAULTS), [weight for weight, _ in FAULTS.values()])[0]
-        alarms, stops, damaged = len(self.consumer.alarms), len(self.consumer.stops), self.proxy.damaged
+        alarms = -1
+        while alarms < 0 or not self.proxy.is_open(self.consumer.source.port):  # an earlier fault may still end it, and be told
+            self.await_(lambda: self.proxy.is_open(self.consumer.source.port), "a stream to harm")
+            alarms, stops, damaged = len(self.consumer.alarms), len(self.consumer.stops), self.proxy.damaged
         FAULTS[kind][1](self)
         self.faults += 1
         try:
