@@ -206,6 +206,7 @@ class Run:
         while alarms < 0 or not self.proxy.is_open(self.consumer.source.port):  # an earlier fault may still end it, and be told
             self.await_(lambda: self.proxy.is_open(self.consumer.source.port), "a stream to harm")
             alarms, stops, damaged = len(self.consumer.alarms), len(self.consumer.stops), self.proxy.damaged
+        acked = len(self.consumer.acked)
         FAULTS[kind][1](self)
         self.faults += 1
         try:
@@ -224,7 +225,8 @@ class Run:
             batches = self.consumer.batches
             self.await_(lambda: self.consumer.batches > batches, "the consumer to go on")
         except ChaosError as error:
-            raise ChaosError(f"{error}, after fault {self.faults}, {kind}; alarms: {self.consumer.alarms[alarms:]}") from None
+            since = f"{len(self.consumer.acked) - acked} changes acked since, alarms: {self.consumer.alarms[alarms:]}"
+            raise ChaosError(f"{error}, after fault {self.faults}, {kind}; {since}") from None
         told = self.consumer.alarms[alarms:]
         for error in self.consumer.stops[stops:]:
             if kind != "damage in a login":
