@@ -23,6 +23,16 @@ def do(connection: Any, *statements: str) -> None:
             cursor.execute(statement)
 
 
+def leave(server: ThrowawayServer, connection: Any) -> None:
+    """Close a session, and wait until the server has: only then may others decide on what it has prepared."""
+    number = connection.thread_id()
+    connection.close()
+    deadline = time.monotonic() + 30
+    while any(line[0] == number for line in server.query("SHOW PROCESSLIST")):
+        assert time.monotonic() < deadline, "the session does not end"
+        time.sleep(0.01)
+
+
 class Reader:
     """An instance that is stopped and started again at will; keeps what it was given."""
 
@@ -84,7 +94,7 @@ def test_xa_across_sessions_binlogs_and_restarts(own_server: ThrowawayServer, co
     do(one, "INSERT INTO x.t VALUES (1, 'plain')")
     do(one, "XA START 'a','branch',9", "INSERT INTO x.t VALUES (2, 'a'), (3, 'a')", "INSERT INTO x.t VALUES (4, 'a')",
        "XA END 'a','branch',9", "XA PREPARE 'a','branch',9")  # fmt: skip
-    one.close()
+    leave(server, one)
     do(two, "FLUSH BINARY LOGS", "INSERT INTO x.t VALUES (5, 'plain')")
     late = Reader(server, "latest")  # begins between PREPARE and COMMIT
     with canal.Instance(
@@ -93,14 +103,14 @@ def test_xa_across_sessions_binlogs_and_restarts(own_server: ThrowawayServer, co
         instance.subscribe()  # the cursor of "latest" is stored
     three = session(server)
     do(three, "XA START X'0027FF'", "INSERT INTO x.t VALUES (100, 'dropped')", "XA END X'0027FF'", "XA PREPARE X'0027FF'")
-    three.close()
+    leave(server, three)
     big = session(server)
     do(big, "XA START 'big'")
     for number in range(1000, 1400, 50):
         rows = ",".join(f"({n}, '{'x' * 150}')" for n in range(number, number + 50))
         do(big, f"INSERT INTO x.t VALUES {rows}")
     do(big, "XA END 'big'", "XA PREPARE 'big'")
-    big.close()
+    leave(server, big)
     do(two, "INSERT INTO x.t VALUES (8, 'plain')")  # a commit also makes durable what was prepared before it
     two.close()
     server.restart()
@@ -152,7 +162,7 @@ def test_latest_between_prepare_and_commit(own_server: ThrowawayServer, restarte
     make_tables(server)
     one = session(server)
     do(one, "XA START 'early'", "INSERT INTO x.t VALUES (1, 'early')", "XA END 'early'", "XA PREPARE 'early'")
-    one.close()
+    leave(server, one)
     server.query("INSERT INTO x.t VALUES (100, 'makes durable what was prepared before it')")
     if restarted:
         server.restart()  # the log ends with STOP, or with nothing
@@ -194,14 +204,14 @@ def test_a_restart_at_any_entry_gives_exactly_the_rest(own_server: ThrowawayServ
            f"INSERT INTO t VALUES (-{values[1:3]}, 'undone')", "ROLLBACK TO s",
            f"UPDATE t SET note = 'y' WHERE id = {values[1:3]}",
            f"XA END '{name}'", f"XA PREPARE '{name}'")  # fmt: skip
-        other.close()
+        leave(server, other)
     do(one, "FLUSH BINARY LOGS", "BEGIN", "INSERT INTO t VALUES (3, '')", "SAVEPOINT s", "INSERT INTO t VALUES (4, 'undone')")
     if server.kind == "mariadb":  # MySQL refuses it with GTIDs on
         do(one, "INSERT INTO m VALUES (4)")
     do(one, "ROLLBACK TO s", "INSERT INTO t VALUES (5, '')", "COMMIT", "XA COMMIT 'b'", "XA ROLLBACK 'gone'")
     do(one, "XA START 'large'", *(f"INSERT INTO t VALUES ({n}, ''), ({n + 1}, '')" for n in range(100, 116, 2)), "XA END 'large'",
        "XA COMMIT 'large' ONE PHASE", "XA COMMIT 'a'", "INSERT INTO t VALUES (6, 'end')")  # fmt: skip
-    one.close()
+    leave(server, one)
 
     def read(place: canal.Position) -> list[canal.Entry]:
         config = canal.InstanceConfig(
