@@ -102,6 +102,7 @@ class Burst:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.release()
         for connection in self._connections:
             connection.close()
         self.server.query(f"DROP TABLE {self.table}")
@@ -122,8 +123,9 @@ class Burst:
                 done.result()
 
     def release(self) -> None:
-        for pid in self._held:
-            os.kill(pid, signal.SIGCONT)
+        while self._held:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._held.pop(), signal.SIGCONT)
 
 
 def below(root: int) -> dict[int, str]:
