@@ -6,6 +6,7 @@ Never helps the reader: offsets pass through JSON, readers and partitions are pi
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,11 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from canal.position import Position
 from canal.spark.source import CanalSource, CanalStreamReader
+
+#: Seconds after which what is waited for is held to come no more. Polls say nothing: they are short, and the machine may be slow.
+PATIENCE = 60.0
 
 
 def rows_of(reader: Any, partitions: Any, struct: Any) -> list[dict[str, Any]]:
@@ -83,6 +88,23 @@ class Engine:
             reader.commit(json.loads(self.offsets[-2]))
         return True
 
+    def plan_next(self) -> None:
+        """Have the next batch in the log of offsets, in however many polls its rows come."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.plan():
+            assert time.monotonic() < deadline, "there is no next batch"
+
+    def receive(self, end: Position) -> None:
+        """Wait until the reader has all up to the end of a transaction of the stream, so that one batch can hold it."""
+        assert self.reader is not None
+        deadline, found = time.monotonic() + PATIENCE, Position()
+        while (found.journal, found.offset) != (end.journal, end.offset):
+            assert time.monotonic() < deadline, f"at {found}, not at {end}"
+            time.sleep(0.005)
+            newest = self.reader.reportLatestOffset()
+            assert newest is not None
+            found = Position.from_text(json.dumps(newest["position"]))
+
     def run(self) -> list[dict[str, Any]]:
         """Give the planned batch to the sink, without the commit."""
         reader = self.reader
@@ -101,11 +123,10 @@ class Engine:
         self.committed = len(self.offsets)
         return True
 
-    def until(self, count: int, most: int = 60) -> list[dict[str, Any]]:
+    def until(self, count: int) -> list[dict[str, Any]]:
         """Batches until the sink holds so many rows."""
-        for _ in range(most):
-            if len(self.rows) >= count:
-                break
+        deadline = time.monotonic() + PATIENCE
+        while len(self.rows) < count and time.monotonic() < deadline:
             self.step()
         assert len(self.rows) == count, f"{len(self.rows)} rows, not {count}"
         return self.rows

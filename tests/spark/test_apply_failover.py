@@ -222,8 +222,9 @@ def test_a_planned_batch_that_another_server_gives_again_is_applied_once(form: s
             engine.step()
         apply_changes(target, keys)(arrow(engine))
         pair.write(0, 2, 3)
-        while len(engine.run() if engine.plan() else ()) < 2:
-            pass
+        engine.receive(pair.shops[0].fake.position)
+        engine.plan_next()
+        assert len(engine.run()) == 2
         apply_changes(target, keys)(arrow(engine))
         engine.stop()  # behind the sink's commit, before Spark's
         before = apply_changes(target, keys).progress()

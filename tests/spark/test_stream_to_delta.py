@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from canal.spark.offsets import INITIAL
 from canal.spark.targets import DeltaTarget
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log
-from tests.spark.engine import Engine
+from tests.spark.engine import PATIENCE, Engine
 from tests.spark.histories import FaultyTarget
 
 #: Where a run ends: with the batch planned, read, about to be committed by the sink, committed by it but not by Spark, done.
@@ -108,7 +109,8 @@ def arrow(engine: Engine, rows: list[dict[str, Any]], chance: random.Random) -> 
 def has_next(engine: Engine, end: Position) -> bool:
     """Plan the next batch; False where there is none up to this end of the log."""
     assert engine.reader is not None
-    for _ in range(1200):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         newest = engine.reader.reportLatestOffset() or INITIAL
         if engine.plan():
             return True

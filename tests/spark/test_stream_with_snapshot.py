@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from canal.spark.source import CanalSource
 from canal.spark.targets import ParquetTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import MySQLServer, ThrowawayServer
-from tests.spark.engine import Engine, rows_of
+from tests.spark.engine import PATIENCE, Engine, rows_of
 
 _names = itertools.count(1)
 SERVER = ("host", "port", "user", "password")
@@ -99,14 +100,17 @@ def fold(rows: list[dict[str, Any]]) -> dict[int, str]:
     return found
 
 
-def until(condition: Callable[[], bool], most: int = 100) -> None:
-    assert any(condition() for _ in range(most))
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
 
 
-def until_equal(engine: Engine, shop: Shop, most: int = 100) -> None:
+def until_equal(engine: Engine, shop: Shop) -> None:
     shop.stopping.set()
     shop.writer.join()
-    for _ in range(most):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         engine.step()
         if fold(engine.rows) == shop.rows():
             return
@@ -194,7 +198,8 @@ class Query:
     def until_equal(self, shop: Shop) -> None:
         shop.stopping.set()
         shop.writer.join()
-        for _ in range(100):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             self.step()
             if fold(self.rows()) == shop.rows():
                 break
