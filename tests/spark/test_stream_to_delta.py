@@ -35,6 +35,7 @@ class Table:
 
     def __init__(self, server: ThrowawayServer, database: str, image: str, truncates: bool) -> None:
         self.server, self.name, self.image, self.truncates = server, f"{database}.orders", image, truncates
+        self.begin = end_of_log(server).to_text()
         server.query(
             f"CREATE TABLE {self.name} (k VARCHAR(9) COLLATE utf8mb4_general_ci, Id INT, a INT, at DATETIME(3),"
             " PRIMARY KEY (k, Id))"
@@ -156,7 +157,7 @@ def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path,
         run_until(engine, target, "committed", 1 << 30, chance, end_of_log(table.server))
         assert in_delta(target.path) == table.rows()
         assert {row["_op"] for row in engine.rows} >= {"r", "I", "U", "D"}
-    with Engine(table.options(startingPosition="earliest", maxRowsPerBatch=1000)) as engine:  # the checkpoint is lost
+    with Engine(table.options(startingPosition=table.begin, maxRowsPerBatch=1000)) as engine:  # the checkpoint is lost
         version = DeltaTable(target.path).version()
         run_until(engine, target, "committed", 1 << 30, chance, end_of_log(table.server))
         assert len(engine.rows) > ROWS
@@ -169,7 +170,7 @@ def test_a_column_is_added_while_the_query_is_down(server: ThrowawayServer, data
     name, target, chance = f"{database}.orders", DeltaTarget(str(tmp_path / "orders")), random.Random(1)
     server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT)")
     options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": name}
-    with Engine({**options, "startingPosition": "earliest", "pollTimeout": 0.1}) as engine:
+    with Engine({**options, "startingPosition": end_of_log(server).to_text(), "pollTimeout": 0.1}) as engine:
         for number, more in enumerate(["", "b INT", "c INT"]):
             if more:
                 server.query(f"INSERT INTO {name} (id) VALUES ({number})")
