@@ -65,6 +65,7 @@ def fake() -> FakeBinlog:
         made.ddl(f"CREATE TABLE shop.t{number} (id INT)")
         if number == 2:
             made.rotate()
+    made.end()
     return made
 
 
@@ -74,7 +75,7 @@ def test_the_digests_of_a_stream_are_those_of_a_search() -> None:
     with canal.Instance(config) as instance:
         instance.subscribe()
         tails = []
-        while message := instance.get(1, timeout=1.0):
+        while message := instance.get(1, timeout=30.0):
             tails += [entry.position.tail for entry in message.entries if entry.is_end]
     connection = log.connect()
     found = list(transactions(connection, connection.resolve("earliest")))

@@ -14,7 +14,7 @@ import canal
 from canal.parse.events import parse_tagged_gtid, parse_xa_prepare
 from canal.parse.scan import TransactionScan
 from canal.testing import FakeBinlog, _encode
-from tests.parse.test_parser import chained, decoded, started
+from tests.parse.test_parser import chained, decoded, everything, started
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -123,14 +123,14 @@ def test_resuming_behind_a_statement_among_rows_that_are_taken_back(end: str) ->
 
     with started(fake) as instance:
         instance.subscribe()
-        entries = list(instance.get_without_ack(100, timeout=5, linger=0.05))
+        entries = everything(instance)
     expected = changes(entries)
     logged = ["INSERT INTO log VALUES (1)", "INSERT INTO log VALUES (2)"]
     assert expected == ([1, *logged, 5, 6] if end == "XID" else [*logged, 6])
     for stop, entry in enumerate(entries[:-1]):
         with started(fake, start=entry.position) as instance:
             instance.subscribe()
-            found = changes(list(instance.get_without_ack(100, timeout=5, linger=0.05)))
+            found = changes(everything(instance))
         before = changes(entries[: stop + 1])
         rest = expected[len(before) :]
         assert found[len(found) - len(rest) :] == rest, (stop, entry)
@@ -249,8 +249,8 @@ def test_tagged_gtids_are_followed() -> None:
     for stop, end in enumerate(ends[:-1]):
         with started(fake, start=end.position) as instance:
             instance.subscribe()
-            message = instance.get_without_ack(100, timeout=5, linger=0.05)
-            assert [row.after["id"] for entry in message for row in entry.rows] == list(range(stop + 1, 6))
+            found = [row.after["id"] for entry in everything(instance) for row in entry.rows]
+        assert found == list(range(stop + 1, 6))
 
 
 @given(st.binary(min_size=16, max_size=16), st.from_regex("[a-z_][a-z0-9_]{0,31}", fullmatch=True), st.integers(1, 2**63 - 2))

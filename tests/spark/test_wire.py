@@ -49,6 +49,7 @@ def log(flavor: str, gtids: bool) -> FakeBinlog:
     with fake.transaction():
         orders.insert(*({"id": 1000 + n, "note": "x" * 1500} for n in range(40)))
     orders.delete({"id": 1, "note": "c", "kind": "b"})
+    fake.end()
     return fake
 
 
@@ -60,7 +61,7 @@ def test_entries_are_the_same_at_the_other_end(flavor: str, gtids: bool, size: i
     count = 0
     with Instance(config) as instance:
         instance.subscribe()
-        while message := instance.get(size, timeout=1.0):
+        while message := instance.get(size, timeout=30.0):
             wanted = [entry for entry in message if entry.is_end or entry.entry_type is EntryType.ROWDATA]
             found = reader.read(writer.write(message.entries))
             assert [told(entry) for entry in found] == [told(entry) for entry in wanted]
@@ -77,7 +78,7 @@ def test_bytes_that_are_not_what_was_written_are_an_error() -> None:
     with Instance(InstanceConfig(destination="wire", source=log("mysql", True), start="earliest")) as instance:
         instance.subscribe()
         writer = EntryWriter()
-        data, later = (writer.write(instance.get(10, timeout=5.0).entries) for _ in range(2))
+        data, later = (writer.write(instance.get(10, timeout=30.0).entries) for _ in range(2))
     EntryReader().read(data)
     for place in range(0, len(data), 11):
         with pytest.raises((TruncatedError, ChecksumError, DecodeError)):
