@@ -265,11 +265,11 @@ def test_a_rename_may_change_only_the_case_of_a_name() -> None:
 
 def test_a_long_rename_takes_linear_time() -> None:
     made = catalog("create table t (a int)", complete=False)
-    started = time.process_time()
+    started = time.thread_time()
     applied = made.apply("rename table " + "a to b, " * 20_000 + "t to c", D)
     others = made.apply("rename table " + ", ".join(f"x{n} to y{n}" for n in range(20_000)), D)
 
-    assert time.process_time() - started < 10
+    assert time.thread_time() - started < 10
     assert applied.doubtful == ((D, "b"),)
     assert len(others.doubtful) == 20_000
 

@@ -471,10 +471,10 @@ def test_transaction_verb_takes_any_bytes(sql: bytes) -> None:
 
 def test_a_long_statement_costs_what_its_beginning_costs() -> None:
     insert = "/* app */ INSERT INTO t VALUES " + "(1,'abcdef')," * 800_000
-    started = time.perf_counter()
+    started = time.thread_time()
     assert classify(insert, "d").tables == (("d", "t"),)
     assert transaction_verb(insert.encode()) == ddl.NO_VERB
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_a_long_statement_costs_what_its_beginning_costs() -> None:
     ids=range(7),
 )
 def test_no_text_makes_it_slow(sql: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     classify(sql, "d")
     transaction_verb(sql.encode())
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
