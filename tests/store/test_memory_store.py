@@ -63,16 +63,16 @@ def test_put_waits_at_either_limit_until_the_slowest_client_acks(limits: tuple[i
     writer = threading.Thread(target=lambda: (store.put(entries), done.set()), daemon=True)
 
     writer.start()
-    first = store.get(1, 100, 5, 0)
+    first = store.get(1, 100, 60, 0)
     while first.end < 4:
-        first = store.get(1, 100, 5, 0)
+        first = store.get(1, 100, 60, 0)
     store.ack(1, 4)
     assert not done.wait(0.05), "client 2 still holds everything"
-    assert store.get(2, 4, 5, 0).end == 4
+    assert store.get(2, 4, 60, 0).end == 4
     store.ack(2, 4)
 
-    assert done.wait(5)
-    writer.join(5)
+    assert done.wait(60)
+    writer.join(60)
     assert store.entry_count == 2
 
 
@@ -96,7 +96,7 @@ def test_stop_wakes_a_writer_and_a_reader() -> None:
         thread.start()
     store.stop()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
 
     assert len(caught) == 2
 
@@ -108,7 +108,7 @@ def test_end_lets_a_waiting_reader_go_with_nothing() -> None:
 
     reader.start()
     store.end()
-    reader.join(5)
+    reader.join(60)
 
     assert result == [[]]
 
@@ -119,7 +119,7 @@ def test_linger_fills_a_batch_that_arrives_in_parts() -> None:
     writer = threading.Timer(0.05, lambda: store.put([row(transaction())]))
 
     writer.start()
-    got = store.get(1, 2, 0, 10)
+    got = store.get(1, 2, 0, 60)
 
     assert len(got.entries) == 2
 
