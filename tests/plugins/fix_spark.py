@@ -35,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:  # the first one starts the JVM, and each several processes
+                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +86,20 @@ def spark(spark_jvm: Any) -> Iterator[Any]:
     yield session
     for query in session.streams.active:
         query.stop()
+
+
+def under_way(start: Callable[[], Any]) -> Any:
+    """The query that ``start`` starts, with its first batch done or at its end.
+
+    Spark gives a Python process of its own 10 s to start, which on a busy machine may be too few: then it is tried again.
+    """
+    for _ in range(5):
+        query = start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.1)
+        if query.isActive or "failed to connect back" not in str(query.exception()):
+            break
+    return query
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from canal.spark.targets import DeltaSparkTarget, DeltaTarget
 from canal.spark.targets.delta_spark import merge_sql
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
+from tests.plugins.fix_spark import under_way
 from tests.spark.histories import MemoryTarget
 
 COLUMNS = (
@@ -66,12 +67,12 @@ def test_a_stream_keeps_a_delta_table_through_crashes_and_lost_checkpoints(
 
         frame = spark.readStream.format("canal").options(**options).load()
         writer = frame.writeStream.foreachBatch(fn).option("checkpointLocation", str(tmp_path / checkpoint))
-        query = writer.trigger(availableNow=True).start()
+        query = under_way(writer.trigger(availableNow=True).start)
         if crash:
             with pytest.raises(Exception, match="between the sink's commit"):
-                query.awaitTermination(60)
+                query.awaitTermination(200)
         else:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(200)
 
     for number in range(10):
         server.query(f"INSERT INTO {orders} VALUES ({number}, 0)")

@@ -58,7 +58,7 @@ def test_the_code_of_the_document_runs(
         def one(start: Any, **more: Any) -> None:
             def watch() -> None:
                 try:
-                    wait(true, seconds=90)
+                    wait(true, seconds=200)
                     seen.append(True)
                 finally:
                     stop.set()
@@ -106,7 +106,7 @@ def test_the_code_of_the_document_runs(
         assert rows(tmp_path / "lake" / "loop")
 
         run(share)
-        wait(is_seen, seconds=60)
+        wait(is_seen, seconds=120)
         for query in names["spark"].streams.active:
             query.stop()
         calls.clear()

@@ -23,6 +23,7 @@ from canal.spark.options import parse_options
 from canal.spark.runner import is_spool_visible
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
+from tests.plugins.fix_spark import under_way
 
 _names = itertools.count(1)
 
@@ -123,9 +124,12 @@ class Stream:
     def start(self, frame: Any, **trigger: Any) -> Any:
         """Into parquet, with a checkpoint: exactly once by Spark's own file sink."""
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.directory / "checkpoint"))
-        query = (writer.trigger(**trigger) if trigger else writer).start(str(self.directory / "out"))
-        self.queries.append(query)
-        return query
+
+        def start() -> Any:
+            self.queries.append((writer.trigger(**trigger) if trigger else writer).start(str(self.directory / "out")))
+            return self.queries[-1]
+
+        return under_way(start)
 
     def rows(self) -> list[dict[str, Any]]:
         """What Spark's file sink holds: the files that its log of batches names."""
@@ -179,7 +183,8 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(
                 assert query.exception() is not None
             elif victim == "worker":
                 for pid in workers():
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # one that was idle has ended by itself
+                        os.kill(pid, signal.SIGKILL)
                 count = len(stream.rows())
                 wait(lambda: len(stream.rows()) > count, query)  # noqa: B023
             query.stop()
@@ -187,7 +192,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(
             if victim in ("stop", "worker"):  # Spark ends the runner by SIGTERM, which cleans up
                 wait(lambda: not stream.spools())
         wait(lambda: len(load.journal) > 50)
-    stream.start(frame, availableNow=True).awaitTermination(60)
+    assert stream.start(frame, availableNow=True).awaitTermination(200)
 
     assert stream.changes() == load.journal
     assert len({(row["_txn"], row["_ord"]) for row in stream.rows()}) == len(load.journal)
@@ -200,7 +205,7 @@ def test_available_now_takes_what_is_there_and_ends(stream: Stream) -> None:
         ids = f"{stream.table.partition('.')[0]}.seq_{1 + 250 * batch}_to_{250 * batch + 250}"  # MariaDB's sequence engine
         stream.server.query(f"INSERT INTO {stream.table} SELECT seq, {batch}, 'x' FROM {ids}")
         query = stream.start(frame, availableNow=True)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(200)
         assert [row["id"] for row in stream.rows()] == list(range(1, 250 * batch + 251))
 
 
@@ -209,7 +214,7 @@ def test_without_its_checkpoint_a_stream_gives_the_same_rows_again(stream: Strea
     stream.server.query(f"UPDATE {stream.table} SET n = 9")
     found = []
     for _ in range(2):
-        stream.start(stream.frame(startingPosition="earliest"), availableNow=True).awaitTermination(60)
+        assert stream.start(stream.frame(startingPosition="earliest"), availableNow=True).awaitTermination(200)
         found.append(stream.rows())
         shutil.rmtree(stream.directory / "checkpoint")
         shutil.rmtree(stream.directory / "out")
@@ -267,7 +272,7 @@ def test_new_columns_end_the_query_with_what_to_do(stream: Stream, wait: Callabl
     assert "more is new" in str(query.exception())
     assert "load it anew" in str(query.exception())
 
-    stream.start(stream.frame(startingPosition="earliest"), availableNow=True).awaitTermination(60)
+    assert stream.start(stream.frame(startingPosition="earliest"), availableNow=True).awaitTermination(200)
     assert [(row["id"], row.get("more")) for row in stream.rows()] == [(1, None), (2, 7)]
 
 
