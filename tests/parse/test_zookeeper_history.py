@@ -246,7 +246,7 @@ def test_steps_are_merged_when_that_is_worth_it_and_young_ones_stay(config: ZooK
 
 
 def test_a_zookeeper_that_does_not_answer_is_a_lost_connection_and_is_used_again(own_zookeeper: ZooKeeperServer) -> None:
-    history = canal.ZooKeeperHistory(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=1.0))
+    history = canal.ZooKeeperHistory(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=4.0))
     history.open("x")
     history.add(at(1), {T: {"n": 1}}, {})
     own_zookeeper.kill()

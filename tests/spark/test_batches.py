@@ -226,7 +226,7 @@ def test_a_refused_ack_leaves_the_batch_to_another_process_and_the_loop_goes_on(
 
 def test_turns_of_two_processes_apply_each_change_once(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
     """The first is put to rest in the midst of a batch: it is not acked, and the other gets it again."""
-    config = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=2.0, takeover_delay=0.3)
+    config = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=20.0, takeover_delay=0.3)
     log = FakeBinlog()
     orders = log.table("shop", "orders", COLUMNS)
     for number in range(6):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import json
 import os
@@ -264,8 +265,9 @@ class Process:
         return found == self
 
     def kill(self) -> None:
-        if self.is_alive():
-            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ends by itself just now
+            if self.is_alive():
+                os.kill(self.pid, signal.SIGKILL)
 
 
 def process(pid: int) -> Process | None:

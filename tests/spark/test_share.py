@@ -524,7 +524,7 @@ def test_what_stopped_the_parser_reaches_the_query(shop: Shop, driver: Driver) -
 def test_a_query_fails_while_another_process_is_active_and_goes_on_in_its_turn(
     shop: Shop, driver: Driver, zookeeper_server: Any, zookeeper_root: str
 ) -> None:
-    zookeeper = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=2.0, takeover_delay=0.2)
+    zookeeper = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=20.0, takeover_delay=0.2)
     driver.stop()
     instance = driver.start(ha=zookeeper)
     instance.subscribe()
