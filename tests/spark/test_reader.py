@@ -966,7 +966,7 @@ def test_available_now_whose_end_another_server_has_not_got_is_an_error(pair: Pa
         pair.write(0, 2, 3)
         pair.write(1, 1, 2)
         proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
-        engine.start(available_now=True, host="127.0.0.1", port=proxy.port, startTimeout="2")
+        engine.start(available_now=True, host="127.0.0.1", port=proxy.port, startTimeout="4")
         proxy.retarget(second["host"], second["port"])
         proxy.cut()
         with pytest.raises(PositionLostError, match="lacks transactions"):
@@ -986,7 +986,7 @@ def test_a_batch_whose_end_another_server_has_not_got_is_an_error(pair: Pair, tm
             pass
         engine.stop()
         pair.write(1, 1)
-        engine.start(**second, startTimeout="1")
+        engine.start(**second, startTimeout="4")
         with pytest.raises(PositionLostError, match="lacks transactions"):
             engine.run()
         pair.write(1, 3, 2)

@@ -547,7 +547,7 @@ def test_a_query_fails_while_another_process_is_active_and_goes_on_in_its_turn(
             until(lambda: engine.step() and False)
         engine.stop()
     assert instance.wait_active(_WAIT)
-    engine.start()
+    engine.start(startTimeout=_WAIT)
     assert seen(engine.until(5)) == shop.expected
 
 
