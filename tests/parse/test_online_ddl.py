@@ -92,7 +92,7 @@ def test_a_server_is_asked_for_the_base(other: str, delivered: list[str]) -> Non
             with fake.transaction():
                 for table in tables:
                     table.insert({"id": 1})
-            message = instance.get(timeout=10)
+            message = instance.get(timeout=30)
 
     assert [entry.header.table for entry in message.entries if entry.rows] == delivered
     assert alarms == []

@@ -73,7 +73,7 @@ def started(fake: FakeBinlog, **options: Any) -> canal.Instance:
     return canal.Instance(config).start()
 
 
-def wait_until(done: Callable[[], bool], timeout: float = 20.0) -> None:
+def wait_until(done: Callable[[], bool], timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline
@@ -348,7 +348,7 @@ def test_a_resume_beyond_four_gibibytes_is_exact_or_refused(flavor: str, tmp_pat
     config: dict[str, Any] = {"meta": canal.FileMeta(tmp_path)}
     with started(fake, **config) as instance:
         instance.subscribe()
-        instance.ack(instance.get_without_ack(100, timeout=5).id)
+        instance.ack(instance.get_without_ack(100, timeout=30).id)
         done = instance.position()
     assert done.offset > 1 << 32
 
@@ -356,7 +356,7 @@ def test_a_resume_beyond_four_gibibytes_is_exact_or_refused(flavor: str, tmp_pat
         source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
         orders.insert(order(2))
         with started(fake, **config, source=source) as instance:
-            assert rows_of(instance.get_without_ack(100, timeout=5).entries) == [("INSERT", None, 2)]
+            assert rows_of(instance.get_without_ack(100, timeout=30).entries) == [("INSERT", None, 2)]
 
         by_offset = attrs.evolve(done, gtid="")
         with (
@@ -370,7 +370,7 @@ def test_a_resume_beyond_four_gibibytes_is_exact_or_refused(flavor: str, tmp_pat
         orders.insert(order(3))
         with started(fake, source=source, start=at_its_end) as instance:
             instance.subscribe()
-            message = instance.get_without_ack(100, timeout=5)
+            message = instance.get_without_ack(100, timeout=30)
             assert rows_of(message.entries) == [("INSERT", None, 3)]
             assert message.position.journal == fake.journal
 
@@ -550,7 +550,7 @@ def test_damage_on_the_way_is_read_again_and_told(flavor: str, served: bool) -> 
             instance.subscribe()
             got: list[tuple[str, Any, Any]] = []
             while len(got) < 8:
-                message = instance.get_without_ack(100, timeout=5)
+                message = instance.get_without_ack(100, timeout=30)
                 assert message
                 got += rows_of(message.entries)
 
@@ -577,10 +577,10 @@ def test_a_damaged_log_stops_the_instance_and_says_where(live: bool, tmp_path: P
     source = fake if live else canal.LocalBinlogSource(tmp_path)
     with started(source, alarm=lambda _, text: alarms.append(text)) as instance:  # type: ignore[arg-type]
         instance.subscribe()
-        got = instance.get_without_ack(100, timeout=5)
+        got = instance.get_without_ack(100, timeout=30)
         with pytest.raises(canal.ChecksumError, match=r"\[test\].*binlog.000001:\d+"):
             while True:
-                got = instance.get_without_ack(100, timeout=5)
+                got = instance.get_without_ack(100, timeout=30)
 
     assert rows_of(got.entries) == [("INSERT", None, 1)]
     assert sum("again in" in text for text in alarms) == live
@@ -633,7 +633,7 @@ def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool) -> N
             instance.subscribe()
             got: list[tuple[str, Any, Any]] = []
             while len(got) < len(expected):
-                message = instance.get_without_ack(7, timeout=10)
+                message = instance.get_without_ack(7, timeout=30)
                 assert message
                 got += rows_of(message.entries)
                 instance.ack(message.id)
@@ -654,7 +654,7 @@ def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
         with started(fake, source=source, alarm=lambda *_: None) as instance:
             instance.subscribe()
             with pytest.raises(canal.PositionLostError, match="start from"):
-                instance.get_without_ack(1, timeout=10)
+                instance.get_without_ack(1, timeout=30)
 
 
 @flavors
@@ -687,7 +687,7 @@ def test_a_stop_while_the_store_is_full_ends_every_thread() -> None:
         orders.insert(order(number))
     with started(fake, store_entries=4) as instance:
         instance.subscribe()
-        instance.get_without_ack(1, timeout=5)
+        instance.get_without_ack(1, timeout=30)
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("canal-test")]
 
@@ -708,10 +708,10 @@ class Unanswering:
 def test_a_stop_does_not_wait_for_a_login() -> None:
     source = Unanswering()
     instance = started(source)  # type: ignore[arg-type]
-    assert source.asked.wait(5)
+    assert source.asked.wait(30)
     stopping = threading.Thread(target=instance.stop)
     stopping.start()
-    stopping.join(5)
+    stopping.join(20)  # less than the login takes
     source.release.set()
 
     assert not stopping.is_alive()

@@ -107,7 +107,7 @@ def read(fake: FakeBinlog, start: Any, options: dict[str, Any], size: int = 1000
     with canal.Instance(config) as instance:
         instance.subscribe()
         entries: list[canal.Entry] = []
-        while message := instance.get_without_ack(size, timeout=10):
+        while message := instance.get_without_ack(size, timeout=30):
             entries += message.entries
             instance.ack(message.id)
         assert instance.error is None

@@ -24,7 +24,7 @@ def _deliver(instance, size=1000):
     """Everything up to the end of the log."""
     instance.subscribe()
     entries = []
-    while message := instance.get_without_ack(size, timeout=10):
+    while message := instance.get_without_ack(size, timeout=30):
         entries += message.entries
         instance.ack(message.id)
     return entries
