@@ -131,10 +131,14 @@ class Watch:
 
 
 def is_behind(instance: canal.Instance, target: canal.Position) -> bool:
-    """Whether the parser has received everything up to the target, or nothing since a start there (a dump by GTID)."""
+    """Whether the parser has delivered everything up to the target, or nothing since a start there (a dump by GTID).
+
+    The decoder's own place does not tell: it is behind an event that may still be worked on.
+    """
     parser: Any = instance.parser
-    places = (parser._decoder, instance.position())
-    received = (canal.Position(journal=place.journal, offset=place.offset) for place in places)
+    place = instance.position()
+    places = (parser._progress._fed, (place.journal, place.offset))
+    received = (canal.Position(journal=journal, offset=offset) for journal, offset in places)
     end = canal.Position(journal=target.journal, offset=target.offset)
     return any(place.precedes(end) is False for place in received)
 
