@@ -161,7 +161,7 @@ def stream(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     server.query(f"DROP DATABASE {name}")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("stream", "victims"),
     [("mariadb", ("runner", "worker", "stop")), ("mysql", ("runner",))],

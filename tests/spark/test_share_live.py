@@ -24,7 +24,7 @@ def dumps(server: ThrowawayServer) -> int:
     return sum(row[4] == "Binlog Dump" for row in server.query("SHOW PROCESSLIST"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_two_queries_and_the_driver_read_one_instance_over_one_dump(
     spark: Any, mariadb_server: ThrowawayServer, tmp_path: Path, wait: Callable[..., None]
 ) -> None:
