@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -20,7 +21,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 def test_the_code_of_the_document_runs(
     spark: Any, mariadb_server: ThrowawayServer, tmp_path: Path, wait: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = mariadb_server
+    server, name = mariadb_server, f"shop{os.getpid()}"  # one process of the machine can share a name
     for sql in (
         "CREATE DATABASE in_doc", "CREATE TABLE in_doc.orders (id INT PRIMARY KEY)", "INSERT INTO in_doc.orders VALUES (1)",
         "CREATE TABLE in_doc.customers (id INT PRIMARY KEY)",
@@ -36,7 +37,7 @@ def test_the_code_of_the_document_runs(
 
     def run(code: str) -> None:
         for old, new in (
-            ("shop.", "in_doc."), ("shop\\.", "in_doc\\."),
+            ("shop.", "in_doc."), ("shop\\.", "in_doc\\."), ('"shop"', f'"{name}"'),
             ("'db'", f"'{server.host}', port '{server.port}'"), ('"db"', f'"{server.host}"'), ("3306", str(server.port)),
             ("'…'", f"'{server.password}'"), ('"password", "…"', f'"password", "{server.password}"'),
             ('"/lake', f'"{tmp_path}/lake'), ('"/checkpoints', f'"{tmp_path}/checkpoints'),
@@ -118,6 +119,6 @@ def test_the_code_of_the_document_runs(
         for query in names["spark"].streams.active:
             query.stop()
         if "instance" in names:
-            canal.spark.unshare("shop")
+            canal.spark.unshare(name)
             names["instance"].stop()
         server.query("DROP DATABASE in_doc")

@@ -16,7 +16,7 @@ from canal import Instance, InstanceConfig, MySQLSource
 from canal.testing.servers import ThrowawayServer
 from tests.spark.test_live import Load, Stream, runners
 
-NAME = "the shop's / ✓"
+NAME = f"the shop's / ✓ {os.getpid()}"
 
 
 def dumps(server: ThrowawayServer) -> int:

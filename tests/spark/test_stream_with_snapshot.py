@@ -40,7 +40,7 @@ class Shop:
     """A table, and a writer that inserts, updates, deletes and changes keys for as long as it is asked to."""
 
     def __init__(self, server: ThrowawayServer) -> None:
-        self.server, self.name = server, f"snap_{next(_names)}"
+        self.server, self.name = server, f"snap_{os.getpid()}_{next(_names)}"
         server.query(f"CREATE DATABASE {self.name}")
         server.query(f"CREATE TABLE {self.name}.orders (id INT PRIMARY KEY, note VARCHAR(20))")
         values = ",".join(f"({2 * number},'old')" for number in range(500))
