@@ -139,7 +139,9 @@ def test_a_migration_under_load(
         writer.start()
         try:
             tool(server, database, writer)
-            time.sleep(0.1)
+            enough = len(writer.done) + 20  # of the new table
+            while len(writer.done) < enough and writer.is_alive():
+                time.sleep(0.01)
         finally:
             writer.end()
         entries, everything = watch.read(), watch_all.read()
