@@ -132,18 +132,23 @@ def fail(destination: str, text: str) -> None:
 
 
 def read(config: canal.InstanceConfig, server: ThrowawayServer) -> list[tuple[Any, ...]]:
-    """All rows up to now: a row of its own marks the end."""
-    database = config.filter.partition("\\")[0]
+    """All rows up to now."""
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        return read_on(instance, server)
+
+
+def read_on(instance: canal.Instance, server: ThrowawayServer) -> list[tuple[Any, ...]]:
+    """All rows up to now that were not read yet: a row of its own marks the end."""
+    database = instance.config.filter.partition("\\")[0]
     number = next(_names)
     server.query(f"INSERT INTO {database}.mark VALUES ({number})")
     found: list[tuple[Any, ...]] = []
-    with canal.Instance(config) as instance:
-        instance.subscribe()
-        while ("INSERT", "mark", None, {"number": number}) not in found:
-            message = instance.get_without_ack(100, timeout=30)
-            assert message
-            found += rows_of(message)
-            instance.ack(message.id)
+    while ("INSERT", "mark", None, {"number": number}) not in found:
+        message = instance.get(100, timeout=30)
+        assert message
+        found += rows_of(message)
+    instance.get(1, timeout=0)  # acks
     return [row for row in found if row[1] != "mark"]
 
 
@@ -193,8 +198,7 @@ def loaded(
                 run(pair, database, [sql])
                 along += rows_of(instance.get(100, timeout=0.05))
             pieces += read(config(plain, database, **stored), plain)
-            while message := instance.get(100, timeout=0.5):
-                along += rows_of(message)
+            along += read_on(instance, plain)
         assert done < past_from < len(pieces)
         past = config(plain, database, start=middle, schema_history=canal.FileHistory(folder))
         yield Loaded(
@@ -274,9 +278,7 @@ def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
         monkeypatch.setattr(catalog, "read_alteration", not_understood)
         run(pair[:1], database, ["ALTER TABLE {d}.t CHANGE a n VARCHAR(20), CHANGE b a VARCHAR(20)"])
         run(pair[:1], database, ["INSERT INTO {d}.t VALUES (2, 'n', 'a')", "UPDATE {d}.old SET x = 5"])
-        found = []
-        while message := instance.get(100, timeout=1.0):
-            found += rows_of(message)
+        found = read_on(instance, pair[0])
 
     assert [row[3] for row in found][0] == {"id": 2, "n": "n", "a": "a"}
     assert found[1][1] == "old"
@@ -293,9 +295,7 @@ def test_a_statement_that_failed_half_way_is_not_taken_for_done(pair: Servers, d
             pair[0].query(f"CREATE OR REPLACE TABLE {database}.t (a INT, b BLOB, c INT) PARTITION BY KEY (b)")
         run(pair[:1], database, ["CREATE TABLE IF NOT EXISTS {d}.t (c INT, b BLOB, a INT)"])
         run(pair[:1], database, ["INSERT INTO {d}.t VALUES (1, 'b', 2)"])
-        found = []
-        while message := instance.get(100, timeout=1.0):
-            found += rows_of(message)
+        found = read_on(instance, pair[0])
 
     assert [row[3] for row in found] == [{"c": 1, "b": b"b", "a": 2}]
 
@@ -378,6 +378,8 @@ def test_a_reader_that_is_killed_again_and_again_gives_the_rows_that_the_server_
                     break
                 time.sleep(chance.uniform(0.05, 1.0))
                 kill(child)
+            while len(load.expected) <= 5 * kills and changer.is_alive():
+                time.sleep(0.05)
         finally:
             done.set()
             changer.join()
