@@ -16,6 +16,9 @@ from canal.testing import MariaDBServer, MySQLServer
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import source
 
+#: Seconds. Three of them without a word are a lost connection, and none that the server has ended.
+HEARTBEAT = 5.0
+
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
 def noisy(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
@@ -52,7 +55,7 @@ def end_of(server: ThrowawayServer) -> Position:
 
 @contextlib.contextmanager
 def opened(server: ThrowawayServer, **options: Any) -> Iterator[Any]:
-    connection = source(server, heartbeat_interval=0.5, **options).connect()
+    connection = source(server, heartbeat_interval=HEARTBEAT, **options).connect()
     try:
         yield connection
     finally:
@@ -116,7 +119,7 @@ def test_a_user_that_may_not(noisy: ThrowawayServer) -> None:
     noisy.query("CREATE USER u IDENTIFIED BY 'pw'")
     try:
         noisy.query("GRANT REPLICATION CLIENT ON *.* TO u")
-        as_u = source(noisy, heartbeat_interval=0.5)
+        as_u = source(noisy, heartbeat_interval=HEARTBEAT)
         as_u = canal.MySQLSource(host=as_u.host, port=as_u.port, user="u", password="pw")
         for change, words in (
             ("GRANT REPLICATION CLIENT ON *.* TO u", "GRANT SELECT, REPLICATION SLAVE"),
@@ -167,7 +170,7 @@ def test_a_kill_ends_the_dump_by_the_source(noisy: ThrowawayServer) -> None:
 def test_the_older_of_two_readers_with_one_id_is_told(noisy: ThrowawayServer) -> None:
     """T24: MariaDB goes by the server id, MySQL by the replica's UUID."""
     place = end_of(noisy)
-    same = source(noisy, heartbeat_interval=0.5, server_id=77)
+    same = source(noisy, heartbeat_interval=HEARTBEAT, server_id=77)
     first, second = same.connect(), same.connect()
     try:
         first.dump(place)
