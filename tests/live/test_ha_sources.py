@@ -43,18 +43,22 @@ class Process:
     def is_subscribed(self) -> bool:
         return any(record[0] == "SUBSCRIBED" for record in read_records(self.path))
 
-    def batches(self) -> Iterator[tuple[float, str, list[int]]]:
-        """Of each ack: when it was answered, how (ACKING: not at all), and the ids of the batch."""
+    def batches(self) -> Iterator[tuple[tuple[int, float], str, list[int]]]:
+        """Of each ack: in which turn and when it was answered, how (DOUBTFUL: maybe accepted), and the ids of the batch."""
         ids: dict[tuple[int, int], list[int]] = {}
         answers: dict[tuple[int, int], tuple[float, str]] = {}
+        unknown: set[tuple[int, int]] = set()
         for kind, *values in read_records(self.path):
             if kind == "GOT":
                 pieces = values[5]
                 ids[values[0], values[1]] = [one[4]["id"] for _, some in pieces for one in some if one[2] == "INSERT"]
             elif kind in ("ACKING", "ACKED", "REFUSED", "UNKNOWN"):
                 answers[values[0], values[1]] = (values[2], kind)
+                if kind == "UNKNOWN":
+                    unknown.add((values[0], values[1]))
         for batch, (moment, answer) in answers.items():
-            yield moment, answer, ids[batch]
+            doubtful = answer == "ACKING" or (answer != "ACKED" and batch in unknown)
+            yield (batch[0], moment), "DOUBTFUL" if doubtful else answer, ids[batch]
 
 
 class Stage:
@@ -103,9 +107,9 @@ class Stage:
         self.until(lambda: self.written - but in self.acked(), f"the ack of {self.written - but}")
 
     def check(self) -> None:
-        """Each id is accepted once, in order, but for a batch whose ack the death of its owner has left in doubt."""
+        """Each id is accepted once, in order, but for a batch whose ack was left in doubt, as by the death of its owner."""
         acked = self.acked()
-        doubtful = {id for one in self.processes for _, answer, ids in one.batches() if answer == "ACKING" for id in ids}
+        doubtful = {id for one in self.processes for _, answer, ids in one.batches() if answer == "DOUBTFUL" for id in ids}
         assert acked == sorted(set(acked))
         assert set(range(1, self.written + 1)) - set(acked) <= doubtful
 
