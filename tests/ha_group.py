@@ -16,10 +16,10 @@ from canal.zookeeper import Session, ZooKeeper
 
 
 class Group:
-    """Instances on one log and one root."""
+    """Instances on one log and one root. A session outlives a machine that stalls for a few seconds."""
 
     def __init__(self, server: ZooKeeperServer | ZooKeeperEnsemble, root: str, stack: ExitStack) -> None:
-        self.config = ZooKeeper(hosts=server.hosts, root=root, session_timeout=2.0, takeover_delay=0.3)
+        self.config = ZooKeeper(hosts=server.hosts, root=root, session_timeout=6.0, takeover_delay=0.3)
         self.log = FakeBinlog()
         self.table = self.log.table("shop", "orders", "id INT PRIMARY KEY")
         self.alarms: list[str] = []
@@ -50,7 +50,7 @@ class Group:
         session = Session(self.config)
         session.open()
         self._stack.callback(session.close)
-        assert session.wait_connected(10)
+        assert session.wait_connected(30)
         return session
 
     def path(self, *parts: str) -> str:
@@ -61,7 +61,7 @@ def ids_of(message: canal.Message) -> list[int]:
     return [row.after["id"] for entry in message.entries for row in entry.rows if row.after is not None]
 
 
-def until(true: Callable[[], Any], timeout: float = 20.0) -> None:
+def until(true: Callable[[], Any], timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not true():
         assert time.monotonic() < deadline
@@ -69,8 +69,13 @@ def until(true: Callable[[], Any], timeout: float = 20.0) -> None:
 
 
 def read(instance: canal.Instance, count: int, timeout: float = 20.0) -> canal.Message:
-    """The next message that brings rows up to so many, acked but for the last one."""
-    message = instance.get_without_ack(1000, timeout=timeout, linger=0.2)
+    """The next message, which brings so many rows; one that came before all of them were there is rolled back."""
+    deadline = time.monotonic() + timeout
+    while True:
+        message = instance.get_without_ack(1000, timeout=timeout, linger=0.2)
+        if not message or len(ids_of(message)) >= count or time.monotonic() > deadline:
+            break
+        instance.rollback(message.id)
     assert len(ids_of(message)) == count, (message.entries, instance.role)
     return message
 

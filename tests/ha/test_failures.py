@@ -60,7 +60,8 @@ def test_an_owner_that_stops_in_order_is_not_waited_for(group: Group) -> None:
 
 def test_an_owner_that_is_cut_off_from_zookeeper_for_long_loses_its_turn(group: Group, proxy: FaultProxy) -> None:
     """T91: the source still sends it everything."""
-    owner, heir = group.instance(zookeeper={"hosts": f"127.0.0.1:{proxy.port}"}), group.instance()
+    owner = group.instance(zookeeper={"hosts": f"127.0.0.1:{proxy.port}", "session_timeout": 2.0})
+    heir = group.instance()
     group.write(1)
     message = read(owner, 1)
     proxy.blackhole()
@@ -135,6 +136,7 @@ def acked_somehow(instance: canal.Instance, message: canal.Message) -> bool:
 
 def test_without_a_majority_nobody_delivers(own_ensemble: ZooKeeperEnsemble, zookeeper_root: str, stack: ExitStack) -> None:
     group = Group(own_ensemble, zookeeper_root, stack)
+    group.config = attrs.evolve(group.config, session_timeout=2.0)
     both = group.instance(), group.instance()
     group.write(1)
     message = read(both[0], 1)

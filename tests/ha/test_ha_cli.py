@@ -27,7 +27,7 @@ CANALS = {
 
 @pytest.fixture
 def config(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> ZooKeeper:
-    return ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=5.0, takeover_delay=0.1)
+    return ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=10.0, takeover_delay=0.1)
 
 
 @pytest.fixture

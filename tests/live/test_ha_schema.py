@@ -44,7 +44,7 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         server = stack.enter_context(kind())
         server.query("CREATE DATABASE d")
         server.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
-        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=3.0, takeover_delay=0.2)
+        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=10.0, takeover_delay=0.2)
 
         def process() -> canal.Instance:
             config = canal.InstanceConfig(destination="unnamed", source=source(server), filter=r"d\..*", ha=ha)
@@ -95,7 +95,7 @@ def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: 
         one, two = stack.enter_context(kind.pair())
         one.query("CREATE DATABASE d")
         one.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
-        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=3.0, takeover_delay=0.2)
+        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=10.0, takeover_delay=0.2)
 
         def process() -> canal.Instance:
             config = canal.InstanceConfig(
