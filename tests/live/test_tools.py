@@ -7,7 +7,7 @@ minimal metadata.
 from __future__ import annotations
 
 import itertools
-import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def test_more_than_sixteen_megabytes(own_server: ThrowawayServer) -> None:
         run(cursor, "INSERT INTO d.t VALUES (1, REPEAT('x', 17 << 20))")
         run(cursor, f"SET {COMPRESSION[own_server.kind]}=ON", "INSERT INTO d.t VALUES (2, REPEAT('y', 17 << 20))", "BEGIN")
         for number in range(3, 6):
-            cursor.execute("INSERT INTO d.t VALUES (%s, %s)", (number, os.urandom(6 << 20)))
+            cursor.execute("INSERT INTO d.t VALUES (%s, %s)", (number, random.Random(number).randbytes(6 << 20)))
         connection.commit()
 
     assert assert_all_equal(own_server) == 5
