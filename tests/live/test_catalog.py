@@ -100,7 +100,7 @@ class Oracle:
     def follow(self) -> None:
         end = self.asker.resolve("latest")
         while self.at < (end.journal, end.offset):
-            events = self.dump.read(10.0)
+            events = self.dump.read(30.0)
             assert events, "the log ended early"
             for event in events:
                 self.take(event)

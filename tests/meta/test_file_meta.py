@@ -537,10 +537,10 @@ def test_an_ack_that_cannot_be_written_is_refused_and_works_when_there_is_room(
     with canal.Instance(config) as instance:
         instance.subscribe()
         orders.insert({"id": 1})
-        instance.ack(instance.get_without_ack(10, timeout=5).id)
+        instance.ack(instance.get_without_ack(10, timeout=30).id)
         done = instance.position()
         orders.insert({"id": 2})
-        message = instance.get_without_ack(10, timeout=5)
+        message = instance.get_without_ack(10, timeout=30)
         with obstacle(tmp_path / "meta" / "example"):
             for _ in range(2):
                 with pytest.raises(CursorError, match=r"\[example\] cannot (write|make|read)") as caught:
@@ -549,9 +549,9 @@ def test_an_ack_that_cannot_be_written_is_refused_and_works_when_there_is_room(
                 assert instance.position() == done
                 assert instance.list_batches() == [message.id]
             orders.insert({"id": 3})
-            assert instance.get_without_ack(10, timeout=5)  # delivery goes on
+            assert instance.get_without_ack(10, timeout=30)  # delivery goes on
             instance.rollback()
-            message = instance.get_without_ack(10, timeout=5)
+            message = instance.get_without_ack(10, timeout=30)
         instance.ack(message.id)
         acked = instance.position()
     assert done.precedes(acked)
