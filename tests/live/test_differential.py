@@ -33,7 +33,7 @@ SEED: Final = 20260715
 RANDOM_ROWS: Final = 16
 #: Rows with a greater id are copies, made, changed and deleted by one statement each: several rows in an event.
 COPIES: Final = 1000
-LOAD_SECONDS: Final = 1.0
+LOAD_TRANSACTIONS: Final = 200
 Draw = Callable[[random.Random], Any]
 Snapshot = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
@@ -705,7 +705,7 @@ def test_every_row_of_a_mixed_load_is_what_the_peer_and_the_journal_say(server: 
     start = end_of_log(server)
     load = Load(server, database, seed=SEED, pause=0.02)
     load.setup()
-    load.run(seconds=LOAD_SECONDS)
+    load.run(transactions=LOAD_TRANSACTIONS)
     ours = _read_canal(server, database, start, end_of_log(server))
     theirs = _read_peer(server, database, start)
 
