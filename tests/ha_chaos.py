@@ -65,14 +65,17 @@ class Embedder:
         self.epoch = 0
         self.last: Place = (-1, 0, 0)
         self.acked = 0
+        self.settled: Place = (-1, 0, 0)
         self.errors: collections.Counter[str] = collections.Counter()
         self._path = Path()
         self._read = 0
+        self._ends: dict[tuple[int, int], Place] = {}
 
     def start(self) -> None:
         self._path = self.run.directory / f"life-{self.run.lives:04d}"
         self.run.lives += 1
         self._read = 0
+        self._ends.clear()
         self.session = None
         self._path.touch()
         options = {
@@ -127,6 +130,7 @@ class Embedder:
         for kind, *values in records:
             if kind == "GOT":
                 self.epoch = values[0]
+                self._ends[values[0], values[1]] = values[4]
             elif kind == "SESSION":
                 self.session = (values[0], values[1])
             elif kind == "SUBSCRIBED":
@@ -135,6 +139,7 @@ class Embedder:
                 self.errors[f"{values[0]}: {values[1][:120]}"] += 1
             elif kind == "ACKED":
                 self.acked += 1
+                self.settled = max(self.settled, self._ends[values[0], values[1]])
         self.last = max([self.last, *(values[4] for kind, *values in records if kind == "GOT")])
 
 @attrs.define(eq=False)
@@ -190,11 +195,11 @@ class Run:
         target = self.acked + 3
         self.await_(lambda: self.acked >= target, f"acks {when}")
 
-    def await_(self, ready: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+    def await_(self, ready: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+        deadline = time.monotonic() + patience
         while not ready():
             if time.monotonic() > deadline:
-                raise ChaosError(f"waited {PATIENCE:g} s for {what}")
+                raise ChaosError(f"waited {patience:g} s for {what}")
             time.sleep(0.02)
             self.read()
 
@@ -412,7 +417,8 @@ def _torment(
         position = end_of_log(server)
         end = (journal_key(position.journal)[1], position.offset, 0)
         run.await_(lambda: max(one.last for one in run.embedders) >= end, f"what is delivered to reach {end}")
-        time.sleep(1.0)  # for the last acks
+        with contextlib.suppress(ChaosError):  # an ack whose answer was lost may be the last one
+            run.await_(lambda: max(one.settled for one in run.embedders) >= end, "the last ack", 10.0)
         for embedder in run.embedders:
             embedder.end(signal.SIGTERM)
         (directory / "load").write_bytes(pickle.dumps((load.journal, load.final_tables())))
