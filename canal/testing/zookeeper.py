@@ -267,7 +267,7 @@ class ZooKeeperServer:
 
     def mode(self) -> str:
         """"standalone", "leader" or "follower"; "" while it does not serve."""
-        for line in self.ask("srvr").splitlines():
+        for line in self.ask("srvr", 5.0).splitlines():  # on a busy machine even that may take more than a second
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ").strip()
         return ""

@@ -72,7 +72,7 @@ def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(30)
+        gateway.proc.wait(120)
         SparkContext._gateway = SparkContext._jvm = None
 
 

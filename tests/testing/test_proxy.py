@@ -60,7 +60,7 @@ def client(proxy: FaultProxy) -> Iterator[socket.socket]:
 
 
 def connect(proxy: FaultProxy) -> socket.socket:
-    return socket.create_connection((proxy.host, proxy.port), timeout=5)
+    return socket.create_connection((proxy.host, proxy.port), timeout=30)
 
 
 def receive(client: socket.socket, size: int) -> bytes:
@@ -127,7 +127,7 @@ def test_blackhole_holds_everything_back(proxy: FaultProxy, client: socket.socke
     with pytest.raises(TimeoutError):
         client.recv(4)
     proxy.blackhole(False)
-    client.settimeout(5)
+    client.settimeout(30)
     assert receive(client, 4) == b"held"
 
 
