@@ -18,5 +18,5 @@ def test_random_faults_lose_nothing_and_no_range_is_acked_twice(
     own_server: ThrowawayServer, own_ensemble: ZooKeeperEnsemble, full_size: bool
 ) -> None:
     """T91"""
-    seed = random.randrange(1 << 32)
+    seed = random.randrange(1 << 32) if full_size else 1
     print(torment(own_server, own_ensemble, seed, 100, 3000.0 if full_size else 40.0))
