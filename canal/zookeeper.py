@@ -152,7 +152,7 @@ class Session:
                 client = self._client = KazooClient(**{**arguments, **config.options})
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"ZooKeeper cannot be used as configured: {error}") from error
-            self._note_timeout(client._connection)
+            self._time(client._connection)
             client.add_listener(self._listen)
             client.start_async()
 
@@ -191,16 +191,21 @@ class Session:
         wanted = self.config.session_timeout
         return min(wanted, self._negotiated) if self._negotiated else wanted
 
-    def _note_timeout(self, connection: Any) -> None:
-        """kazoo gives the time-out that the server grants to nobody; two thirds of it are how long it waits for an answer."""
-        connect = connection._connect
+    def _time(self, connection: Any) -> None:
+        """Note the time-out that the server grants, which kazoo gives to nobody (two thirds of it are how long it waits for
+        an answer), and wait a third of the session for one that has accepted a connection: kazoo waits all of it where
+        there is one address, and a server that starts never answers some."""
+        connect, invoke = connection._connect, connection._invoke
 
         def noting(*arguments: Any) -> Any:
             milliseconds, rest = connect(*arguments)
             self._negotiated = milliseconds * 1.5 / 1000
             return milliseconds, rest
 
-        connection._connect = noting
+        def hurrying(timeout: float, *arguments: Any, **options: Any) -> Any:
+            return invoke(min(timeout, max(self.config.session_timeout / 3, 1.0)), *arguments, **options)
+
+        connection._connect, connection._invoke = noting, hurrying
 
     def _listen(self, state: str) -> None:
         self._changed(str(state))

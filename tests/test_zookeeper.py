@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,7 @@ from kazoo.security import make_digest_acl
 
 from canal.errors import CoordinationError, NotActiveError
 from canal.testing import ZooKeeperEnsemble, ZooKeeperServer
+from canal.testing.proxy import FaultProxy
 from canal.zookeeper import (
     Create,
     Delete,
@@ -164,6 +166,19 @@ def test_a_session_closed_by_id_is_lost_and_made_anew(
     assert session.id not in (0, before)
     assert session.get(f"{zookeeper_root}/e") is None
     assert told  # whoever watches looks again
+
+
+def test_a_server_that_accepts_and_never_answers_costs_no_session(opened: Open, zookeeper_server: ZooKeeperServer) -> None:
+    """As ZooKeeper does with some that connect while it starts."""
+    with FaultProxy("127.0.0.1", zookeeper_server.port) as proxy, socket.create_server(("127.0.0.1", 0)) as silent:
+        session = opened(f"{proxy.host}:{proxy.port}", session_timeout=9.0)
+        before = session.id
+        proxy.retarget(*silent.getsockname())
+        proxy.cut()
+        with silent.accept()[0]:
+            proxy.retarget("127.0.0.1", zookeeper_server.port)
+            wait_until(lambda: session.is_connected)
+        assert session.id == before
 
 
 def test_a_server_that_is_killed_and_started_again_keeps_session_and_values(opened: Open, own_zookeeper: ZooKeeperServer) -> None:
