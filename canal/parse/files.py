@@ -340,9 +340,9 @@ class LocalBinlogConnection:
             return keys_in(schema, flavor=self.flavor)
         return [key for name, text in schema.items() for key in _keys_of(name, text, self.flavor)]
 
-    def tables_like(self, schema: str, prefix: str) -> list[str] | None:
-        """Names of the tables of a schema that begin so; None where there is nobody to ask."""
-        return self._session.tables_like(schema, prefix) if self._session is not None else None
+    def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str] | None:
+        """Names of the tables of a schema that are called so, or begin so; None where there is nobody to ask."""
+        return None if self._session is None else self._session.tables_like(schema, name, is_prefix=is_prefix)
 
     def describe(self, schema: str = "", table: str = "") -> Description | None:
         """What the server that was given as ``schema`` says now; None without one."""

@@ -52,11 +52,12 @@ class ShadowTables:
 
     Args:
         passes: whether the filter lets a table through: a shadow of one that it does not is left to the filter.
-        tables_like: the tables of a schema whose names begin so; None when nobody can tell: then the name decides.
+        tables_like: ``(schema, name, is_prefix)``: the tables of a schema that are called so, or begin so; None when nobody
+            can tell: then the name decides.
     """
 
     def __init__(
-        self, passes: Callable[[str, str], bool], tables_like: Callable[[str, str], list[str] | None]
+        self, passes: Callable[[str, str], bool], tables_like: Callable[[str, str, bool], list[str] | None]
     ) -> None:
         self._passes = passes
         self._tables_like = tables_like
@@ -85,10 +86,10 @@ class ShadowTables:
 
     def _candidates(self, schema: str, table: str) -> Iterator[str]:
         for stem, is_open in stems(table):
+            there = self._tables_like(schema, stem, is_open)
             if is_open:
-                bases = [base for base in self._tables_like(schema, stem) or () if len(base) > len(stem)]
+                bases = [base for base in there or () if len(base) > len(stem)]
             else:
-                there = self._tables_like(schema, stem)
                 bases = [stem] if there is None or stem in there else []
             yield from (base for base in bases if base != table and self._passes(schema, base))
 

@@ -706,10 +706,10 @@ class BinlogParser:
     def _read_again(self, wanted: PreparedXa, offset: int) -> Iterator[bytes]:
         return read_again(self._connection, wanted, Position(journal=self._decoder.journal, offset=offset))
 
-    def _tables_like(self, schema: str, prefix: str) -> list[str] | None:
-        """Tables whose names begin so; None when the source cannot tell."""
+    def _tables_like(self, schema: str, name: str, is_prefix: bool) -> list[str] | None:
+        """Tables that are called so, or begin so; None when the source cannot tell."""
         tables_like = getattr(self._connection, "tables_like", None)
-        return None if tables_like is None else tables_like(schema, prefix)
+        return None if tables_like is None else tables_like(schema, name, is_prefix=is_prefix)
 
     def _json_columns(self, schema: str, table: str) -> Container[str]:
         """Columns of MariaDB that are JSON, where the source can tell."""

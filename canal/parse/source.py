@@ -405,11 +405,16 @@ class Session:
         keys = (ForeignKey((row[0], row[1]), (row[2], row[3]), *row[4:]) for row in (tuple(map(str, row)) for row in rows))
         return [key for key in keys if key.cascades]
 
-    def tables_like(self, schema: str, prefix: str) -> list[str]:
-        """Names of the tables of a schema that begin so."""
+    def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str]:
+        """Names of the tables of a schema that are called so, or begin so.
+
+        MariaDB lists tables without their locks: while one takes the place of another by RENAME, neither may be in the
+        list. A whole name is looked up under its lock.
+        """
+        condition, args = ("LEFT(table_name, %s) = %s", (len(name), name)) if is_prefix else ("table_name = %s", (name,))
         rows = self.rows(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND LEFT(table_name, %s) = %s",
-            (schema, len(prefix), prefix),
+            f"SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND {condition}",
+            (schema, *args),
             doing=f"list the tables of {schema}",
         )
         return [str(row[0]) for row in rows]
@@ -1157,9 +1162,9 @@ class MySQLConnection:
         """The cascading foreign keys of all tables as they are now."""
         return self._queries.foreign_keys()
 
-    def tables_like(self, schema: str, prefix: str) -> list[str]:
-        """Names of the tables of a schema that begin so, as they are now."""
-        return self._queries.tables_like(schema, prefix)
+    def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str]:
+        """Names of the tables of a schema that are called so, or begin so, as they are now."""
+        return self._queries.tables_like(schema, name, is_prefix=is_prefix)
 
     def close(self) -> None:
         self._closed = True

@@ -509,10 +509,11 @@ def _facts(fake: FakeBinlog, schema: str, table: str, place: int, column: _encod
 
 
 def _tables_like(session: _Session, found: re.Match[str]) -> Result:
-    """information_schema.tables: names in a schema that begin so."""
+    """information_schema.tables: names in a schema that are so, or begin so."""
     with session._fake._changed:
         names = [table for schema, table in session._fake._tables if schema == found["schema"]]
-    return ["TABLE_NAME"], [(name,) for name in names if name.startswith(found["prefix"])]
+    wanted = found["name"]
+    return ["TABLE_NAME"], [(name,) for name in names if name == wanted or found["left"] and name.startswith(wanted)]
 
 
 def _tables(session: _Session, found: re.Match[str]) -> Result:
@@ -549,7 +550,7 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SET (?P<settings>.*)"), _set),
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
     (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
-              r".*= '(?P<prefix>[^']*)'"), _tables_like),
+              r" AND (?P<left>LEFT)?.*= '(?P<name>[^']*)'"), _tables_like),
     (_pattern(r"SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema\.tables\b"
               r"(?P<rest>.*)"), _tables),
     (_pattern(r"SELECT schema_name, default_character_set_name FROM information_schema\.schemata"), _schemata),

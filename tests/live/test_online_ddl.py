@@ -15,7 +15,7 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch
+from tests.live.helpers import Watch, source
 
 ROWS = 60
 
@@ -164,6 +164,29 @@ def test_a_migration_under_load(
     tables = {table for entry in everything for _, table in entry.header.tables}
     assert tables == {"t", *(f"_t_{suffix}" for suffix in suffixes)}
     assert [e.header.tables[0][1] for e in everything if e.event_type is canal.EventType.RENAME] == ["t"]
+
+
+def test_a_table_that_another_takes_the_place_of_is_found_at_any_time(server: ThrowawayServer, database: str) -> None:
+    server.query(f"CREATE TABLE `{database}`.t (id INT)")
+    server.query(f"CREATE TABLE `{database}`._t_gho (id INT)")
+    ending = threading.Event()
+
+    def rename() -> None:
+        with server.connect(database=database) as connection, connection.cursor() as cursor:
+            while not ending.is_set():
+                cursor.execute("RENAME TABLE t TO _t_del, _t_gho TO t")
+                cursor.execute("RENAME TABLE t TO _t_gho, _t_del TO t")
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        connection = source(server).connect()
+        answers = [connection.tables_like(database, "t", is_prefix=False) for _ in range(1000)]
+        connection.close()
+    finally:
+        ending.set()
+        thread.join(30)
+    assert answers == [["t"]] * 1000
 
 
 def changes(entries: list[canal.Entry]) -> list[tuple[str, canal.Row]]:

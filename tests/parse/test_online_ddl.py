@@ -40,8 +40,8 @@ def test_other_names_have_none(name: str) -> None:
 
 
 def shadows(*existing: str, filter: str = "") -> ShadowTables:
-    def tables_like(schema: str, prefix: str) -> list[str]:
-        return [name for name in existing if name.startswith(prefix)]
+    def tables_like(schema: str, name: str, is_prefix: bool) -> list[str]:
+        return [table for table in existing if table == name or is_prefix and table.startswith(name)]
 
     return ShadowTables(TableFilter(filter).accepts, tables_like)
 
