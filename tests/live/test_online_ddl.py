@@ -28,6 +28,7 @@ class Writer(threading.Thread):
         self.done: list[tuple[str, int, int]] = []
         self.rows: dict[int, int] = {}
         self.failure: BaseException | None = None
+        self.pausing = threading.Lock()
         self._random = random.Random(7)
         self._connection = server.connect(database=database)
         self._ending = threading.Event()
@@ -37,7 +38,8 @@ class Writer(threading.Thread):
     def run(self) -> None:
         try:
             while not self._ending.is_set():
-                self.change(self._random.choice(("INSERT", "UPDATE", "UPDATE", "DELETE")))
+                with self.pausing:
+                    self.change(self._random.choice(("INSERT", "UPDATE", "UPDATE", "DELETE")))
                 time.sleep(0.002)
         except BaseException as error:
             self.failure = error
@@ -84,7 +86,8 @@ def gh_ost(server: ThrowawayServer, db: str, writer: Writer) -> None:
         time.sleep(0.05)
     run("create /* gh-ost */ table DB.`_t_del` (id int auto_increment primary key) engine=InnoDB"
         " comment='ghost-cut-over-sentry'")  # fmt: skip
-    with server.connect(database=db) as connection, connection.cursor() as cursor:
+    # The server lets the RENAME wait for the tables one by one: a change may come between it and the copy, and be lost.
+    with writer.pausing, server.connect(database=db) as connection, connection.cursor() as cursor:
         cursor.execute(f"lock /* gh-ost */ tables `{db}`.`t` write, `{db}`.`_t_del` write")
         cursor.execute("SELECT id, v FROM t")
         now = cursor.fetchall()
