@@ -30,12 +30,14 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 	@$(BIN)/python examples/spark_demo.py
 
 # The suite runs once in the compiled build with the servers, once interpreted without them. Most tests wait for a server, a
-# clock or a JVM, so two runs share the cores; what the second one prints comes when the first has ended.
+# clock or a JVM, so two runs share the cores; what the second one prints comes when the first has ended. A shell starts what
+# runs beside it with Ctrl-C ignored.
+BESIDE := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
-		{ echo "== compiled, Spark" && CANAL_PURE=0 $(BIN)/python -m pytest -p no:cacheprovider tests/spark && \
+		{ echo "== compiled, Spark" && CANAL_PURE=0 $(BESIDE) tests/spark && \
 		echo "== interpreted" && \
-		CANAL_PURE=1 $(BIN)/python -m pytest -p no:cacheprovider -m 'not mysql and not mariadb and not zookeeper and not spark'; \
+		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not spark'; \
 		} >$(VENV)/second.log 2>&1 & \
 		echo "== compiled, all but Spark" && CANAL_PURE=0 $(BIN)/python -m pytest --ignore=tests/spark; first=$$?; \
 		echo "== waiting for the rest" && wait $$!; second=$$?; cat $(VENV)/second.log; test $$first = 0 -a $$second = 0; \
