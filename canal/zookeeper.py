@@ -193,8 +193,8 @@ class Session:
 
     def _time(self, connection: Any) -> None:
         """Note the time-out that the server grants, which kazoo gives to nobody (two thirds of it are how long it waits for
-        an answer), and wait a third of the session for one that has accepted a connection: kazoo waits all of it where
-        there is one address, and a server that starts never answers some."""
+        an answer), and wait a third of the session, or a second, for one that has accepted a connection: kazoo waits all of it
+        where there is one address, and a server that starts never answers some."""
         connect, invoke = connection._connect, connection._invoke
 
         def noting(*arguments: Any) -> Any:

@@ -269,7 +269,7 @@ def test_a_long_rename_takes_linear_time() -> None:
     applied = made.apply("rename table " + "a to b, " * 20_000 + "t to c", D)
     others = made.apply("rename table " + ", ".join(f"x{n} to y{n}" for n in range(20_000)), D)
 
-    assert time.thread_time() - started < 40
+    assert time.thread_time() - started < 10
     assert applied.doubtful == ((D, "b"),)
     assert len(others.doubtful) == 20_000
 
