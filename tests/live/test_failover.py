@@ -59,13 +59,13 @@ def promote(server: ThrowawayServer) -> None:
     """Let the replica apply what it has received, then follow nobody."""
     verb = "SLAVE" if server.kind == "mariadb" else "REPLICA"
     deadline = time.monotonic() + 60
-    while "Slave has read all" not in (state := applier_state(server)) and "Replica has read all" not in state:
+    while "Slave has read all" not in (state := replica_state(server)) and "Replica has read all" not in state:
         assert time.monotonic() < deadline, state
         time.sleep(0.1)
     server.query(f"STOP {verb}")
 
 
-def applier_state(server: ThrowawayServer) -> str:
+def replica_state(server: ThrowawayServer) -> str:
     verb = "SLAVE" if server.kind == "mariadb" else "REPLICA"
     return " ".join(str(cell) for row in server.query(f"SHOW {verb} STATUS") for cell in row)
 
@@ -186,7 +186,7 @@ def wait_for_row(server: ThrowawayServer, sql: str) -> None:
     """Until a replica, which may lack the database and the table too, answers with something else than 0."""
     deadline = time.monotonic() + 60
     while not has_row(server, sql):
-        assert time.monotonic() < deadline, sql
+        assert time.monotonic() < deadline, f"{sql}: {replica_state(server)}"
         time.sleep(0.05)
 
 
