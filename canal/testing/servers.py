@@ -156,11 +156,19 @@ def _cache() -> Path:
     return Path(named) if named else home / "canal-servers"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _reserve(port: int) -> socket.socket:
+    """A port of loopback, 0 for a free one, that the system gives to nobody else while the socket is open.
+
+    It never listens: whoever connects is refused, and a program that sets SO_REUSEADDR, as servers do, may listen there.
+    """
+    held = socket.socket()
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", port))
+    except BaseException:
+        held.close()
+        raise
+    return held
 
 
 def _tail(*paths: Path, lines: int = 20) -> str:
@@ -181,7 +189,7 @@ class ThrowawayServer:
     Args:
         options: command line options, after and so above the defaults.
         base: an empty or new directory for data, socket and logs; kept afterwards. Without it a temporary one, removed.
-        port: 0 takes a free one, which a restart keeps.
+        port: 0 takes a free one, which a restart keeps: until ``stop`` nobody else is given it.
         startup_timeout: seconds to wait for the server to answer.
         release: ``"10.5"`` takes the programs of that release from ``.servers/mariadb-10.5``.
     """
@@ -212,6 +220,7 @@ class ThrowawayServer:
         self._temporary = base is None
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
+        self._port: socket.socket | None = None  # while the server is down too
         self._version = ""
 
     # -- what it is
@@ -276,18 +285,19 @@ class ThrowawayServer:
         try:
             if not (self.data_dir / "mysql").is_dir():
                 self._copy_template()
-            tries = 1 if self.port else 3  # another process may take the free port first
-            for left in reversed(range(tries)):
-                try:
-                    self._launch(self.port or _free_port())
-                    break
-                except ServerUnavailableError as error:
-                    if not left or "ddress already in use" not in str(error):
-                        raise
+            if self._port is None:
+                self._port = self._take_port()
+            self._launch(self._port.getsockname()[1])
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _take_port(self) -> socket.socket:
+        try:
+            return _reserve(self.port)
+        except OSError as error:
+            raise ServerUnavailableError(f"{self.kind} cannot have port {self.port}: {error.strerror}") from error
 
     def _launch(self, port: int) -> None:
         # A SIGKILL leaves these; a stale pid in the socket's lock would stop MySQL.
@@ -403,6 +413,9 @@ class ThrowawayServer:
     def stop(self) -> None:
         """Stop for good; a temporary directory is removed (so there is no need for an orderly end)."""
         self._end(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        if self._port is not None:
+            self._port.close()
+            self._port = None
         if self._temporary and self._base is not None:
             shutil.rmtree(self._base, ignore_errors=True)
             self._base = None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ def test_committed_rows_survive_a_crash_and_a_restart(own_server: ThrowawayServe
     assert own_server.pid is None
     with pytest.raises(pymysql.err.OperationalError):
         own_server.connect()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):  # its port stays its own
+        other.bind((own_server.host, port))
     own_server.start()
     assert own_server.query("SELECT * FROM d.t") == [(1,)]
     own_server.restart("--server-id=77")
