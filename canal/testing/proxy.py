@@ -83,6 +83,7 @@ class FaultProxy:
         self._cut_after: int | None = None
         self._corrupt_at: int | None = None
         self._links: set[_Link] = set()
+        self._coming: set[asyncio.StreamWriter] = set()  # clients that are not linked to the server yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: asyncio.Event | None = None  # clear while black-holing
@@ -183,7 +184,8 @@ class FaultProxy:
                 done.set()
 
         self._loop.call_soon_threadsafe(run)
-        done.wait(10)
+        if not done.wait(60):
+            raise TimeoutError("the proxy does not do as it is told")
 
     def _on_link(self, client: int, action: Callable[[_Link], None]) -> bool:
         found: list[_Link] = []
@@ -225,12 +227,15 @@ class FaultProxy:
         for link in self._links:
             link.close(reset=reset)
         self._links.clear()
+        for writer in self._coming:
+            _close(writer, reset=reset)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         if self._refusing:
             _close(writer, reset=True)
             return
+        self._coming.add(writer)
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -240,9 +245,17 @@ class FaultProxy:
         flip, self._corrupt_at = self._corrupt_at, None
         try:
             await self._open.wait()
+            if writer.is_closing():  # cut
+                return
             server_reader, server_writer = await asyncio.open_connection(*self._target)
         except (OSError, asyncio.CancelledError):
-            _close(writer, reset=True)
+            if not writer.is_closing():
+                _close(writer, reset=True)
+            return
+        finally:
+            self._coming.discard(writer)
+        if writer.is_closing():
+            _close(server_writer, reset=True)
             return
         link = _Link(writer, server_writer, flip)
         self._links.add(link)

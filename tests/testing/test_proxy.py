@@ -102,6 +102,22 @@ def test_cut_resets(proxy: FaultProxy, client: socket.socket) -> None:
         assert ask(again, b"back") == b"back"
 
 
+def test_cut_ends_those_too_that_have_not_reached_the_server(proxy: FaultProxy) -> None:
+    proxy.blackhole()
+    with connect(proxy) as waiting, connect(proxy) as other:
+        deadline = time.monotonic() + 60
+        while proxy.connections < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        proxy.cut()
+        for client in (waiting, other):
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+    proxy.blackhole(False)
+    with connect(proxy) as again:
+        assert ask(again, b"back") == b"back"
+
+
 def test_cut_with_fin_ends_in_order(proxy: FaultProxy, client: socket.socket) -> None:
     ask(client, b"x")
     proxy.cut(fin=True)
@@ -175,11 +191,11 @@ def test_retarget_moves_new_connections(proxy: FaultProxy, client: socket.socket
 
 
 def test_a_target_that_is_not_there_resets(proxy: FaultProxy) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    proxy.retarget("127.0.0.1", port)
-    with pytest.raises(ConnectionError), connect(proxy) as client:  # noqa: PT012
-        assert client.recv(1) == b"never"
+    with socket.socket() as silent:  # held, or somebody else may listen there
+        silent.bind(("127.0.0.1", 0))
+        proxy.retarget(*silent.getsockname())
+        with pytest.raises(ConnectionError), connect(proxy) as client:  # noqa: PT012
+            assert client.recv(1) == b"never"
 
 
 def test_a_taken_port_is_told_to_the_caller(echo: Echo) -> None:
