@@ -564,3 +564,39 @@ def test_after_a_switch_it_tells_of_the_other_source() -> None:
     assert last.stored.source == pair.second.uuid
     assert parser_of(last).transactions >= 2
     assert parser_of(last).alarms >= 1
+
+
+def test_while_another_source_is_sought_the_place_is_still_one_of_the_first() -> None:
+    """A switch takes its time, and until the other source sends nothing of its log is known."""
+    pair, go = Pair(), threading.Event()
+
+    class Late(Address):
+        def connect(self, server_id_hint: int | None = None) -> Any:
+            connection: Any = pair.second.connect()
+            dump = connection.dump
+            connection.dump = lambda position: go.wait(30) and dump(position)
+            return connection
+
+        def read_end(self, timeout: float) -> SourceEnd:
+            return pair.second.read_end(timeout)
+
+    one, two = Address(pair.first, address="one"), Late(pair.second, address="two")
+    with instance_of(one, standby=two, filter=r"shop\..*") as instance:
+        instance.subscribe()
+        pair.write(1)
+        before = wait_until(instance, lambda status: parser_of(status).transactions)
+        assert instance.switch()
+        during = wait_until(instance, lambda status: parser_of(status).state is State.SEEKING, source_timeout=30.0)
+        go.set()
+        pair.write(2)
+        after = wait_until(
+            instance, lambda status: parser_of(status).transactions > parser_of(during).transactions, source_timeout=30.0
+        )
+
+    assert before.received is not None
+    assert during.received == before.received
+    assert during.received.source == pair.first.uuid
+    assert parser_of(during).lag.bytes is None
+    assert after.received is not None
+    assert after.received.source == pair.second.uuid
+    assert parser_of(after).lag.bytes == 0

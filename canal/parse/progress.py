@@ -32,6 +32,7 @@ class _Seen(NamedTuple):
     bytes: int
     transactions: int
     statements: int
+    source: str  # identity of the one whose journal it is
 
 
 class Progress:
@@ -68,9 +69,11 @@ class Progress:
         d = self._decoder
         d.event_count = d.byte_count = d.transaction_count = d.statement_count = d.timestamp = 0
         self.state = State.STOPPED
+        self._origin = ""
+        self._origin_source: Any = None
         self._seen = self._look()
         self._connection: Any = None
-        self._fed = ("", 0)
+        self._fed = ("", "", 0)
         self._beat = b""
         self._idle = False
         self._fresh = 0.0  # everything that the source made up to this time, by its clock, has been received
@@ -94,7 +97,8 @@ class Progress:
         """A dump was asked for."""
         self._connections += 1
         self._connected_at = self._monotonic()
-        self._seen, self._fed, self._beat, self._idle = self._look(), ("", 0), b"", False
+        self._origin, self._origin_source = self._identity, self._source()
+        self._seen, self._fed, self._beat, self._idle = self._look(), ("", "", 0), b"", False
 
     def delivering(self) -> None:
         """Entries are about to be given to the sink, which may take long."""
@@ -104,7 +108,7 @@ class Progress:
         """A read is done, and what it gave is decoded."""
         if events:
             seen = self._seen = self._look()
-            place = (seen.journal, seen.offset)
+            place = (seen.source, seen.journal, seen.offset)
             if place != self._fed:
                 self._fed, self._idle = place, False
                 self.state = State.STREAMING
@@ -142,7 +146,8 @@ class Progress:
     def _look(self) -> _Seen:
         d = self._decoder
         return _Seen(
-            d.journal, d.offset, d.timestamp, d.event_count, d.byte_count, d.transaction_count, d.statement_count
+            d.journal, d.offset, d.timestamp, d.event_count, d.byte_count, d.transaction_count, d.statement_count,
+            self._origin,
         )
 
     def _name(self) -> str:
@@ -157,10 +162,11 @@ class Progress:
         error, error_at = self._last_error or (None, None)
         received = None
         if seen.journal:
-            received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=self._identity)
+            received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=seen.source)
             if position is not None and received.precedes(position):  # the head of a large transaction comes again
                 received = attrs.evolve(position, gtid="")
-        behind = end.bytes_behind(received) if end and received else None
+        is_its = self._source() is self._origin_source  # else the place is still one in the log of the other source
+        behind = end.bytes_behind(received) if end and received and is_its else None
         lag = Lag(
             0.0 if behind == 0 and state is State.STREAMING else self._lag_seconds(state, idle, seen),
             behind,
