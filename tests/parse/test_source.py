@@ -13,7 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -40,6 +42,7 @@ from canal.parse.source import (
     MySQLSource,
     Server,
     Source,
+    _clock_offset,
     dump_gtid_packet,
     register_packet,
 )
@@ -136,6 +139,24 @@ def test_nobody_listening_is_a_lost_connection() -> None:
 def test_a_server_that_says_nothing_is_a_lost_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ConnectionLostError):
         MySQLSource(port=silent.getsockname()[1], read_timeout=0.1).connect()
+
+
+def test_the_clocks_are_compared_by_the_quickest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stood still between its answer and our look at it would be so much behind for the whole connection."""
+    now, delays = 1_700_000_000.0, [8.0, 2.0, 4.0]
+
+    def answer(connection: Any, sql: str) -> list[tuple[str]]:
+        nonlocal now
+        told = datetime.fromtimestamp(now + 100, UTC)
+        now += delays.pop(0)
+        return [(f"{told:%Y-%m-%d %H:%M:%S.%f}",)]
+
+    monkeypatch.setattr("canal.parse.source.run", answer)
+    monkeypatch.setattr("canal.parse.source.time", SimpleNamespace(time=lambda: now))
+    assert _clock_offset(None) == 99.0
+    delays = [0.25, 0.0]
+    assert _clock_offset(None) == 99.875
+    assert delays == [0.0]
 
 
 def test_registering_sends_no_password() -> None:
