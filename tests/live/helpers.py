@@ -66,12 +66,13 @@ class Reader:
         try:
             while True:
                 target = self._target
+                behind = target is not None and is_behind(self.instance, target)  # before the look at what there is
                 message = self.instance.get_without_ack(self.batch_size, timeout=0.5)
                 if message:
                     self.entries += len(message.entries)
                     self.changes.extend(changes_of(message.entries))
                     self._to_ack.put(message.id)
-                elif target is not None and is_behind(self.instance, target):
+                elif behind:
                     break
         except BaseException as error:
             self.failure = error
@@ -133,13 +134,14 @@ class Watch:
 def is_behind(instance: canal.Instance, target: canal.Position) -> bool:
     """Whether the parser has delivered everything up to the target, or nothing since a start there (a dump by GTID).
 
-    The decoder's own place does not tell: it is behind an event that may still be worked on.
+    The decoder's own place does not tell: it is behind an event that may still be worked on. Nor does a place in the log
+    of another server: before a switch journals of the two may be called the same.
     """
     parser: Any = instance.parser
     place = instance.position()
-    places = (parser._progress._fed, (place.journal, place.offset))
-    received = (canal.Position(journal=journal, offset=offset) for journal, offset in places)
-    end = canal.Position(journal=target.journal, offset=target.offset)
+    places = (parser._progress._fed, (place.source, place.journal, place.offset))
+    received = (canal.Position(journal=journal, offset=offset, source=source) for source, journal, offset in places)
+    end = canal.Position(journal=target.journal, offset=target.offset, source=target.source)
     return any(place.precedes(end) is False for place in received)
 
 
