@@ -30,7 +30,7 @@ def test_distances_are_those_that_the_server_tells(server: ThrowawayServer, data
         wait_until(watch.instance, lambda status: status.clients[0].unacked_transactions == 5)
         got = watch.instance.get_without_ack(3, timeout=5)
         watch.instance.ack(got.id)
-        status = watch.instance.status(10.0)
+        status = watch.instance.status(60.0)
 
     (client,) = status.clients
     assert status.parser is not None
