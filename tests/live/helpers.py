@@ -117,7 +117,7 @@ class Watch:
             for sql in statements:
                 cursor.execute(sql)
 
-    def read(self, timeout: float = 30.0) -> list[canal.Entry]:
+    def read(self, timeout: float = 60.0) -> list[canal.Entry]:
         """The entries since the last call, up to the end of the server's log as it is now."""
         target = end_of_log(self.server)
         deadline = time.monotonic() + timeout

@@ -82,7 +82,7 @@ def test_compressed_columns_give_what_select_gives(mariadb_server_of_its_own: Th
     with canal.Instance(config) as instance:
         instance.subscribe()
         while found != expected:
-            message = instance.get(1000, timeout=30)
+            message = instance.get(1000, timeout=60)
             if not message:
                 break
             for entry in message.entries:

@@ -143,7 +143,7 @@ def test_a_switch_without_column_names_in_the_log(kind: Kind, tmp_path: Path) ->
 
         def read(instance: canal.Instance, count: int) -> None:
             while len(rows) < count:
-                message = instance.get(1, timeout=20)
+                message = instance.get(1, timeout=60)
                 assert message, rows
                 rows.extend(
                     row.after.as_dict()
@@ -219,7 +219,7 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(kind: Kind) -> None:
 
             def read(last: int) -> None:
                 while last not in rows:
-                    message = instance.get(1000, timeout=20)
+                    message = instance.get(1000, timeout=60)
                     assert message, (rows, alarms)
                     data = (entry.rows for entry in message.entries if entry.entry_type is canal.EntryType.ROWDATA)
                     rows.extend(row.after["id"] for some in data for row in some if row.after)
@@ -238,7 +238,7 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(kind: Kind) -> None:
             read(4)
             first.kill()
             assert instance.switch("a test")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not any(text in alarm for alarm in alarms for text in named):
                 assert time.monotonic() < deadline, alarms
                 time.sleep(0.05)

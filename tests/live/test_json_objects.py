@@ -21,7 +21,7 @@ def values(server: ThrowawayServer, start: canal.Position, count: int, form: str
     with canal.Instance(config) as instance:
         instance.subscribe()
         while len(rows) < count:
-            message = instance.get(1000, timeout=20)
+            message = instance.get(1000, timeout=60)
             assert message
             rows += [change.after for entry in message.entries for change in entry.rows if change.after is not None]
             for entry in message.entries:

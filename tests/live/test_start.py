@@ -61,7 +61,7 @@ class Written:
         with canal.Instance(config) as instance:
             instance.subscribe()
             while count is None or len(found) < count:
-                message = instance.get(1000, timeout=0.5 if count is None else 20.0)
+                message = instance.get(1000, timeout=0.5 if count is None else 60.0)
                 if not message and not until:
                     break
                 if until and any(until in text for text in alarms):
@@ -197,7 +197,7 @@ def test_another_server_behind_the_same_address(kind: Kind, tmp_path: Path) -> N
 
         def read(instance: canal.Instance) -> None:
             while len(found) < 3 * log.count:
-                message = instance.get(1000, timeout=20)
+                message = instance.get(1000, timeout=60)
                 assert message, found
                 found.extend(ids_of(message))
             instance.get(1, timeout=0)
@@ -232,14 +232,14 @@ def test_a_log_that_is_reset_under_a_running_dump_is_noticed(kind: Kind) -> None
             instance.subscribe()
             found: list[int] = []
             while len(found) < 3:
-                found += ids_of(instance.get(100, timeout=20))
+                found += ids_of(instance.get(100, timeout=60))
             time.sleep(1.0)  # it is not taken for reset while nothing happens
             assert instance.error is None
             server.query("RESET MASTER" if server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS")
             server.query("INSERT INTO s.t VALUES (1000)")
             with pytest.raises(canal.PositionLostError):
                 while True:
-                    message = instance.get(100, timeout=30)
+                    message = instance.get(100, timeout=60)
                     assert message
                     assert 1000 in ids_of(message)  # if it does come, nothing is lost
                     server.query("INSERT INTO s.t VALUES (1001)")

@@ -28,7 +28,7 @@ def test_distances_are_those_that_the_server_tells(server: ThrowawayServer, data
         watch.run(*[f"INSERT INTO `{database}`.t VALUES ({number})" for number in range(5)])
         end = end_of_log(server)
         wait_until(watch.instance, lambda status: status.clients[0].unacked_transactions == 5)
-        got = watch.instance.get_without_ack(3, timeout=5)
+        got = watch.instance.get_without_ack(3, timeout=60)
         watch.instance.ack(got.id)
         status = watch.instance.status(60.0)
 
