@@ -2,8 +2,9 @@
 
     python -m tests.spark.kill_child DIRECTORY
 
-DIRECTORY holds ``spec.json``; ``armed``, where it is there, names the place at which the process is to end by itself. The
-process ends with its standard input, so that it never outlives who started it.
+DIRECTORY holds ``spec.json``; ``armed``, where it is there, names the place at which the process is to end by itself; and
+``chunks``, where it is there, the last batch of a snapshot that is to be applied for now. The process ends with its standard
+input, so that it never outlives who started it.
 """
 
 from __future__ import annotations
@@ -137,17 +138,29 @@ class Apply:
     """Applies each batch to all targets, and writes down what came, for whoever looks for a fault."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._sinks = sinks(directory)
         self._file = (directory / "batches").open("a", buffering=1)
 
     def __call__(self, df: Any, batch: Any) -> None:
         rows = df if isinstance(df, pa.Table) else df.toArrow()
+        while self._is_held(rows, batch):
+            time.sleep(0.1)
+            rows = df.toArrow()  # a worker reads on, and can be killed
         streamed = rows.filter(pc.not_equal(rows["_op"], "r"))
         places = list(zip(rows["_txn"].to_pylist(), rows["_ord"].to_pylist()))
         record = {"pid": os.getpid(), "time": time.time(), "rows": rows.num_rows, "id": getattr(batch, "id", batch)}
         print(json.dumps({**record, "first": min(places, default=None), "last": max(places, default=None)}), file=self._file)
         for name, sink in self._sinks.items():
             sink(rows if name == "table" else streamed, batch)
+
+    def _is_held(self, rows: pa.Table, batch: Any) -> bool:
+        """Whether this is a chunk of a snapshot that is to wait; what ends at a commit is to come to one."""
+        path = self._directory / "chunks"
+        try:
+            return "r" in rows["_op"].to_pylist() and batch > int(path.read_text()) and not (self._directory / "armed").exists()
+        except FileNotFoundError:
+            return False
 
 
 def run_query(directory: Path, spec: dict[str, Any]) -> None:
