@@ -8,6 +8,7 @@ given to the store, and after a restart, which loses the store, at the cursor of
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -134,7 +135,7 @@ class FileLogPositionManager:
         self._interval = interval
         self._path = self._directory
         self._place: Place | None = None
-        self._written = 0.0
+        self._written = -math.inf  # the first place is written at once, however short the machine runs
         self._lock = threading.Lock()
 
     def start(self, destination: str) -> None:
