@@ -38,7 +38,7 @@ def state(number: int) -> dict[str, Any]:
 def make(kind: str, request: pytest.FixtureRequest, directory: Path, root: str) -> Any:
     if kind == "zookeeper":
         hosts = request.getfixturevalue("zookeeper_server").hosts
-        return canal.ZooKeeperHistory(canal.ZooKeeper(hosts=hosts, root=root), keep_days=-1)
+        return canal.ZooKeeperHistory(canal.ZooKeeper(hosts=hosts, root=root, session_timeout=30.0), keep_days=-1)
     return canal.MemoryHistory() if kind == "memory" else canal.FileHistory(directory, keep_days=-1)
 
 

@@ -24,7 +24,7 @@ def at(offset: int) -> canal.Position:
 
 @pytest.fixture
 def config(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> ZooKeeper:
-    return ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root)
+    return ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0)  # outlasts a stall of 20 s
 
 
 @pytest.fixture
