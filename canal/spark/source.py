@@ -7,6 +7,7 @@ lives in the process that Spark keeps for the query; ``read`` runs on executors 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import signal
 import threading
@@ -287,9 +288,10 @@ class CanalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         """Spark calls this late or not at all: what it has done for sure is told by the next ``latestOffset``."""
 
     def stop(self) -> None:
-        runner, self._open = self._open, None
-        if runner is not None:
-            runner.close()
+        with _to_its_end():
+            runner, self._open = self._open, None
+            if runner is not None:
+                runner.close()
 
 
 def _end_with_process(close: Any) -> None:
@@ -302,6 +304,22 @@ def _end_with_process(close: Any) -> None:
 def _leave(number: int, frame: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
     raise SystemExit(0)
+
+
+@contextlib.contextmanager
+def _to_its_end() -> Iterator[None]:
+    """Let a SIGTERM wait until this is done: it may come while the process ends by itself, and half closed a spool would stay."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not _leave:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, _leave)
+        if came:
+            _leave(signal.SIGTERM, None)
 
 
 # -- a bounded range ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,3 +118,25 @@ def test_a_reader_s_process_ends_and_the_next_has_the_planned_batch(
                 assert not engine.step()  # nothing is new, but now it has a spool of its own
             assert not list(spool.glob("*"))
             offsets = planned
+
+
+def test_a_sigterm_to_a_reader_that_is_being_closed_leaves_no_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the process ends by itself, as after an error or with its JVM."""
+    fake = FakeBinlog("mysql")
+    fake.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
+    remove = shutil.rmtree
+
+    def terminated(*arguments: Any, **more: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        remove(*arguments, **more)
+
+    with fake.serve() as server:
+        options = {"host": server.host, "port": server.port, "table": "shop.orders", "startingPosition": "earliest"}
+        engine = Engine({**options, "spoolDir": str(tmp_path / "spool"), "transport": "file"})
+        engine.start()
+        assert engine.step()
+        monkeypatch.setattr(shutil, "rmtree", terminated)
+        with pytest.raises(SystemExit):
+            engine.stop()
+
+    assert not list((tmp_path / "spool").glob("*"))
