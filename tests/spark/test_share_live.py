@@ -61,6 +61,7 @@ def test_two_queries_and_the_driver_read_one_instance_over_one_dump(
                 wait(lambda: dumps(server) == 1)  # one that a test before has left ends at its next event
                 assert len(instance.subscriptions()) == 3
 
+                wait(lambda: len(runners()) == 2)  # one that was too late for Spark ends by itself
                 os.kill(runners()[0], signal.SIGKILL)
                 wait(lambda: not all(query.isActive for query in queries))
                 number = next(number for number, query in enumerate(queries) if not query.isActive)
