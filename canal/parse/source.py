@@ -653,11 +653,11 @@ class DumpStream:
         now = time.monotonic()
         limit = 3 * self._source.heartbeat_interval if self._settled else self._source.seek_timeout
         silent_until = self._heard + limit
-        if now >= silent_until:
-            raise self._lost(f"is half-open: not even a heartbeat came for {limit:g} s")
-        if now >= deadline:
-            return False
         try:
+            if now >= silent_until and not self._poll.poll(0):  # else it is this process that was held up
+                raise self._lost(f"is half-open: not even a heartbeat came for {limit:g} s")
+            if now >= deadline:
+                return False
             self._poll.poll(max(1.0, 1000 * (min(deadline, silent_until) - now)))
         except (OSError, ValueError) as error:
             raise self._lost(f"broke: {error}") from error

@@ -337,6 +337,24 @@ def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
             stream.read(10.0)
 
 
+def test_a_process_that_was_held_up_looks_at_what_has_come_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T26: the silence was its own."""
+    with stream_of(heartbeat_interval=0.02) as (server, stream):
+        server.sendall(packet(1, b"\0" + event(27)))
+        assert stream.read(1.0)
+        receive = stream._receive
+
+        def held_up() -> int:
+            count = receive()
+            if count < 0:
+                server.sendall(packet(2, b"\0" + event(27)))
+                time.sleep(0.1)
+            return count
+
+        monkeypatch.setattr(stream, "_receive", held_up)
+        assert stream.read(60.0) == [event(27)]
+
+
 def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
     """T26"""
     with stream_of(heartbeat_interval=0.01) as (server, stream):
