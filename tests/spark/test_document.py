@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import canal.spark
 from canal.testing.servers import ThrowawayServer
+from tests.plugins.fix_spark import under_way
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
+@pytest.mark.timeout(900)
 def test_the_code_of_the_document_runs(
     spark: Any, mariadb_server: ThrowawayServer, tmp_path: Path, wait: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +110,10 @@ def test_the_code_of_the_document_runs(
             run(loop.replace("/lake/orders", "/lake/loop"))
         assert rows(tmp_path / "lake" / "loop")
 
-        run(share)
+        begin = DataStreamWriter.start
+        with monkeypatch.context() as patch:
+            patch.setattr(DataStreamWriter, "start", lambda *args, **options: under_way(lambda: begin(*args, **options)))
+            run(share)
         wait(is_seen, seconds=120)
         for query in names["spark"].streams.active:
             query.stop()
