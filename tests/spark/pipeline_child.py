@@ -16,12 +16,15 @@ from pyspark.sql import SparkSession
 from canal.testing import FakeBinlog
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/pipeline"
+#: Spark gives a Python process of its own 10 s to start, which on a busy machine may be too few: then it tries again.
+PATIENT = {"spark.sql.pipelines.maxFlowRetryAttempts": "9"}
 LAKE = {"spark.sql.catalog.lake": "canal.MergeCatalog", "spark.sql.shuffle.partitions": "1"}
 
 
 def outcome(name: str, place: Path, **other: object) -> str:
     """What a run of one of the example's specs ends with, with the choices that a user makes in it."""
     spec = yaml.safe_load((EXAMPLE / name).read_text("utf-8")) | {"storage": f"file://{place}/storage"} | other
+    spec["configuration"] = PATIENT | spec.get("configuration", {})
     (place / name).write_text(yaml.safe_dump(spec), "utf-8")
     os.environ["SPARK_REMOTE"] = "local[2]"  # each run takes it away when it ends
     try:

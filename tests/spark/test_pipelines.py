@@ -27,7 +27,7 @@ def compile_catalog(home: str | None, directory: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_pipeline_has_every_change_and_auto_cdc_keeps_a_table_equal_where_it_takes_merge(tmp_path: Path) -> None:
     home = java_home()
     compile_catalog(home, tmp_path / "classes")
@@ -40,7 +40,7 @@ def test_a_pipeline_has_every_change_and_auto_cdc_keeps_a_table_equal_where_it_t
     }  # fmt: skip
     child = subprocess.run(
         [sys.executable, "-m", "tests.spark.pipeline_child", str(tmp_path)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=560,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=860,
     )  # fmt: skip
 
     assert child.returncode == 0, child.stdout + child.stderr
