@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 import canal
+from canal.ha import Role
+from canal.ha.machine import Event
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from canal.zookeeper import Session, ZooKeeper
 
+#: For an instance that is to let go, or not to take over: it leaves that to another, however long it takes, until
+#: ``end_wait``. Else it competes again after some tenths of a second.
+PATIENT: Final[dict[str, Any]] = {"takeover_delay": 60.0}
+
 
 class Group:
-    """Instances on one log and one root. A session outlives a machine that stalls for a few seconds."""
+    """Instances on one log and one root. A session outlives a machine that stalls for many seconds."""
 
     def __init__(self, server: ZooKeeperServer | ZooKeeperEnsemble, root: str, stack: ExitStack) -> None:
-        self.config = ZooKeeper(hosts=server.hosts, root=root, session_timeout=6.0, takeover_delay=0.3)
+        self.config = ZooKeeper(hosts=server.hosts, root=root, session_timeout=30.0, takeover_delay=0.3)
         self.log = FakeBinlog()
         self.table = self.log.table("shop", "orders", "id INT PRIMARY KEY")
         self.alarms: list[str] = []
@@ -68,7 +75,7 @@ def until(true: Callable[[], Any], timeout: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def read(instance: canal.Instance, count: int, timeout: float = 20.0) -> canal.Message:
+def read(instance: canal.Instance, count: int, timeout: float = 60.0) -> canal.Message:
     """The next message, which brings so many rows; one that came before all of them were there is rolled back."""
     deadline = time.monotonic() + timeout
     while True:
@@ -80,11 +87,50 @@ def read(instance: canal.Instance, count: int, timeout: float = 20.0) -> canal.M
     return message
 
 
+def end_wait(instance: canal.Instance, then: Role) -> None:
+    """Its rest is over, or the time that it gives the owner to come back, until it has that role."""
+
+    def has_it() -> bool:
+        if instance.role in (Role.RESTING, Role.WAITING):
+            instance._ha._events.put(Event.DUE)  # type: ignore[union-attr]
+        return instance.role is then
+
+    until(has_it)
+
+
+def hasten(instance: canal.Instance) -> None:
+    """An ack without contact is refused at once: it does not wait for the end of the session."""
+    ha = instance._ha
+    assert ha is not None
+    ha.config = attrs.evolve(ha.config, session_timeout=0.1)
+
+
 def close_session(instance: canal.Instance) -> None:
+    end_session(instance._ha.session)  # type: ignore[union-attr]
+
+
+def end_session(session: Session) -> None:
+    """Another client takes the session over and ends it; until then its owner does not connect again and take it back."""
     from kazoo.client import KazooClient
 
-    session = instance._ha.session  # type: ignore[union-attr]
-    other = KazooClient(hosts=session.config.hosts, client_id=session._client.client_id)
-    other.start()
-    other.stop()
-    other.close()
+    client = session._client
+    connect, ended = client._connection._connect, threading.Event()
+
+    def connect_later(*address: Any) -> Any:
+        assert ended.wait(60)
+        return connect(*address)
+
+    client._connection._connect = connect_later
+    other = KazooClient(hosts=session.config.hosts, client_id=client.client_id, timeout=60.0)
+    try:
+        other.start(timeout=60)
+        other.stop()
+        other.close()
+    finally:
+        client._connection._connect = connect
+        ended.set()
+
+
+def data_of(session: Session, path: str) -> bytes | None:
+    value = session.get(path)
+    return None if value is None else value.data

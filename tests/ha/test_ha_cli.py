@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 
 import canal
@@ -16,6 +17,7 @@ from canal.ha.overview import look_at
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Session, Set, ZooKeeper
+from tests.ha_group import PATIENT
 
 CANALS = {
     "@type": "com.alibaba.otter.canal.protocol.position.LogPosition",
@@ -27,7 +29,7 @@ CANALS = {
 
 @pytest.fixture
 def config(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> ZooKeeper:
-    return ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=10.0, takeover_delay=0.1)
+    return ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.1)
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def test_it_tells_who_runs_what_and_where_the_clients_are(config: ZooKeeper, cap
     began = time.time()
     with instance(config) as one:
         one.subscribe(1001, r"s\..*")
-        message = one.get_without_ack(timeout=20)
+        message = one.get_without_ack(timeout=60)
         one.ack(message.id)
         other = instance(config).start()
         other.subscribe()
@@ -108,7 +110,7 @@ def test_a_destination_of_canal_is_read_too(config: ZooKeeper, session: Session,
 
 
 def test_release_waits_until_another_process_has_it(config: ZooKeeper, capsys: pytest.CaptureFixture[str]) -> None:
-    with instance(config) as one:
+    with instance(attrs.evolve(config, **PATIENT)) as one:
         one.subscribe()
         assert one.wait_active(30)
         other = instance(config).start()
@@ -140,8 +142,10 @@ def test_release_leaves_a_process_alone_that_nobody_could_follow(
 
 
 def test_release_says_that_nobody_has_taken_it(
-    config: ZooKeeper, session: Session, capsys: pytest.CaptureFixture[str]
+    config: ZooKeeper, session: Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    connect = Session.wait_connected
+    monkeypatch.setattr(Session, "wait_connected", lambda self, timeout: connect(self, 60))  # the time is for the others
     path = config.destination_path("orders")
     for name in ("running", "cluster/dead:1", "cluster/mute:1"):
         session.make(f"{path}/{name}")

@@ -17,7 +17,7 @@ from canal.ha import Role, running
 from canal.ha.machine import Event
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Delete, Set
-from tests.ha_group import Group, close_session, ids_of, read, until
+from tests.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasten, ids_of, read, until
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_one_delivers_and_the_others_stand_by(group: Group) -> None:
 
 
 def test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused(group: Group) -> None:
-    first, second = group.instance(), group.instance()
+    first, second = group.instance(zookeeper=PATIENT), group.instance()
     group.write(3)
     message = read(first, 3)
     first.release()
@@ -58,7 +58,9 @@ def test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused(group:
     second.ack(again.id)
     with pytest.raises(canal.NotActiveError):
         first.ack(message.id)
+    end_wait(first, Role.STANDBY)
     second.stop()
+    end_wait(first, Role.ACTIVE)
     group.write(1)
     third = read(first, 1)
     assert third.id > message.id  # ids never repeat in a process
@@ -69,28 +71,28 @@ def test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused(group:
 
 
 def test_an_operator_may_retire_the_owner_as_in_canal(group: Group) -> None:
-    first, second = group.instance(), group.instance()
+    first, second = group.instance(zookeeper=PATIENT), group.instance()
     session = group.session()
     address, active = running.read_running(session.get(group.path("running")).data)  # type: ignore[union-attr]
     assert active
     session.write([Set(group.path("running"), running.running_document(address, False))])
-    assert second.wait_active(20)
-    until(lambda: first.role is Role.STANDBY)
+    assert second.wait_active(60)
+    end_wait(first, Role.STANDBY)
 
 
 def test_an_operator_may_retire_a_client_as_in_canal(group: Group) -> None:
     """Whoever has the destination has its clients, so that a client goes to another process with all the others."""
     session, path = group.session(), group.path("1001", "running")
-    first, second = group.instance(), group.instance()
+    first, second = group.instance(zookeeper=PATIENT), group.instance()
     until(lambda: session.get(path))
     group.write(1)
     message = read(first, 1)
     session.write([Set(path, running.running_document(first._ha.address, False, 1001))])  # type: ignore[union-attr]
-    assert second.wait_active(20)
+    assert second.wait_active(60)
     with pytest.raises(canal.NotActiveError):
         first.ack(message.id)
     assert ids_of(read(second, 1)) == [0]
-    until(lambda: session.get(path).data == running.running_document(second._ha.address, client_id=1001))  # type: ignore[union-attr]
+    until(lambda: data_of(session, path) == running.running_document(second._ha.address, client_id=1001))  # type: ignore[union-attr]
 
     session.write([Delete(path)])  # says nothing: it is written again
     until(lambda: session.get(path))
@@ -152,7 +154,7 @@ def test_a_refusal_that_comes_late_ends_no_later_turn(group: Group, monkeypatch:
         return genuine(*arguments)
 
     monkeypatch.setattr(owner, "_get", get)
-    message = owner.get_without_ack(timeout=20)
+    message = owner.get_without_ack(timeout=60)
     assert (ids_of(message), message.epoch, refused) == ([0], 2, ["now"])
     first = attrs.evolve(ha.fence, epoch=1)  # type: ignore[type-var]
     ha.fenced(first)
@@ -174,6 +176,7 @@ def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.M
     group.write(1)
     ha = owner._ha
     assert ha is not None
+    hasten(owner)
     monkeypatch.setattr(ha, "_renew", lambda asked, doubts: None)
     now = running._now
     monkeypatch.setattr(running, "_now", lambda: now() + 100.0)
@@ -197,7 +200,8 @@ def test_what_a_cut_off_owner_was_refused_comes_again_when_its_session_goes_on(
     """Several batches are in hand, and the consumer drops each whose ack is refused."""
     owner = group.instance()
     group.write(3)
-    batches = [owner.get_without_ack(1, timeout=20) for _ in range(2)]
+    batches = [owner.get_without_ack(1, timeout=60) for _ in range(2)]
+    hasten(owner)
     with monkeypatch.context() as cut_off:
         assert owner._ha is not None
         cut_off.setattr(owner._ha, "_renew", lambda asked, doubts: None)
@@ -205,7 +209,7 @@ def test_what_a_cut_off_owner_was_refused_comes_again_when_its_session_goes_on(
         cut_off.setattr(running, "_now", lambda: now() + 100.0)
         with pytest.raises(canal.NotActiveError):
             owner.ack(batches[0].id)
-    assert owner.wait_active(20)
+    assert owner.wait_active(60)
     with pytest.raises(canal.NotActiveError):
         owner.ack(batches[1].id)
     again = read(owner, 3)
@@ -213,14 +217,33 @@ def test_what_a_cut_off_owner_was_refused_comes_again_when_its_session_goes_on(
     owner.ack(again.id)
 
 
-def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only(group: Group) -> None:
+def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = group.instance()
     ha = owner._ha
     assert ha is not None
-    ha._doubts += 1
-    ha._shut()
-    assert not ha.may_pass
-    assert owner.wait_active(20)
+    look = ha._look
+    passed: list[bool] = []
+
+    def lose_and_find(watch: bool = True) -> Event | None:
+        passed.append(ha.may_pass)
+        genuine = ha.session.get
+        with monkeypatch.context() as patch:
+            if len(passed) == 1:
+
+                def get(*arguments: Any) -> Any:
+                    ha._doubts += 1
+                    ha._shut()
+                    return genuine(*arguments)
+
+                patch.setattr(ha.session, "get", get)
+            return look(watch)
+
+    monkeypatch.setattr(ha, "_look", lose_and_find)
+    until(lambda: len(passed) > 1)
+    assert passed[1] is False  # the look during which it was proves nothing
+    assert owner.wait_active(60)
     group.write(1)
     owner.ack(read(owner, 1).id)
 
@@ -241,10 +264,10 @@ def test_a_start_that_fails_gives_the_node_up(group: Group) -> None:
     until(lambda: group.alarms)
     assert "a full disk" in group.alarms[0]
     second = group.instance()
-    assert second.wait_active(20)
+    assert second.wait_active(60)
     second.stop()
     sink.fails = False
-    assert first.wait_active(20)
+    assert first.wait_active(60)
 
 
 def test_who_is_overtaken_while_he_starts_stands_by_without_an_alarm(group: Group) -> None:
@@ -279,8 +302,7 @@ def test_a_leftover_node_of_a_dead_session_is_taken_up_at_once(group: Group) -> 
 
 
 def test_the_owner_goes_first_and_others_wait(group: Group) -> None:
-    slow = {"takeover_delay": 60.0}
-    first, second = group.instance(zookeeper=slow), group.instance(zookeeper=slow)
+    first, second = group.instance(zookeeper=PATIENT), group.instance(zookeeper=PATIENT)
     close_session(first)
     until(lambda: first._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
     assert second.role in (Role.WAITING, Role.STANDBY)
@@ -288,7 +310,7 @@ def test_the_owner_goes_first_and_others_wait(group: Group) -> None:
 
 def test_the_owner_writes_the_running_nodes_of_its_clients(group: Group) -> None:
     session = group.session()
-    first, second = group.instance(), group.instance()
+    first, second = group.instance(zookeeper=PATIENT), group.instance()
 
     def running_of(client_id: int) -> dict[str, Any] | None:
         node = session.get(group.path(str(client_id), "running"))
@@ -374,7 +396,7 @@ def test_a_loop_runs_everywhere(group: Group) -> None:
     for instance in instances:
         instance.stop()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     first_seen = list(dict.fromkeys(got))
     assert first_seen == sorted(first_seen) == list(range(6))
@@ -394,7 +416,9 @@ def test_a_subscription_that_is_noted_in_standby_is_made_when_the_turn_comes(gro
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_write_behind_manager_repeats_what_it_had_no_time_to_write(group: Group, in_order: bool) -> None:
     """A stop in order writes it, the end of the session does not."""
-    owner, heir = (group.instance(meta=canal.PeriodMixedMeta(group.config, interval=3600.0)) for _ in range(2))
+    owner, heir = (
+        group.instance(meta=canal.PeriodMixedMeta(group.config, interval=3600.0), zookeeper=PATIENT) for _ in range(2)
+    )
     group.write(2)
     owner.ack(read(owner, 2).id)
     if in_order:
@@ -404,7 +428,9 @@ def test_a_write_behind_manager_repeats_what_it_had_no_time_to_write(group: Grou
         until(lambda: owner._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
         assert ids_of(read(owner, 2)) == [0, 1]
         owner.release()
-    assert heir.wait_active(20)
+        until(lambda: owner.role is Role.RESTING)
+    end_wait(heir, Role.ACTIVE)
+    assert heir.wait_active(60)
     group.write(1)
     expected = [2] if in_order else [0, 1, 2]
     assert ids_of(read(heir, len(expected))) == expected
@@ -436,7 +462,7 @@ def test_canals_filter_is_kept_when_none_is_given(group: Group) -> None:
     second.subscribe(1001, "")
     assert session.get(group.path("1001", "filter")).data == b""  # type: ignore[union-attr]
     group.write(1)
-    assert ids_of(second.get_without_ack(timeout=20))
+    assert ids_of(second.get_without_ack(timeout=60))
 
 
 def test_without_zookeeper_nothing_starts_and_a_stop_is_quick(own_zookeeper: ZooKeeperServer, zookeeper_root: str) -> None:
@@ -445,6 +471,7 @@ def test_without_zookeeper_nothing_starts_and_a_stop_is_quick(own_zookeeper: Zoo
         group.config = attrs.evolve(group.config, session_timeout=2.0)
         own_zookeeper.kill()
         instance = group.instance(subscribe=False)
+        until(lambda: instance.role is Role.CONNECTING)
         with pytest.raises(canal.CoordinationError, match="connecting"):
             instance.subscribe(timeout=0.5)
         assert not instance.get_without_ack(timeout=0.1)
@@ -453,7 +480,7 @@ def test_without_zookeeper_nothing_starts_and_a_stop_is_quick(own_zookeeper: Zoo
         assert time.monotonic() - began < 10
         instance.start()
         own_zookeeper.start()
-        assert instance.wait_active(30)
+        assert instance.wait_active(60)
 
 
 def test_no_thread_is_left(group: Group) -> None:
