@@ -24,7 +24,7 @@ from typing import Final, Self
 
 import attrs
 
-from canal.testing.servers import _WATCHDOG, ServerUnavailableError, _scratch, _tail, _tree_candidates
+from canal.testing.servers import _WATCHDOG, ServerUnavailableError, _reserve, _scratch, _tail, _tree_candidates
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer"]
 
@@ -98,30 +98,12 @@ def find_programs() -> _Programs:
     )
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def _check_free(port: int) -> None:
-    """Else another server there might be taken for ours."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: connections of a killed server do not count
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ServerUnavailableError(f"ZooKeeper cannot have port {port}: {error.strerror}") from error
-
-
 class ZooKeeperServer:
     """A ZooKeeper of its own on a free port of loopback, with its data in memory where there is room.
 
     Args:
         settings: lines of its configuration (``"jute.maxbuffer=4096"`` is none: such are Java's properties).
-        port: 0 takes a free one, which a restart keeps.
+        port: 0 takes a free one, which a restart keeps: until ``stop`` nobody else is given it.
         number: 1 and up makes it a member of the ensemble that ``settings`` describe.
     """
 
@@ -131,6 +113,7 @@ class ZooKeeperServer:
         self.number = number
         self.startup_timeout = startup_timeout
         self._base: Path | None = None
+        self._port: socket.socket | None = None  # while the server is down too
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
 
@@ -160,8 +143,12 @@ class ZooKeeperServer:
         if self._process is not None:
             return
         programs = find_programs()
-        self.port = self.port or _free_ports(1)[0]
-        _check_free(self.port)
+        if self._port is None:
+            try:
+                self._port = _reserve(self.port)
+            except OSError as error:  # else another server there might be taken for ours
+                raise ServerUnavailableError(f"ZooKeeper cannot have port {self.port}: {error.strerror}") from error
+            self.port = self._port.getsockname()[1]
         if self._base is None:
             self._base = Path(tempfile.mkdtemp(prefix="canal-zookeeper-", dir=_scratch()))
             (self._base / "data").mkdir()
@@ -219,6 +206,9 @@ class ZooKeeperServer:
     def stop(self) -> None:
         """Stop for good and remove the data."""
         self.kill()
+        if self._port is not None:
+            self._port.close()
+            self._port = None
         if self._base is not None:
             shutil.rmtree(self._base, ignore_errors=True)
             self._base = None
@@ -277,12 +267,13 @@ class ZooKeeperEnsemble:
     """Members that elect a leader; any majority of them serves. ``members`` may be killed, paused and started again."""
 
     def __init__(self, size: int = 3) -> None:
-        ports = _free_ports(3 * size)
+        self._held = [_reserve(0) for _ in range(2 * size)]  # for the members among themselves
+        ports = [held.getsockname()[1] for held in self._held]
         lines = [
             f"server.{n + 1}=127.0.0.1:{quorum}:{election}"
-            for n, (quorum, election) in enumerate(zip(ports[size::2], ports[size + 1 :: 2], strict=True))
+            for n, (quorum, election) in enumerate(zip(ports[::2], ports[1::2], strict=True))
         ]
-        self.members = [ZooKeeperServer(*lines, port=ports[n], number=n + 1) for n in range(size)]
+        self.members = [ZooKeeperServer(*lines, number=n + 1) for n in range(size)]
 
     @property
     def hosts(self) -> str:
@@ -300,7 +291,7 @@ class ZooKeeperEnsemble:
             raise
         return self
 
-    def leader(self, timeout: float = 30.0) -> ZooKeeperServer:
+    def leader(self, timeout: float = 60.0) -> ZooKeeperServer:
         """The member that leads, waiting for an election if need be."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -313,6 +304,8 @@ class ZooKeeperEnsemble:
     def stop(self) -> None:
         for member in self.members:
             member.stop()
+        for held in self._held:
+            held.close()
 
     def __enter__(self) -> Self:
         return self.start()
