@@ -381,9 +381,10 @@ class ThrowawayServer:
         self._end(signal.SIGTERM, timeout)
 
     def pause(self) -> None:
-        """SIGSTOP: alive, but silent."""
+        """SIGSTOP: alive, but silent when this returns."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # the last thread may be late
 
     def resume(self) -> None:
         """Let a paused server go on."""

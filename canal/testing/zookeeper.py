@@ -190,9 +190,10 @@ class ZooKeeperServer:
         self._end(signal.SIGTERM)
 
     def pause(self) -> None:
-        """SIGSTOP: alive, but silent. Its clock stands still too: sessions do not expire because of it."""
+        """SIGSTOP: alive, but silent when this returns. Its clock goes on: sessions that were due expire after ``resume``."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # the last thread may be late
 
     def resume(self) -> None:
         """Let a paused server go on."""
