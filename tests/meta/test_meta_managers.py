@@ -39,7 +39,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         return lambda: memory
     if request.param in IN_ZOOKEEPER:
         server = request.getfixturevalue("zookeeper_server")
-        config = ZooKeeper(hosts=server.hosts, root=request.getfixturevalue("zookeeper_root"))
+        config = ZooKeeper(hosts=server.hosts, root=request.getfixturevalue("zookeeper_root"), session_timeout=30.0)
         return lambda: IN_ZOOKEEPER[request.param](config)
     interval = 3600.0 if "interval" in request.param else 0.0
     return lambda: FileMeta(tmp_path, interval)

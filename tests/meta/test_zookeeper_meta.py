@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
 import pytest
 
 import canal
@@ -31,9 +33,9 @@ THERE = Position("bin.000002", 4)
 
 @pytest.fixture
 def session(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Iterator[Session]:
-    session = Session(ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root))
+    session = Session(ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0))
     session.open()
-    assert session.wait_connected(30)
+    assert session.wait_connected(60)
     session.make(f"{zookeeper_root}/destinations/example")
     yield session
     session.close()
@@ -133,22 +135,33 @@ def test_after_a_take_over_nothing_is_written(session: Session, kind: type[ZooKe
     meta.stop()
 
 
+@contextmanager
+def impatient(meta: ZooKeeperMeta) -> Iterator[None]:
+    """Its calls wait for an answer for a moment only; one that is slow is not waited for, so not while answers count."""
+    session = meta._session
+    assert session is not None
+    config = session.config
+    session.config = attrs.evolve(config, session_timeout=0.5)
+    yield
+    session.config = config
+
+
 def test_a_write_of_unknown_outcome_can_be_repeated(own_zookeeper: ZooKeeperServer) -> None:
-    meta = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=1.0))
+    meta = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=30.0))
     meta.start("example")
     meta.subscribe(1, "a")
     meta.update_cursor(1, HERE)
     own_zookeeper.pause()
-    with pytest.raises(CoordinationError):
+    with impatient(meta), pytest.raises(CoordinationError):
         meta.update_cursor(1, THERE)
     assert meta.cursor(1) == HERE
     own_zookeeper.kill()
     own_zookeeper.start()
-    other = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts))
+    other = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=30.0))
     other.start("example")
     assert other.cursor(1) in (HERE, THERE)
     other.stop()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             meta.update_cursor(1, THERE)
@@ -168,7 +181,7 @@ def test_what_is_put_off_is_written_in_the_end(session: Session) -> None:
         meta.update_cursor(1, Position("bin.000001", offset))
         if offset % 50 == 0:
             meta.flush()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while started(session).cursor(1) != Position("bin.000001", 499):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -177,16 +190,16 @@ def test_what_is_put_off_is_written_in_the_end(session: Session) -> None:
 
 def stored(server: ZooKeeperServer) -> Position | None:
     """What another process finds."""
-    meta = ZooKeeperMeta(ZooKeeper(hosts=server.hosts))
+    meta = ZooKeeperMeta(ZooKeeper(hosts=server.hosts, session_timeout=30.0))
     meta.start("example")
     cursor = meta.cursor(1)
     meta.stop()
     return cursor
 
 
-def behind(kind: type[MixedMeta], server: ZooKeeperServer) -> MixedMeta:
-    """One whose connection is lost, and which has put a cursor off."""
-    config = ZooKeeper(hosts=server.hosts, session_timeout=1.0)
+def cut_off(kind: type[MixedMeta], server: ZooKeeperServer) -> MixedMeta:
+    """One whose connection is lost."""
+    config = ZooKeeper(hosts=server.hosts, session_timeout=30.0)
     meta = PeriodMixedMeta(config, 0.05) if kind is PeriodMixedMeta else kind(config)
     meta.start("example")
     meta.subscribe(1, "a")
@@ -194,11 +207,10 @@ def behind(kind: type[MixedMeta], server: ZooKeeperServer) -> MixedMeta:
     session = meta._session
     assert session is not None
     server.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while session.is_connected:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    meta.update_cursor(1, THERE)
     return meta
 
 
@@ -209,17 +221,19 @@ LATER = Position("bin.000003", 4)
 def test_a_lost_connection_is_told_and_what_was_put_off_is_written_when_it_is_back(
     own_zookeeper: ZooKeeperServer, kind: type[MixedMeta]
 ) -> None:
-    meta = behind(kind, own_zookeeper)
-    with pytest.raises(CoordinationError):
-        meta.flush()
-    assert meta.cursor(1) == THERE
-    for call in (lambda: meta.update_cursor(1, LATER), lambda: meta.subscribe(2, ""), lambda: meta.unsubscribe(1)):
-        with pytest.raises(CoordinationError):  # after a failed write every call writes
-            call()
-    assert (meta.cursor(1), meta.subscriptions()) == (THERE, {1: "a"})
+    meta = cut_off(kind, own_zookeeper)
+    with impatient(meta):
+        meta.update_cursor(1, THERE)  # put off
+        with pytest.raises(CoordinationError):
+            meta.flush()
+        assert meta.cursor(1) == THERE
+        for call in (lambda: meta.update_cursor(1, LATER), lambda: meta.subscribe(2, ""), lambda: meta.unsubscribe(1)):
+            with pytest.raises(CoordinationError):  # after a failed write every call writes
+                call()
+        assert (meta.cursor(1), meta.subscriptions()) == (THERE, {1: "a"})
 
     own_zookeeper.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while stored(own_zookeeper) != THERE:  # without another call
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -234,9 +248,11 @@ def test_a_lost_connection_is_told_and_what_was_put_off_is_written_when_it_is_ba
 def test_a_stop_without_connection_is_quick_and_leaves_the_last_durable_cursor(
     own_zookeeper: ZooKeeperServer, kind: type[MixedMeta]
 ) -> None:
-    meta = behind(kind, own_zookeeper)
-    with pytest.raises(CoordinationError, match="delivered again"):
-        meta.stop()
+    meta = cut_off(kind, own_zookeeper)
+    with impatient(meta):
+        meta.update_cursor(1, THERE)  # put off
+        with pytest.raises(CoordinationError, match="delivered again"):
+            meta.stop()
     with pytest.raises(canal.StateError):
         meta.cursor(1)
     meta.stop()
@@ -250,7 +266,7 @@ def test_a_stop_without_connection_is_quick_and_leaves_the_last_durable_cursor(
 
 
 def test_a_stop_without_connection_and_nothing_put_off_is_no_error(own_zookeeper: ZooKeeperServer) -> None:
-    meta = MixedMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=1.0))
+    meta = MixedMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=30.0))
     meta.start("example")
     meta.subscribe(1, "a")
     meta.update_cursor(1, HERE)
@@ -264,7 +280,7 @@ from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
 from canal.zookeeper import ZooKeeper
 kind, hosts, root = sys.argv[1:]
-config = ZooKeeper(hosts=hosts, root=root)
+config = ZooKeeper(hosts=hosts, root=root, session_timeout=30.0)
 meta = PeriodMixedMeta(config, 3600.0) if kind == "PeriodMixedMeta" else globals()[kind](config)
 meta.start("example")
 meta.subscribe(1, "a")
@@ -277,7 +293,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize(("kind", "least"), [("ZooKeeperMeta", 100), ("MixedMeta", 1), ("PeriodMixedMeta", 1)])
 def test_what_a_killed_process_repeats(session: Session, kind: str, least: int) -> None:
     arguments = [sys.executable, "-c", _ACKS, kind, session.config.hosts, session.config.root]
-    done = subprocess.run(arguments, cwd=Path(canal.__file__).parent.parent, timeout=60, capture_output=True)
+    done = subprocess.run(arguments, cwd=Path(canal.__file__).parent.parent, timeout=100, capture_output=True)
     assert done.returncode == -9, done.stderr
     cursor = started(session).cursor(1)
     assert cursor is not None

@@ -608,14 +608,14 @@ def test_open_connections_see_what_is_written_later(fake: FakeBinlog) -> None:
     drain(connection)
     timer = threading.Timer(0.05, orders.insert, args=(FIRST,))
     timer.start()
-    events = connection.read(10) or []
+    events = connection.read(60) or []
     assert any(event[4] in ROWS_EVENTS for event in events)
     fake.heartbeat()
     assert kinds(connection.read(0) or []) == [27]
     closer = threading.Timer(0.05, connection.close)
     closer.start()
     with pytest.raises(ConnectionLostError):
-        connection.read(10)
+        connection.read(60)
 
     other = dump(fake, "latest")
     drain(other)
@@ -709,7 +709,7 @@ def test_a_consumer_in_ten_lines(fake_binlog: FakeBinlog, canal_instance: Any) -
     orders = fake_binlog.table("shop", "orders", "id INT PRIMARY KEY, price DECIMAL(10,2)")
     instance = canal_instance(fake_binlog, filter=r"shop\..*")
     orders.insert({"id": 1, "price": Decimal("9.99")})
-    message = instance.get_without_ack(batch_size=10, timeout=10)
+    message = instance.get_without_ack(batch_size=10, timeout=60)
     prices = [row.after["price"] for entry in message.entries for row in entry.rows]
     instance.ack(message.id)
     assert prices == [Decimal("9.99")]
