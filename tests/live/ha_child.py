@@ -43,7 +43,8 @@ class Consumer:
         source, *standby = [
             canal.MySQLSource(
                 host="127.0.0.1", port=port, user=options["user"], password=options["password"],
-                connect_timeout=2.0, read_timeout=3.0, heartbeat_interval=0.5,
+                connect_timeout=options.get("patience", 2.0), read_timeout=options.get("patience", 3.0),
+                heartbeat_interval=0.5,
             )
             for port in (options["port"], *options.get("standby", ()))
         ]  # fmt: skip
@@ -52,7 +53,7 @@ class Consumer:
                 destination=options["destination"],
                 source=source,
                 standby=standby[0] if standby else None,
-                heartbeat=canal.Heartbeat(interval=0.2, timeout=2.0, retries=2) if standby else None,
+                heartbeat=canal.Heartbeat(interval=0.2, timeout=options["patience"], retries=2) if standby else None,
                 filter=options["schema"] + r"\..*",
                 ha=ZooKeeper(
                     hosts=options["hosts"], session_timeout=options["session_timeout"],

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import attrs
 import pytest
 
 import canal
+from canal.ha import Role
 from canal.testing import MariaDBServer, MySQLServer, ZooKeeperServer
 from canal.testing.servers import ThrowawayServer
+from tests.ha_group import PATIENT, end_wait
 from tests.live.helpers import source
 from tests.live.test_failover import UNNAMED, Kind, wait_for_row
 
@@ -27,7 +30,7 @@ def read(instance: canal.Instance, count: int, keep: bool = False) -> tuple[list
     while len(rows) < count:
         if not keep:
             instance.ack(batch)
-        message = instance.get_without_ack(1000, timeout=30)
+        message = instance.get_without_ack(1000, timeout=60)
         assert message, (rows, instance.role)
         batch = message.id
         rows += [row.after.as_dict() for entry in message.entries for row in entry.rows if row.after is not None]
@@ -44,16 +47,17 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         server = stack.enter_context(kind())
         server.query("CREATE DATABASE d")
         server.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
-        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=10.0, takeover_delay=0.2)
+        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.2)
 
-        def process() -> canal.Instance:
-            config = canal.InstanceConfig(destination="unnamed", source=source(server), filter=r"d\..*", ha=ha)
+        def process(**zookeeper: Any) -> canal.Instance:
+            own = attrs.evolve(ha, **zookeeper)
+            config = canal.InstanceConfig(destination="unnamed", source=source(server), filter=r"d\..*", ha=own)
             instance = canal.Instance(config).start()
             stack.callback(instance.stop)
             instance.subscribe()
             return instance
 
-        first, second = process(), process()
+        first, second = process(**PATIENT), process()
         server.query("INSERT INTO d.t VALUES (1, 10, 100)")
         rows, batch = read(first, 1)
         assert rows == [{"id": 1, "a": 10, "b": 100}]
@@ -69,10 +73,12 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         first.release()
         rows, batch = read(second, 3)
         assert rows == expected
-        assert second.role is canal.ha.Role.ACTIVE
+        assert second.role is Role.ACTIVE
         second.ack(batch)
 
+        end_wait(first, Role.STANDBY)
         second.stop()  # the first one has the turn again, with what was done in the other's
+        end_wait(first, Role.ACTIVE)
         server.query("INSERT INTO d.t VALUES (0, 5, 500)")
         server.query("ALTER TABLE d.t RENAME COLUMN z TO c, RENAME COLUMN c TO z")
         server.query("INSERT INTO d.t VALUES (0, 6, 600)")
@@ -95,11 +101,12 @@ def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: 
         one, two = stack.enter_context(kind.pair())
         one.query("CREATE DATABASE d")
         one.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
-        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=10.0, takeover_delay=0.2)
+        ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.2)
 
-        def process() -> canal.Instance:
+        def process(**zookeeper: Any) -> canal.Instance:
             config = canal.InstanceConfig(
-                destination="switched", source=source(one), standby=source(two), filter=r"d\..*", ha=ha,
+                destination="switched", source=source(one), standby=source(two), filter=r"d\..*",
+                ha=attrs.evolve(ha, **zookeeper),
                 heartbeat=canal.Heartbeat(interval=3600.0),
             )  # fmt: skip
             instance = canal.Instance(config).start()
@@ -107,7 +114,7 @@ def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: 
             instance.subscribe()
             return instance
 
-        first, second = process(), process()
+        first, second = process(**PATIENT), process()
         one.query("INSERT INTO d.t VALUES (1, 10, 100)")
         one.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
         one.query("INSERT INTO d.t VALUES (2, 20, 200)")

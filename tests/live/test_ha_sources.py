@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from canal.testing import ZooKeeperServer
 from canal.testing.servers import ThrowawayServer
@@ -29,15 +30,23 @@ class Process:
     """An embedding process, and what it has written down."""
 
     def __init__(self, path: Path, options: dict[str, Any]) -> None:
-        self.path = path
+        self.path, self.hosts = path, options["hosts"]
         path.touch()
         arguments = [sys.executable, "-m", "tests.live.ha_child", json.dumps({"output": str(path), **options})]
         with open(f"{path}.out", "wb") as output:
             self.process = subprocess.Popen(arguments, cwd=ROOT, stdout=output, stderr=output)
 
     def kill(self) -> None:
+        """Its session is ended too, so that nobody has to wait until ZooKeeper has not heard of it for long."""
+        if self.process.poll() is not None:
+            return
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        for session in [record[1:] for record in read_records(self.path) if record[0] == "SESSION"][-1:]:
+            other = KazooClient(self.hosts, client_id=session, timeout=60.0)
+            other.start(60)
+            other.stop()
+            other.close()
 
     @property
     def is_subscribed(self) -> bool:
@@ -69,8 +78,9 @@ class Stage:
         self.folder, self.stack = folder, stack
         self.options = {
             "destination": f"sources-{folder.name}", "schema": "d", "user": self.first.user, "password": self.first.password,
-            "port": self.first.port, "standby": [self.second.port], "hosts": zookeeper.hosts, "session_timeout": 1.5,
+            "port": self.first.port, "standby": [self.second.port], "hosts": zookeeper.hosts, "session_timeout": 30.0,
             "takeover_delay": 0.2, "seed": 7,
+            "patience": 30.0,  # who is killed refuses at once; who is only slow is not given up
         }  # fmt: skip
         self.processes: list[Process] = []
         self.written = 0
