@@ -258,7 +258,7 @@ def _close_session(run: Run) -> None:
     for _ in range(5):
         killer = KazooClient(hosts=run.ensemble.hosts, client_id=owner.session, timeout=SESSION)
         try:
-            killer.start(timeout=10)
+            killer.start(timeout=20)
             return
         except KazooTimeoutError:
             pass  # or the owner has taken its session back at that moment
@@ -309,7 +309,7 @@ def _retire(run: Run) -> None:
 
     owner = run.owner
     client = KazooClient(hosts=run.ensemble.hosts, timeout=10.0)
-    client.start(timeout=20)
+    client.start(timeout=PATIENCE)
     try:
         path = f"/otter/canal/destinations/{DESTINATION}/running"
         with contextlib.suppress(KazooException):
