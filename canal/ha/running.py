@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from canal.errors import CanalError, CoordinationError, NotActiveError
+from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
 from canal.ha.machine import OWNING, Action, Event, Role, step
 from canal.zookeeper import (
     Create,
@@ -112,6 +112,7 @@ class RunningMonitor:
         self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._last: threading.Thread | None = None  # the same, also after a stop that did not see its end
         self._open = False
         self._doubts = 0  # how often contact was lost; a look proves ownership only if it stays the same
         self._certain = 0
@@ -126,8 +127,17 @@ class RunningMonitor:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """
+        Raises:
+            StateError: the parts of the run before have not stopped yet.
+        """
+        if self._last is not None and self._last.is_alive():  # both would carry events out, of one queue
+            raise StateError(
+                "the run before has not ended yet", destination=self.destination,
+                remedy="Something holds its parts up, such as a hook that does not return. Call start() again later.",
+            )  # fmt: skip
         self._events = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"canal-{self.destination}-ha", daemon=True)
+        self._thread = self._last = threading.Thread(target=self._run, name=f"canal-{self.destination}-ha", daemon=True)
         self._thread.start()
         self._events.put(Event.START)
 

@@ -6,7 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import attrs
@@ -481,6 +482,36 @@ def test_without_zookeeper_nothing_starts_and_a_stop_is_quick(own_zookeeper: Zoo
         instance.start()
         own_zookeeper.start()
         assert instance.wait_active(60)
+
+
+def test_a_start_before_the_last_run_has_ended_is_refused(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop does not wait for ever, as for a hook that does not return."""
+    instance = group.instance()
+    ha = instance._ha
+    assert ha is not None
+    asked, let, stop_parts = threading.Event(), threading.Event(), ha._parts.stop_parts
+
+    def stop_late() -> None:
+        asked.set()
+        assert let.wait(60)
+        stop_parts()
+
+    monkeypatch.setattr(ha._parts, "stop_parts", stop_late)
+    monkeypatch.setattr(ha, "stop", partial(ha.stop, 0.1))
+    instance.stop()
+    assert asked.wait(60)
+    with pytest.raises(canal.StateError, match="has not ended yet"):
+        instance.start()
+    assert not instance.is_running
+    let.set()
+
+    def starts() -> bool:
+        with suppress(canal.StateError):
+            instance.start()
+        return instance.is_running
+
+    until(starts)
+    assert instance.wait_active(60)
 
 
 def test_no_thread_is_left(group: Group) -> None:
