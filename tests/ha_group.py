@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import attrs
@@ -98,11 +98,17 @@ def end_wait(instance: canal.Instance, then: Role) -> None:
     until(has_it)
 
 
-def hasten(instance: canal.Instance) -> None:
+@contextmanager
+def hasty(instance: canal.Instance) -> Iterator[None]:
     """An ack without contact is refused at once: it does not wait for the end of the session."""
     ha = instance._ha
     assert ha is not None
-    ha.config = attrs.evolve(ha.config, session_timeout=0.1)
+    config = ha.config
+    ha.config = attrs.evolve(config, session_timeout=0.1)
+    try:
+        yield
+    finally:
+        ha.config = config
 
 
 def close_session(instance: canal.Instance) -> None:

@@ -12,7 +12,7 @@ import pytest
 import canal
 from canal.ha import Role
 from canal.testing import FakeBinlog, FaultProxy, ZooKeeperEnsemble, ZooKeeperServer
-from tests.ha_group import PATIENT, Group, hasten, ids_of, read, until
+from tests.ha_group import PATIENT, Group, hasty, ids_of, read, until
 
 
 @pytest.fixture
@@ -64,13 +64,12 @@ def test_an_owner_that_is_cut_off_from_zookeeper_for_long_loses_its_turn(group: 
     heir = group.instance()
     group.write(1)
     message = read(owner, 1)
-    hasten(owner)
     proxy.blackhole()
     assert heir.wait_active(60)
     assert not passes(owner)
     group.write(1)
     assert not owner.get_without_ack(timeout=0.2)
-    with pytest.raises(canal.NotActiveError):
+    with hasty(owner), pytest.raises(canal.NotActiveError):
         owner.ack(message.id)
     again = read(heir, 2)
     assert (ids_of(again), again.epoch) == ([0, 1], 2)
@@ -141,7 +140,6 @@ def test_without_a_majority_nobody_delivers(own_ensemble: ZooKeeperEnsemble, zoo
     both = group.instance(), group.instance()
     group.write(1)
     message = read(both[0], 1)
-    hasten(both[0])
     down = own_ensemble.members[:2]
     for member in down:
         member.kill()
@@ -149,7 +147,7 @@ def test_without_a_majority_nobody_delivers(own_ensemble: ZooKeeperEnsemble, zoo
     until(lambda: all(one.role in (Role.SUSPENDED, Role.CONNECTING) for one in both))
     group.write(1)
     assert not any(one.get_without_ack(timeout=0.5) for one in both)
-    with pytest.raises(canal.NotActiveError):
+    with hasty(both[0]), pytest.raises(canal.NotActiveError):
         both[0].ack(message.id)
 
     down[0].start()

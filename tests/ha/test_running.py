@@ -18,7 +18,7 @@ from canal.ha import Role, running
 from canal.ha.machine import Event
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Delete, Set
-from tests.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasten, ids_of, read, until
+from tests.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasty, ids_of, read, until
 
 
 @pytest.fixture
@@ -177,13 +177,12 @@ def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.M
     group.write(1)
     ha = owner._ha
     assert ha is not None
-    hasten(owner)
     monkeypatch.setattr(ha, "_renew", lambda asked, doubts: None)
     now = running._now
     monkeypatch.setattr(running, "_now", lambda: now() + 100.0)
     assert not ha.may_pass
     assert not owner.get_without_ack(timeout=0.2)
-    with pytest.raises(canal.NotActiveError):
+    with hasty(owner), pytest.raises(canal.NotActiveError):
         owner.ack(message.id)
     assert owner.role is Role.ACTIVE
 
@@ -202,13 +201,12 @@ def test_what_a_cut_off_owner_was_refused_comes_again_when_its_session_goes_on(
     owner = group.instance()
     group.write(3)
     batches = [owner.get_without_ack(1, timeout=60) for _ in range(2)]
-    hasten(owner)
     with monkeypatch.context() as cut_off:
         assert owner._ha is not None
         cut_off.setattr(owner._ha, "_renew", lambda asked, doubts: None)
         now = running._now
         cut_off.setattr(running, "_now", lambda: now() + 100.0)
-        with pytest.raises(canal.NotActiveError):
+        with hasty(owner), pytest.raises(canal.NotActiveError):
             owner.ack(batches[0].id)
     assert owner.wait_active(60)
     with pytest.raises(canal.NotActiveError):
