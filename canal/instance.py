@@ -408,15 +408,17 @@ class Instance:
                 with client.lock:
                     client.filter, client.narrow, client.accepted = filter, _narrowing(filter), {}
                 return
-            slowest = self._slowest()
-            cursor = slowest.cursor if slowest else self._tail or started
-            if durable:
-                self.meta.update_cursor(client_id, cursor)
-            client = self._add_client(client_id, filter, cursor, slowest.id if slowest else None)
-            client.durable = durable
-            client.done = self._tail_done
-            if slowest is not None:
-                with slowest.lock:
+            with contextlib.ExitStack() as still:
+                for other in self._clients.values():  # an ack moves a place in the store, and then its cursor
+                    still.enter_context(other.lock)
+                slowest = self._slowest()
+                cursor = slowest.cursor if slowest else self._tail or started
+                if durable:
+                    self.meta.update_cursor(client_id, cursor)
+                client = self._add_client(client_id, filter, cursor, slowest.id if slowest else None)
+                client.durable = durable
+                client.done = self._tail_done
+                if slowest is not None:
                     client.skip, client.done = slowest.skip, slowest.done
         if self._ha is not None:
             self._ha.clients_changed()
@@ -461,11 +463,12 @@ class Instance:
             client = self._clients.pop(client_id, None)
             if client is None:
                 return
-            if not self._clients:
-                self._tail, self._tail_done = client.cursor, client.done
-            if client.durable:
-                self.meta.unsubscribe(client_id)
-            self.store.close(client_id)
+            with client.lock:  # no ack is half done
+                if not self._clients:
+                    self._tail, self._tail_done = client.cursor, client.done
+                if client.durable:
+                    self.meta.unsubscribe(client_id)
+                self.store.close(client_id)
         if self._ha is not None:
             self._ha.clients_changed()
 
@@ -491,10 +494,11 @@ class Instance:
             return slowest.cursor if slowest is not None else self._tail
 
     def _slowest(self) -> _Client | None:
-        if not self._clients:
+        cursors = [(client.cursor, client) for client in self._clients.values()]  # an ack may move them meanwhile
+        if not cursors:
             return None
-        slowest = earliest(client.cursor for client in self._clients.values())
-        return next(client for client in self._clients.values() if client.cursor == slowest)
+        slowest = earliest(cursor for cursor, _ in cursors)
+        return next(client for cursor, client in cursors if cursor is slowest)
 
     # -- delivery -------------------------------------------------------------------------------------------------
 

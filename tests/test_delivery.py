@@ -317,6 +317,46 @@ def test_a_client_that_comes_later_begins_at_the_oldest_change_that_is_kept() ->
         assert instance.get_without_ack(9, timeout=5, client_id=2).entries[0].transaction.offset == 200
 
 
+def test_a_client_that_subscribes_while_another_acks_misses_nothing() -> None:
+    """The ack comes when the subscription has seen the other's cursor, and has no place in the store yet."""
+
+    class Meta(canal.MemoryMeta):
+        def update_cursor(self, client_id: int, position: canal.Position) -> None:
+            if client_id == 2:
+                acking.start()
+                acking.join(0.5)  # it may wait for the subscription
+            super().update_cursor(client_id, position)
+
+    with composed(whole(1, 1) + whole(2, 1), meta=Meta()) as instance:
+        instance.subscribe(1)
+        message = instance.get_without_ack(1, timeout=5, client_id=1)
+        acking = threading.Thread(target=instance.ack, args=(message.id,), kwargs={"client_id": 1})
+        start = instance.position(1)
+        instance.subscribe(2)
+        acking.join()
+
+        assert instance.position(1) != start
+        assert instance.position(2) == start
+        assert instance.get_without_ack(9, timeout=5, client_id=2).entries[0].transaction.offset == 100
+
+
+def test_the_oldest_cursor_is_told_while_an_ack_moves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Moving:
+        offset = 100
+
+        @property
+        def cursor(self) -> canal.Position:
+            self.offset += 1
+            return canal.Position(journal="binlog.000001", offset=self.offset)
+
+    with composed() as instance, monkeypatch.context() as patch:
+        patch.setattr(instance, "_clients", {1: Moving()})
+        oldest = instance._oldest_cursor()
+
+    assert oldest is not None
+    assert oldest.offset > 100
+
+
 def test_a_clients_filter_narrows_and_keeps_begin_and_end_of_what_is_left() -> None:
     mixed = transaction(2)
     entries = [*named(whole(1, 1), "a"), begin(mixed), *named([row(mixed)], "a"), *named([row(mixed)], "b"), end(mixed)]
