@@ -571,10 +571,10 @@ class Instance:
                 self._settle(client, seen, not slice.entries)
                 # Passing over what is not for this client may take longer than waiting was to, but not for ever.
                 over = deadline is not None and time.monotonic() >= deadline + (_SCAN if slice.entries else 0.0)
-                if not slice.entries and finished:
-                    if self.parser.error is not None:
+                if finished:  # to have found nothing means then that there is nothing
+                    over = not slice.entries
+                    if over and self.parser.error is not None:
                         raise self.parser.error
-                    over = True
                 if over:
                     return Message(-1, [])
 

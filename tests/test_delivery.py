@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -376,6 +377,19 @@ def test_what_a_clients_filter_drops_moves_its_cursor_without_an_ack() -> None:
         assert not instance.get_without_ack(1, timeout=0.05)
 
         assert instance.position().offset == 199
+
+
+def test_what_a_filter_passes_over_is_not_taken_for_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to pass it over."""
+    monkeypatch.setattr("canal.instance._SCAN", 0.0)
+    entries = [*named(whole(1, 1) + whole(2, 1), "a"), *named(whole(3, 1), "b")]
+    with composed(entries, then="end") as instance:
+        instance.subscribe(filter=r"shop\.b")
+        while not instance.is_exhausted:
+            time.sleep(0.01)
+        got = [entry for message in instance.stream(1, poll=0.0) for entry in message.entries]
+
+    assert [entry.transaction.offset for entry in got if entry.row_count] == [300]
 
 
 def test_a_filter_that_is_not_given_is_kept_and_an_empty_one_is_everything() -> None:
