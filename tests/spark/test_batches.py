@@ -112,6 +112,28 @@ def test_it_stops_behind_the_batch_in_hand() -> None:
         assert instance.position() == seen[0].end
 
 
+def test_a_log_that_ends_behind_a_get_without_a_change_is_read_to_its_end() -> None:
+    """The parser was slower than the get, and quicker than the look at whether it has ended."""
+    log = FakeBinlog()
+    log.table("shop", "orders", COLUMNS).insert({"id": 1, "v": "a"})
+    target = MemoryTarget()
+
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=log, start="earliest")) as instance:
+        instance.subscribe()
+        get = instance.get_without_ack
+
+        def late(*args: Any, **more: Any) -> canal.Message:
+            instance.get_without_ack = get  # type: ignore[method-assign]
+            log.end()
+            until(lambda: instance.is_exhausted)
+            return canal.Message(-1, [])
+
+        instance.get_without_ack = late  # type: ignore[method-assign]
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+
+    assert rows(target) == {1: "a"}
+
+
 def test_new_columns_make_a_call_of_their_own_in_their_order() -> None:
     log = FakeBinlog()
     orders = log.table("shop", "orders", COLUMNS)
