@@ -177,6 +177,7 @@ class BinlogParser:
         self._started: Position | None = None
         self._last_problem: CanalError | None = None
         self._error: CanalError | None = None
+        self._work = 1  # odd while the decoder is at work, or has no place yet
         self._ended = False
         self._stopping = threading.Event()
         self._changed = threading.Condition()
@@ -200,6 +201,7 @@ class BinlogParser:
         self._positions.start(destination)
         self._finished = finished
         self._handed = self._started = self._error = self._last_problem = None
+        self._work |= 1
         self._ended = False
         self._alarms.reset(destination)
         self._progress.reset()
@@ -295,6 +297,13 @@ class BinlogParser:
     def place(self) -> Position:
         """How far the log has been read; to be asked by the parser's own thread, as a source's connection does."""
         return self._decoder.place
+
+    @property
+    def delivered_place(self) -> Position | None:
+        """As ``place``, for any thread: all before it has been given to the sink. None while that is under way."""
+        work = self._work
+        place = None if work % 2 else self._decoder.place
+        return place if self._work == work else None
 
     @property
     def statement_changes(self) -> int:
@@ -431,6 +440,7 @@ class BinlogParser:
         if self._started is None:
             self._read_foreign_keys(connection)
         digests = bool(connection.identity) and not connection.has_gtids
+        self._work |= 1
         self._decoder.reset(position, connection.flavor, connection.identity, executed, digests)
         if executed is None:
             self._decoder.purged = getattr(connection, "purged", "")
@@ -438,6 +448,7 @@ class BinlogParser:
             self._sink.restart()
         connection.dump(position)
         self._decoder.known = list(getattr(connection, "known", ()))
+        self._work += 1
         for warning in getattr(connection, "warnings", ()):
             self._alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
@@ -453,7 +464,9 @@ class BinlogParser:
             if events is None:
                 return
             if events:
+                self._work += 1
                 self._decoder.feed(events)
+                self._work += 1
             self._check_end(connection, events)
             self._progress.fed(events)
 

@@ -310,10 +310,10 @@ class _Reader(threading.Thread):
             self._check_turn(0)
         instance.ack(ack, client_id=client)
         parser = instance.parser
-        over = instance.is_exhausted
-        reply: dict[str, Any] = {"over": over}
-        if isinstance(parser, BinlogParser):  # asked before the get: what is before it comes with it
-            reply.update(place=parser.place.to_text(), received=parser.received[1])
+        reply: dict[str, Any] = {"over": instance.is_exhausted}
+        place = None
+        if isinstance(parser, BinlogParser):  # asked before the get: what is before the place comes with it
+            reply["received"], place = parser.received[1], parser.delivered_place
         message = instance.get_without_ack(size, timeout, client_id=client)
         reply["id"] = message.id
         if message:
@@ -326,11 +326,18 @@ class _Reader(threading.Thread):
             self._next_id += 1
             return reply, self._writer.write(message.entries)
         self._check_turn(0)
+        if place is not None and not self._has_more():
+            reply["place"] = place.to_text()
         cursor = instance.position(client)
         if cursor != self._told and not cursor.row:  # what was of no interest has moved it
             self._told = cursor
             reply["cursor"] = cursor.to_text()
         return reply, b""
+
+    def _has_more(self) -> bool:
+        """Whether the store has entries that the client has not come to, as where it passes over many of other tables."""
+        found = (one.unacked_entries for one in self._instance.status().clients if one.client_id == self._client)
+        return bool(next(found, None))
 
     def _check_turn(self, timeout: float) -> None:
         """Raise unless the Instance delivers here, or has only lost sight of ZooKeeper for the moment."""

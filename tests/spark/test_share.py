@@ -233,6 +233,32 @@ def test_available_now_ends_at_what_is_there(shop: Shop, driver: Driver) -> None
     assert seen(engine.rows) == shop.expected
 
 
+def test_available_now_waits_for_what_the_store_has_no_room_for(shop: Shop, driver: Driver) -> None:
+    """All of the log was read, but a client that is slower holds up the last transaction."""
+    driver.stop()
+    driver.start(store_entries=8)
+    driver.instance.subscribe()  # and does not get until the query has waited
+    for _ in range(3):  # of three entries each
+        shop.insert(1)
+    engine = driver.query()
+    engine.start(available_now=True)
+    while len(engine.rows) < 2:
+        assert engine.step()
+    until(lambda: driver.instance.status().store.waited > 0)
+    planned: list[bool] = []
+    planning = threading.Thread(target=lambda: planned.append(engine.plan()))
+    planning.start()
+    planning.join(2.0)
+    drain(driver, 3)
+    planning.join(_WAIT)
+
+    assert planned == [True]
+    engine.run()
+    assert seen(engine.rows) == shop.expected
+    engine.committed = len(engine.offsets)
+    assert not engine.step()
+
+
 # -- where the query and the Instance stand -------------------------------------------------------------------------------
 
 
