@@ -27,6 +27,7 @@ from canal.parse.parser import BinlogParser
 from canal.position import Position
 from canal.spark.places import publish, withdraw
 from canal.spark.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
+from canal.zookeeper import Fence
 
 log = logging.getLogger("canal.spark")
 
@@ -183,6 +184,7 @@ class _Reader(threading.Thread):
         self._told: Position | None = None  # the last cursor that the reader was told of
         self._turn = threading.Lock()
         self._superseded = False
+        self._fence: Fence | None = None  # of the turn in which it became a client, with ``ha``
         self._questions: dict[str, Callable[..., tuple[dict[str, Any], bytes]]] = {
             "describe": self._describe, "resolve": self._resolve, "open": self._open, "get": self._get,
         }  # fmt: skip
@@ -223,9 +225,11 @@ class _Reader(threading.Thread):
                     destination=self._instance.destination, remedy="Give each query a clientId of its own, or none.",
                 )  # fmt: skip
             return self._questions[head.pop("do")](**head)
-        except NotActiveError:
-            return {"error": encode_error(self._standby())}, b""
         except CanalError as error:
+            if isinstance(error, StateError | NotActiveError) and not self._instance.is_running:
+                error = self._stopped()
+            elif isinstance(error, NotActiveError):
+                error = self._standby()
             return {"error": encode_error(error)}, b""
         except (TypeError, KeyError, ValueError) as error:
             return {"error": encode_error(StateError(f"the request is not known here: {error!r}"))}, b""
@@ -281,11 +285,13 @@ class _Reader(threading.Thread):
         self._is_named = client is not None
         if client is None:
             client = next(number for number in _numbers if number not in instance.subscriptions())
+        self._fence = self._present_fence()
         self._take_over(client)
         instance.subscribe(client, filter, timeout=timeout, durable=self._is_named)
         instance.rollback(client_id=client)
         self._next_id = instance._client(client).next_id
         self._told = instance.position(client)
+        self._check_same_turn()
         return {"client": client, "position": self._told.to_text()}, b""
 
     def _take_over(self, client: int) -> None:
@@ -308,6 +314,7 @@ class _Reader(threading.Thread):
             raise StateError("this connection is no client yet")
         if not instance.is_running:
             self._check_turn(0)
+        self._check_same_turn()
         instance.ack(ack, client_id=client)
         parser = instance.parser
         reply: dict[str, Any] = {"over": instance.is_exhausted}
@@ -315,6 +322,7 @@ class _Reader(threading.Thread):
         if isinstance(parser, BinlogParser):  # asked before the get: what is before the place comes with it
             reply["received"], place = parser.received[1], parser.delivered_place
         message = instance.get_without_ack(size, timeout, client_id=client)
+        self._check_same_turn()
         reply["id"] = message.id
         if message:
             if message.id != self._next_id:
@@ -344,12 +352,23 @@ class _Reader(threading.Thread):
         instance = self._instance
         if instance.wait_active(timeout) or (instance.is_running and instance.role is Role.SUSPENDED):
             return
-        if not instance.is_running:
-            raise StateError(
-                "the Instance was stopped, or not started", destination=instance.destination,
-                remedy="Start it before the queries, and stop it after them.",
-            )  # fmt: skip
-        raise self._standby()
+        raise self._standby() if instance.is_running else self._stopped()
+
+    def _present_fence(self) -> Fence | None:
+        """What no two turns of this process have in common; None where it has none, or is not active."""
+        monitor = self._instance._ha
+        return None if monitor is None else monitor.fence
+
+    def _check_same_turn(self) -> None:
+        """Raise where the turn has ended, though another one has begun: what others delivered in between would be left out."""
+        if self._present_fence() is not self._fence:
+            raise self._standby()
+
+    def _stopped(self) -> StateError:
+        return StateError(
+            "the Instance was stopped, or not started", destination=self._instance.destination,
+            remedy="Start it before the queries, and stop it after them.",
+        )  # fmt: skip
 
     def _standby(self) -> NotActiveError:
         instance = self._instance

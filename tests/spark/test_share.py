@@ -33,6 +33,7 @@ from canal.errors import (
     StateError,
     UnknownDestinationError,
 )
+from canal.ha import Role
 from canal.position import Position
 from canal.spark import places
 from canal.spark.options import parse_options
@@ -575,6 +576,40 @@ def test_a_query_fails_while_another_process_is_active_and_goes_on_in_its_turn(
     assert instance.wait_active(_WAIT)
     engine.start(startTimeout=_WAIT)
     assert seen(engine.until(5)) == shop.expected
+
+
+@pytest.mark.parametrize("client", [None, 7])
+def test_a_reader_of_an_earlier_turn_is_refused_in_the_next_one(
+    driver: Driver, zookeeper_server: Any, zookeeper_root: str, client: int | None
+) -> None:
+    """However soon it comes: what another process has delivered and acked in between would be left out."""
+    driver.stop()
+    instance = driver.start(
+        ha=ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=20.0, takeover_delay=0.2)
+    )
+    with Remote(driver.name) as remote:
+        remote.ask("open", wait=_WAIT, timeout=_WAIT, client=client, filter="")
+        instance.release()
+        until(lambda: instance.status().role_changes[Role.ACTIVE.value] == 2)
+        with pytest.raises(NotActiveError, match="another one delivers"):
+            remote.ask("get", ack=-1, size=10, timeout=0.1)
+
+
+@pytest.mark.parametrize("method", ["ack", "get_without_ack", "position"])
+def test_a_stop_of_the_instance_at_any_moment_is_told_as_one(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    with Remote(driver.name) as remote:
+        remote.ask("open", wait=_WAIT, timeout=_WAIT, client=None, filter="")
+        call = getattr(driver.instance, method)
+
+        def stopped(*arguments: Any, **more: Any) -> Any:
+            driver.instance.stop()
+            return call(*arguments, **more)
+
+        monkeypatch.setattr(driver.instance, method, stopped)
+        with pytest.raises(StateError, match="the Instance was stopped"):
+            remote.ask("get", ack=-1, size=10, timeout=0.1)
 
 
 RUNNER = """
