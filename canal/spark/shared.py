@@ -31,6 +31,7 @@ class Remote:
     Raises:
         UnknownDestinationError: no living process of this user shares an Instance of that name on this machine.
         ConfigError: others could have written the file that names it.
+        ConnectionLostError: the process hangs.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,6 +45,12 @@ class Remote:
         self._reader = EntryReader()
         try:
             self._channel.log_in(bytes.fromhex(found["key"]), first=False)
+        except BlockingIOError as error:
+            self._channel.close()
+            raise ConnectionLostError(
+                f"process {found.get('pid')}, which shares an Instance as {name!r}, does not answer",
+                remedy="Start the query again when it does.",
+            ) from error
         except (AuthenticationError, EOFError, OSError) as error:
             self._channel.close()
             raise unknown(name, f"what answers at port {found['port']} is not process {found.get('pid')}") from error

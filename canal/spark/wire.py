@@ -29,7 +29,7 @@ from canal.schema import TableSchema
 from canal.spark.segments import _ROWS, _TABLE, HEADER, SegmentWriter, _column, _record, _rows, _table, records
 
 _SEGMENT_BYTES: Final = 64 << 20
-_LOGIN: Final = 10.0  # seconds that either end waits for the other to prove that it knows the key
+_LOGIN: Final = 60.0  # seconds that either end waits for the other to prove that it knows the key
 _HEAD: Final = struct.Struct("<I")
 
 # -- the connection ----------------------------------------------------------------------------------------------------

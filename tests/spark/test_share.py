@@ -612,6 +612,17 @@ def test_a_stop_of_the_instance_at_any_moment_is_told_as_one(
             remote.ask("get", ack=-1, size=10, timeout=0.1)
 
 
+def test_a_driver_that_does_not_answer_is_an_error_that_a_restart_may_mend(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setattr("canal.spark.shared.look_up", lambda name: {**look_up(name), "port": port})
+        monkeypatch.setattr("canal.spark.wire._LOGIN", 0.1)
+        with pytest.raises(ConnectionLostError, match="does not answer"):
+            Remote(driver.name)
+
+
 RUNNER = """
 import sys, json
 from tests.spark.engine import Engine
