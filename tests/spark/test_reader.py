@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnsupportedError
@@ -22,7 +23,7 @@ from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.spark.engine import Engine, rows_of
+from tests.spark.engine import PATIENCE, Engine, rows_of
 
 COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
 
@@ -307,8 +308,10 @@ def test_a_batch_holds_a_burst_to_its_end_within_the_limits(
     shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], first: int
 ) -> None:
     """What comes half a second behind the first megabyte is of the same batch, though the poll of the first rows is over."""
-    monkeypatch.setattr("canal.spark.tail._BURST_SECONDS", 5.0)
-    monkeypatch.setattr("canal.spark.tail._BURST_MOST", 5.5)
+    monkeypatch.setattr("canal.spark.tail._BURST_SECONDS", PATIENCE)
+    monkeypatch.setattr("canal.spark.tail._BURST_MOST", PATIENCE)
+    # The seconds of a burst pass when its end has come, and not before.
+    monkeypatch.setattr("canal.spark.tail.Tail.is_over", lambda tail: tail._over or tail._marks[-1].rows == 800)
     with query(pollTimeout=0.3, **options) as engine:
         engine.start()
         engine.step()
@@ -809,6 +812,15 @@ def served(pair: Pair, tmp_path: Path, stack: contextlib.ExitStack) -> tuple[Eng
     return stack.enter_context(engine), ways
 
 
+def wait_no_longer(engine: Engine, options: Any = None) -> Any:
+    """Have the reader wait for nothing that another server has not got yet, or again as ``options`` say. What they were."""
+    assert engine.reader is not None
+    runner = engine.reader._runner
+    before = runner._options
+    runner._options = options or attrs.evolve(before, start_timeout=0.0)
+    return before
+
+
 def test_a_batch_that_is_read_again_at_another_server_holds_the_same_transactions(pair: Pair, tmp_path: Path) -> None:
     """Its log has them in another order: those of later batches are held back, and come later."""
     with contextlib.ExitStack() as stack:
@@ -966,9 +978,13 @@ def test_available_now_whose_end_another_server_has_not_got_is_an_error(pair: Pa
         pair.write(0, 2, 3)
         pair.write(1, 1, 2)
         proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
-        engine.start(available_now=True, host="127.0.0.1", port=proxy.port, startTimeout="4")
+        engine.start(available_now=True, host="127.0.0.1", port=proxy.port)
         proxy.retarget(second["host"], second["port"])
         proxy.cut()
+        while len(engine.rows) < 2:
+            assert engine.step()
+        assert ids(engine.rows) == [1, 2]
+        wait_no_longer(engine)
         with pytest.raises(PositionLostError, match="lacks transactions"):
             while engine.step():
                 pass
@@ -986,10 +1002,12 @@ def test_a_batch_whose_end_another_server_has_not_got_is_an_error(pair: Pair, tm
             pass
         engine.stop()
         pair.write(1, 1)
-        engine.start(**second, startTimeout="4")
+        engine.start(**second)
+        options = wait_no_longer(engine)
         with pytest.raises(PositionLostError, match="lacks transactions"):
             engine.run()
         pair.write(1, 3, 2)
+        wait_no_longer(engine, options)
         engine.run()
         assert set(ids(engine.sink[len(engine.offsets) - 1])) <= {2, 3}
 
