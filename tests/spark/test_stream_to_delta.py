@@ -42,6 +42,7 @@ class Table:
         )
         values = ",".join(f"('{'kK'[number % 2]}', {number}, NULL, NOW(3))" for number in range(ROWS))
         server.query(f"INSERT INTO {self.name} VALUES {values}")
+        self.rounds = 0
         self.stopping = threading.Event()
         self.writer = threading.Thread(target=self._write)
 
@@ -65,8 +66,16 @@ class Table:
                         ])
                     )  # fmt: skip
                 session.commit()
+                self.rounds = number
                 if self.truncates and number % 40 == 0:
                     cursor.execute(f"TRUNCATE TABLE {self.name}")
+
+    def write_enough(self) -> None:
+        """Wait until changes of every kind were written."""
+        deadline = time.monotonic() + PATIENCE
+        while self.rounds < 100:
+            assert time.monotonic() < deadline, f"{self.rounds} transactions"
+            time.sleep(0.01)
 
     def rest(self) -> None:
         self.stopping.set()
@@ -153,6 +162,7 @@ def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path,
             if number == 1:
                 table.writer.start()  # behind the place of the snapshot: what chunks give when they are read again is newer
             run_until(engine, target, window, chance.randrange(3), chance, end_of_log(table.server))
+        table.write_enough()
         table.rest()
         run_until(engine, target, "committed", 1 << 30, chance, end_of_log(table.server))
         assert in_delta(target.path) == table.rows()
