@@ -33,6 +33,7 @@ from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from canal.spark.targets.delta_spark import _DeltaSparkWork
+from tests.spark.engine import PATIENCE
 from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 
 _numbers = itertools.count()
@@ -334,14 +335,15 @@ def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(se
 
     second = threading.Thread(target=follow_up)
     apply_changes(Slow(target, "between"), KEYS)(more_changes())
-    second.join(60)
+    second.join(PATIENCE)
 
     assert done
     assert len(in_server(server, target)) == 4
 
 
 def wait_until_blocked(server: Any) -> None:
-    for _ in range(150):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         rows = server.query("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
         if rows[0][0]:
             return

@@ -49,7 +49,7 @@ class Reader:
     def end(self, how: Callable[[subprocess.Popen[bytes]], Any]) -> int:
         """Its exit code."""
         how(self.process)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         self.close()
         return code
 

@@ -343,7 +343,7 @@ def test_chunks_and_the_changes_since_come_to_be_the_table(server: ThrowawayServ
     """Each chunk is read at another moment, while keys change, also from one chunk to another."""
     with Load(server, database) as load:
         shape = shape_of(server, database, "t")
-        made = plan(source(server), shape, chunk_rows=300)
+        made = plan(source(server), shape, chunk_rows=300, lock_timeout=60)
         state: State = {}
         for chunk in made.chunks:
             for row in rows_of(list(read_chunk(source(server), shape, made, chunk))):
@@ -371,7 +371,7 @@ def test_a_spooled_snapshot_is_the_table_at_exactly_its_position(
         plans = []
         for _ in range(3):
             with contextlib.closing(SnapshotFiles(tmp_path)) as files:
-                plans.append(plan(source(server), shape, files=files, chunk_rows=1000))
+                plans.append(plan(source(server), shape, files=files, chunk_rows=1000, lock_timeout=60))
             load.wait(20)
     for made in (plans[0], plans[-1], *plans[1:-1]):
         files = [rows_of(list(read_chunk(source(server), shape, made, chunk))) for chunk in made.chunks]
@@ -648,7 +648,8 @@ def test_a_chunk_that_is_not_read_to_its_end_leaves_nothing_open(server: Throwaw
         assert next(batches).num_rows > 0
         batches.close()
         waiting = f"SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%FROM `{database}`.`t`%'"
-        for _ in range(1000):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
             cursor.execute(waiting + " AND id <> CONNECTION_ID()")
             if cursor.fetchone() == (0,):
                 break
