@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import quote
@@ -54,7 +55,7 @@ def publish(name: str, document: dict[str, Any]) -> BinaryIO:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}", remedy="An Instance is shared through that file.") from error
     try:
-        for _ in range(10):
+        for _ in range(200):
             with contextlib.suppress(FileExistsError):
                 os.link(file.name, path)
                 return file
@@ -83,6 +84,9 @@ def _remove_dead(path: Path, name: str) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            if _is_dead(file):  # somebody looks it up, and has it locked for that
+                time.sleep(0.05)
+                return
             raise StateError(
                 f"an Instance is shared as {name!r} already, by process {_document(file.read()).get('pid')}",
                 remedy="Choose another name, or call canal.spark.unshare there.",

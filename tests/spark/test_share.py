@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -744,6 +745,18 @@ def test_a_file_of_a_process_that_has_ended_is_told_and_replaced(driver: Driver)
     with canal.spark.share(driver.instance, name):
         Remote(name).close()
     assert not path_of(name).exists()
+
+
+def test_a_file_that_is_left_is_replaced_while_somebody_looks_it_up(driver: Driver) -> None:
+    name = f"{driver.name} looked up"
+    places.publish(name, {"v": 1, "pid": 1}).close()
+    with path_of(name).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        looking = threading.Timer(0.5, fcntl.flock, (file, fcntl.LOCK_UN))
+        looking.start()
+        with canal.spark.share(driver.instance, name):
+            assert look_up(name)["pid"] == os.getpid()
+        looking.join()
 
 
 def test_a_name_of_another_process_is_taken(driver: Driver) -> None:
