@@ -299,10 +299,15 @@ class BinlogParser:
         return self._decoder.place
 
     @property
+    def whole_place(self) -> Position:
+        """As ``place``, but before a transaction that has been read in part: its GTID is not done."""
+        return self._decoder.group_place
+
+    @property
     def delivered_place(self) -> Position | None:
-        """As ``place``, for any thread: all before it has been given to the sink. None while that is under way."""
+        """As ``whole_place``, for any thread: all before it has been given to the sink. None while that is under way."""
         work = self._work
-        place = None if work % 2 else self._decoder.place
+        place = None if work % 2 else self._decoder.group_place
         return place if self._work == work else None
 
     @property

@@ -69,7 +69,7 @@ class Until:
             if renames(place.journal, end.journal):  # which lies behind it only where the stretch begins in files of its name
                 return not renames(self._stretch.start.journal, end.journal)
             return _journal_place(place) >= _journal_place(end)
-        return bool(end.gtid) and covers(place.gtid_set, end.gtid_set)
+        return bool(end.gtid) and covers(self.parser.whole_place.gtid_set, end.gtid_set)
 
     def entries(self, instance: Instance) -> Iterator[list[Entry]]:
         """Those of the stretch that an instance on this source gives, some at once.

@@ -16,6 +16,7 @@ import attrs
 import pytest
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnsupportedError
+from canal.parse.source import MySQLConnection
 from canal.position import Position
 from canal.spark.source import CanalSource
 from canal.spark.spool import Piece, Spool
@@ -849,6 +850,49 @@ def test_a_batch_that_is_read_again_at_another_server_holds_the_same_transaction
         engine.until(8)
         assert sorted(ids(engine.rows)) == [1, 2, 3, 4, 5, 6, 7, 8]
         assert engine.rows[-1]["_txn"] >> 58 == 2
+
+
+@pytest.mark.parametrize("how", ["planned", "available now"])
+def test_the_last_transaction_at_another_server_is_read_to_its_end_however_it_comes(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Its GTID, which ends the batch, comes before its rows, and each event by itself."""
+    read, left = MySQLConnection.read, dict[Any, list[bytes]]()
+
+    def one_event(connection: MySQLConnection, timeout: float) -> list[bytes] | None:
+        if not left.get(connection):
+            found = read(connection, timeout)
+            if not found:
+                return found
+            left[connection] = found
+        return [left[connection].pop(0)]
+
+    with contextlib.ExitStack() as stack:
+        engine, (first, second) = served(pair, tmp_path, stack)
+        pair.write(0, 1)
+        engine.start()
+        engine.until(1)
+        pair.write(0, 2, 3, size=20)
+        engine.receive(pair.shops[0].fake.position)
+        if how == "planned":
+            engine.plan_next()
+            assert len(engine.run()) == 40
+        engine.stop()
+        pair.write(1, 1)
+        pair.write(1, 2, 3, size=20)
+        pair.write(1, 4)
+        monkeypatch.setattr(MySQLConnection, "read", one_event)
+        if how == "planned":
+            engine.start(**second)
+            assert engine.step()
+        else:
+            proxy = stack.enter_context(FaultProxy(first["host"], first["port"]))
+            engine.start(available_now=True, host="127.0.0.1", port=proxy.port)
+            proxy.retarget(second["host"], second["port"])
+            proxy.cut()
+            while engine.step():
+                pass
+        assert ids(engine.rows) == [1, *[2] * 20, *[3] * 20]
 
 
 def test_a_batch_over_a_change_of_the_server_is_read_again_by_gtid(pair: Pair, tmp_path: Path) -> None:
