@@ -197,12 +197,13 @@ def test_during_the_wait_for_the_next_attempt() -> None:
     stops(instance)
 
 
+def waits(caplog: pytest.LogCaptureFixture) -> list[float]:
+    texts = [record.getMessage() for record in caplog.records]
+    return [float(text.partition("again in ")[2].partition(" s")[0]) for text in texts if "again in " in text]
+
+
 def test_waits_between_attempts_grow_and_begin_anew_once_one_worked(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "canal")
-
-    def waits() -> list[float]:
-        texts = [record.getMessage() for record in caplog.records]
-        return [float(text.partition("again in ")[2].partition(" s")[0]) for text in texts if "again in " in text]
 
     fake = FakeBinlog()
     orders = fake.table("shop", "orders", "id INT PRIMARY KEY")
@@ -211,14 +212,32 @@ def test_waits_between_attempts_grow_and_begin_anew_once_one_worked(caplog: pyte
         instance.subscribe()
         proxy.refuse()
         proxy.cut()
-        wait_until(lambda: len(waits()) >= 4)
+        wait_until(lambda: len(waits(caplog)) >= 4)
         proxy.refuse(False)
         orders.insert({"id": 1})
         assert instance.get(10, timeout=DEADLINE)
-        grown = waits()
+        grown = waits(caplog)
         proxy.cut()
-        wait_until(lambda: len(waits()) > len(grown))
+        wait_until(lambda: len(waits(caplog)) > len(grown))
 
         assert grown[:4] == [0.1, 0.2, 0.4, 0.4]
-        assert waits()[len(grown)] == 0.1
+        assert waits(caplog)[len(grown)] == 0.1
         stops(instance)
+
+
+def test_waits_grow_though_each_attempt_takes_longer_than_the_longest_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a server that nobody answers for: no attempt worked, however long it took."""
+
+    class Away:
+        def connect(self, server_id_hint: int | None = None) -> Any:
+            time.sleep(0.25)
+            raise canal.ConnectionLostError("nobody answers")
+
+    caplog.set_level(logging.INFO, "canal")
+    instance = instance_of(
+        Address("127.0.0.1", 1), source=Away(), reconnect_backoff=(0.1, 0.2), alarm=log_alarm
+    ).start()
+    wait_until(lambda: len(waits(caplog)) >= 3)
+
+    assert waits(caplog)[:3] == [0.1, 0.2, 0.2]
+    stops(instance)

@@ -36,7 +36,8 @@ class Backoff:
 
         Args:
             gave_something: it delivered, so it did work; some servers end a dump behind its first events.
-            seconds: how long it lasted. The other of two readers waits no longer than ``most``, and a little by chance.
+            seconds: how long its dump lasted, 0 where none began: an attempt may take long and fail all the same. The other of
+                two readers waits no longer than ``most``, and a little by chance.
             by_source: the source ended it.
         """
         self.ended_soon = self.ended_soon + 1 if by_source and seconds < 2 * self._most else 0

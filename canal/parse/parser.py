@@ -144,6 +144,7 @@ class BinlogParser:
         self._lost_because: PositionLostError | None = None
         self._same_as: Position | None = None  # the start of the stream in the log of another server
         self._damage: tuple[type[DecodeError], str, str] | None = None
+        self._dump_began = math.inf
         self._quiet_since = 0.0
         self._is_behind = False  # the source's log went on when nothing had come for a while
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
@@ -364,7 +365,8 @@ class BinlogParser:
     def _reconnect_for_ever(self) -> None:
         backoff = Backoff(*self._backoff)
         while not self._stopping.is_set():
-            handed, began, active = self._handed, time.monotonic(), self._active
+            handed, active = self._handed, self._active
+            self._dump_began = math.inf
             try:
                 self._stream_once()
                 return
@@ -380,7 +382,7 @@ class BinlogParser:
                     self._count_damage(error)
                 by_source = isinstance(error, ConnectionLostError) and error.by_source and self._active == active
                 wait = backoff.lost(
-                    gave_something=gave_something, seconds=time.monotonic() - began, by_source=by_source
+                    gave_something=gave_something, seconds=max(time.monotonic() - self._dump_began, 0.0), by_source=by_source
                 )
                 self._last_problem = error
                 if self._active == active:
@@ -463,7 +465,8 @@ class BinlogParser:
             self._started = self._started or position
             self._changed.notify_all()
         self._progress.began()
-        self._quiet_since, self._is_behind = time.monotonic(), False
+        self._dump_began = self._quiet_since = time.monotonic()
+        self._is_behind = False
         while not self._stopping.is_set():
             events = connection.read(1.0)
             if events is None:
