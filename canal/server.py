@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -18,6 +19,10 @@ from canal.instance import Instance
 from canal.status import InstanceStatus
 
 log = logging.getLogger("canal")
+
+#: Seconds that one wait takes at most: Python runs the handler of a signal between two steps of the main thread only, and
+#: one that comes just before a wait, or to another thread, does not end it.
+_SHORT = 1.0
 
 #: Makes the instance (or its config) of a destination; None when there is no such destination.
 Generator = Callable[[str], "Instance | InstanceConfig | None"]
@@ -110,7 +115,11 @@ class Server:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the server and all its instances have stopped; True when they have."""
-        return self._idle.wait(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._idle.wait(_SHORT if deadline is None else min(_SHORT, max(deadline - time.monotonic(), 0.0))):
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+        return True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         log.info("%s: stopping %d instances", signal.Signals(number).name, len(self._instances))

@@ -24,7 +24,7 @@ def test_known_destinations_are_started_when_first_asked_for() -> None:
         assert server.destinations() == []
         instance = server.instance("bb")
         instance.subscribe()
-        (row,) = [row for entry in instance.get_without_ack(10, timeout=5).entries for row in entry.rows]
+        (row,) = [row for entry in instance.get_without_ack(10, timeout=60).entries for row in entry.rows]
 
         assert row.after["id"] == 2
         assert server.destinations() == ["bb"]
@@ -109,9 +109,47 @@ def test_sigterm_stops_everything_and_wakes_consumers() -> None:
             consumers[-1].start()
         os.kill(os.getpid(), signal.SIGTERM)
 
-        assert server.wait(10)
+        assert server.wait(60)
         assert not instance.is_running
         for consumer in consumers:
-            consumer.join(10)
+            consumer.join(60)
     assert sorted(ended) == ["a", "b"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def raise_in_another_thread(number: int) -> threading.Thread:
+    """As a signal that comes just before the main thread waits: its handler is due, and nothing ends the wait."""
+    raising = threading.Timer(0.2, signal.raise_signal, (number,))
+    raising.start()
+    return raising
+
+
+def test_a_signal_that_does_not_end_the_main_threads_wait_stops_the_server_all_the_same() -> None:
+    with canal.Server([config("a")]) as server:
+        server.stop_on_signals(signal.SIGTERM)
+        instance = server.instance("a")
+        raising = raise_in_another_thread(signal.SIGTERM)
+
+        assert server.wait()
+        assert not instance.is_running
+        raising.join()
+
+
+def test_a_signal_that_does_not_end_the_main_threads_wait_for_a_change_stops_the_server_all_the_same() -> None:
+    with canal.Server([config("a")]) as server:
+        server.stop_on_signals(signal.SIGTERM)
+        instance = server.instance("a")
+        instance.subscribe()
+        assert instance.get(10, timeout=60)
+        raising = raise_in_another_thread(signal.SIGTERM)
+
+        with pytest.raises(canal.StateError):
+            instance.get(10, timeout=None)
+        raising.join()
+
+
+def test_a_wait_for_a_server_that_runs_on_ends_in_time() -> None:
+    with canal.Server([config("a")]) as server:
+        assert not server.wait(0.05)
+        server.stop()
+        assert server.wait(0.0)

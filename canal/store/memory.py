@@ -17,6 +17,10 @@ from canal.status import PlaceStatus, StoreStatus
 from canal.store.protocol import Slice
 from canal.store.ring import Ring
 
+#: Seconds that one wait takes at most: Python runs the handler of a signal between two steps of the main thread only, and
+#: one that comes just before a wait, or to another thread, does not end it.
+_SHORT = 1.0
+
 
 @attrs.define
 class _Place:
@@ -176,7 +180,7 @@ class MemoryStore:
             remaining = None if deadline is None else deadline - self._clock()
             if remaining is not None and remaining <= 0:
                 return
-            self._filled.wait(remaining)
+            self._filled.wait(_SHORT if remaining is None else min(remaining, _SHORT))
             if not self._open:
                 raise StoreClosedError("the store was closed")
 
