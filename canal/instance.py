@@ -688,6 +688,11 @@ class Instance:
         """
         client = self._client(client_id)
         with client.lock:
+            if client.over:  # its store is closed, or is about to be
+                self._check_running()
+                if batch_id is None:
+                    return
+                raise self._too_late(batch_id)
             if batch_id is None:
                 if not client.batches and client.unclaimed is None:
                     return
@@ -772,7 +777,8 @@ class Instance:
         """Make a batch of a slice; None when nothing of it is for this client, or a rollback came in between."""
         with client.lock:
             if client.rollbacks != seen:
-                self.store.rollback(client.id, client.start)
+                with contextlib.suppress(StoreClosedError):  # stopped meanwhile, as the next look into the store tells
+                    self.store.rollback(client.id, client.start)
                 return None
             last = slice.entries[-1]
             position, done = last.position, last.transaction.before + last.is_end
@@ -989,8 +995,8 @@ class _Stream(Iterator[Message]):
             in_hand, self._in_hand = self._in_hand, -1
             try:
                 self._instance.rollback(in_hand, client_id=self._client_id)
-            except (BatchError, NotSubscribedError, NotActiveError):
-                pass  # the user acked or rolled back by hand, or unsubscribed, or another process is active
+            except (BatchError, NotSubscribedError, NotActiveError, StateError):
+                pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
 
     def __del__(self) -> None:
         self.close()

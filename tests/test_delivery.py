@@ -454,6 +454,46 @@ def test_stop_wakes_a_get_that_waits_for_ever() -> None:
     assert len(caught) == 1
 
 
+class StopsFirst:
+    """The lock of a client that a stop takes first, once."""
+
+    def __init__(self, instance: canal.Instance) -> None:
+        self._lock = instance._clients[1001].lock
+        self._instance = instance
+        self._due = True
+
+    def __enter__(self) -> None:
+        if self._due:
+            self._due = False
+            self._instance.stop()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("batch_id", [None, 1])
+def test_a_rollback_that_a_stop_overtakes_says_that_the_instance_does_not_run(batch_id: int | None) -> None:
+    instance = composed(whole(1, 1)).start()
+    instance.subscribe()
+    assert instance.get_without_ack(1, timeout=60)
+    instance._clients[1001].lock = StopsFirst(instance)  # type: ignore[assignment]
+
+    with pytest.raises(canal.StateError, match="not running"):
+        instance.rollback(batch_id)
+
+
+def test_a_stream_that_is_left_while_a_stop_overtakes_it_ends_with_what_ended_the_loop() -> None:
+    instance = composed(whole(1, 1)).start()
+    instance.subscribe()
+    stream = instance.stream()
+    next(stream)
+    instance._clients[1001].lock = StopsFirst(instance)  # type: ignore[assignment]
+    stream.close()  # type: ignore[attr-defined]
+
+    assert not instance.is_running
+
+
 def test_ack_does_not_wait_for_a_get_that_does() -> None:
     with composed(whole(1, 1)) as instance:
         instance.subscribe()
