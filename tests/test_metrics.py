@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,13 @@ def config(fake: FakeBinlog, destination: str = "orders") -> canal.InstanceConfi
     return canal.InstanceConfig(destination=destination, source=fake, start="earliest")
 
 
+def is_settled(status: canal.InstanceStatus) -> bool:
+    """Whether all that the source has, four transactions, has been received and stored."""
+    assert status.store is not None
+    stored = (status.state, status.store.put_rows) == (canal.State.STREAMING, 4)
+    return stored and (status.lag.bytes, status.lag.transactions) == (0, 0)
+
+
 def scraped(registry: object) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Samples by name, as a Prometheus reads them."""
     from prometheus_client.parser import text_string_to_metric_families
@@ -57,16 +65,20 @@ def test_every_metric_of_canal_is_there_by_its_name_and_labels() -> None:
     orders = fake.table("s", "orders", "id INT PRIMARY KEY")
     registry = prometheus.CollectorRegistry()
     with canal.Instance(config(fake)) as instance:
-        metrics.register(instance, registry, source_timeout=5.0)
+        metrics.register(instance, registry, source_timeout=60.0)
         instance.subscribe()
         for number in range(4):
             orders.insert({"id": number})
         rows = 0
         while rows < 3:
-            message = instance.get_without_ack(1, timeout=5)
+            message = instance.get_without_ack(1, timeout=60)
             rows += sum(entry.row_count for entry in message.entries)
             if rows < 3:
                 instance.ack(message.id)
+        deadline = time.monotonic() + 60
+        while not is_settled(status := instance.status(60.0)):  # the last row may not have come when the third is handed out
+            assert time.monotonic() < deadline, status
+            time.sleep(0.01)
         found = scraped(registry)
 
     assert {name: set(found[name][0][0]) - {"destination"} for name in CANALS} == CANALS

@@ -39,7 +39,7 @@ def instance_of(source: Any, **options: Any) -> canal.Instance:
 
 
 def wait_until(instance: canal.Instance, done: Callable[[canal.InstanceStatus], Any], **options: Any) -> canal.InstanceStatus:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not done(status := instance.status(**options)):
         assert time.monotonic() < deadline, status
         time.sleep(0.01)
@@ -66,7 +66,7 @@ def test_an_instance_tells_of_itself_before_the_start_and_after_the_stop() -> No
     with instance:
         instance.subscribe()
         orders.insert({"id": 1})
-        instance.ack(instance.get_without_ack(timeout=5).id)
+        instance.ack(instance.get_without_ack(timeout=60).id)
         during = instance.status()
     after = instance.status(1.0)
 
@@ -88,7 +88,7 @@ def test_a_second_start_counts_anew() -> None:
         with instance:
             instance.subscribe()
             orders.insert({"id": number})
-            instance.ack(instance.get_without_ack(timeout=5).id)
+            instance.ack(instance.get_without_ack(timeout=60).id)
             status = wait_until(instance, lambda status: parser_of(status).transactions)
 
             assert parser_of(status).transactions == 1
@@ -106,13 +106,13 @@ class Held:
 
     def connect(self, server_id_hint: int | None = None) -> Any:
         if self.where == "connect":
-            assert self.go.wait(30)
+            assert self.go.wait(60)
         if self.where == "refuse":
             raise canal.ConnectionLostError("refused")
         connection: Any = self.fake.connect()
         if self.where == "resolve":
             resolve = connection.resolve
-            connection.resolve = lambda start: self.go.wait(30) and resolve(start)
+            connection.resolve = lambda start: self.go.wait(60) and resolve(start)
         return connection
 
 
@@ -156,7 +156,7 @@ def test_the_end_of_files_is_a_state(tmp_path: Any) -> None:
     source = canal.LocalBinlogSource(tmp_path)
     with instance_of(source) as instance:
         instance.subscribe()
-        status = wait_until(instance, lambda status: status.state is State.ENDED, source_timeout=5.0)
+        status = wait_until(instance, lambda status: status.state is State.ENDED, source_timeout=60.0)
 
     assert status.lag == Lag(0.0, 0, None)
     assert parser_of(status).address == str(tmp_path)
@@ -197,7 +197,7 @@ def test_a_store_of_the_users_own_beside_our_parser() -> None:
     store: Any = DequeStore()
     with canal.Instance.compose("own", parser=parser, store=store) as instance:
         instance.subscribe()
-        instance.ack(instance.get_without_ack(timeout=5).id)
+        instance.ack(instance.get_without_ack(timeout=60).id)
         status = instance.status()
 
     assert status.stored is None
@@ -216,8 +216,9 @@ def test_an_idle_source_has_no_lag() -> None:
         instance.subscribe()
         old = wait_until(instance, lambda status: parser_of(status).transactions == 1)
         fake.heartbeat()
-        waiting = wait_until(instance, lambda status: status.lag.seconds == 0.0)
-        instance.ack(instance.get_without_ack(timeout=5).id)
+        wait_until(instance, lambda status: status.lag.seconds == 0.0)
+        waiting = instance.status()  # the store is asked before the parser, and may have been empty still
+        instance.ack(instance.get_without_ack(timeout=60).id)
         done = instance.status()
 
     assert old.lag.seconds is None or old.lag.seconds == 0 or old.lag.seconds > 1e8
@@ -233,11 +234,13 @@ def test_lag_is_told_by_the_clock_of_the_source() -> None:
     with fake.serve(user="u", password="p") as server:
         source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
         with instance_of(source) as instance:
+            began = time.monotonic()
             instance.subscribe()
+            took = time.monotonic() - began
             orders.insert({"id": 1})
             status = wait_until(instance, lambda status: status.clients[0].unacked_transactions == 1)
 
-    assert 3595 < parser_of(status).clock_offset < 3605
+    assert abs(parser_of(status).clock_offset - 3600) <= 1 + took
     assert 0 <= (status.clients[0].lag.seconds or 0) < 60
     assert parser_of(status).address == f"{server.host}:{server.port}"
 
@@ -269,14 +272,17 @@ def test_what_the_source_has_more_is_told_in_bytes_and_transactions_when_asked(f
     sizes = dict(fake.journals)
     with instance_of(fake, store_entries=3) as instance:
         instance.subscribe()
-        message = instance.get_without_ack(1, timeout=5)
-        instance.ack(message.id)
-        status = wait_until(instance, lambda status: store_of(status).entries == 3, source_timeout=5.0)
+        done = 0
+        while not done:  # the END of a transaction may come a little later than its rows
+            message = instance.get_without_ack(1, timeout=60)
+            instance.ack(message.id)
+            done += sum(entry.is_end for entry in message.entries)
+        status = wait_until(instance, lambda status: store_of(status).entries == 3, source_timeout=60.0)
         unasked = instance.status()
 
     acked = status.clients[0].acked
     assert status.clients[0].lag.bytes == sizes["binlog.000001"] - acked.offset + sizes["binlog.000002"]
-    assert status.clients[0].lag.transactions == 9
+    assert status.clients[0].lag.transactions == 10 - done
     received = status.received
     assert received is not None
     assert status.lag.bytes == sizes["binlog.000001"] - received.offset + sizes["binlog.000002"]
@@ -290,7 +296,7 @@ def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_said() -> No
 
     class Mute(Held):
         def read_end(self, timeout: float) -> SourceEnd:
-            assert go.wait(30)
+            assert go.wait(60)
             return fake.read_end(timeout)
 
     with instance_of(Mute(fake, "")) as instance:
@@ -298,9 +304,9 @@ def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_said() -> No
         statuses = [instance.status(0.05) for _ in range(3)]
         asking = [thread for thread in threading.enumerate() if thread.name == "canal-orders-status"]
         go.set()
-        answered = wait_until(instance, lambda status: status.lag.bytes is not None, source_timeout=5.0)
+        answered = wait_until(instance, lambda status: status.lag.bytes == 0, source_timeout=60.0)
         for thread in asking:
-            thread.join(5)
+            thread.join(60)
 
     assert [status.lag.bytes for status in statuses] == [None] * 3
     assert len(asking) == 1  # they wait for one answer
@@ -377,6 +383,8 @@ def test_a_look_at_any_moment_is_consistent(flavor: Any, seed: int) -> None:
                 fake.rotate()
             if rng.random() < 0.2:
                 fake.cut_after(rng.randint(0, 12))
+            while number > total / 2 and min(looks) <= 5 and not (failures or done.is_set()):
+                time.sleep(0.001)
         written[0] = number
         fake.end()
 
@@ -384,7 +392,7 @@ def test_a_look_at_any_moment_is_consistent(flavor: Any, seed: int) -> None:
         before: canal.InstanceStatus | None = None
         try:
             while not done.is_set():
-                status = instance.status(5.0 if place else None)
+                status = instance.status(60.0 if place else None)
                 check(status, before)
                 before = status
                 looks[place] += 1
@@ -414,10 +422,10 @@ def test_a_look_at_any_moment_is_consistent(flavor: Any, seed: int) -> None:
                 id, rows = waiting.pop(0)
                 instance.ack(id)
                 acked += rows
-        last = instance.status(5.0)
+        last = instance.status(60.0)
         done.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
 
     for failure in failures:
         raise failure
@@ -435,9 +443,11 @@ def test_a_client_with_a_filter_has_nothing_unacked_when_nothing_is_left_for_it(
         orders.insert({"id": 1})
         for number in range(20):
             other.insert({"id": number})
-        instance.ack(instance.get_without_ack(timeout=5, client_id=1).id, client_id=1)
-        instance.get_without_ack(timeout=0.5, client_id=1)
-        status = wait_until(instance, lambda status: status.clients[0].unacked_entries == 0)
+        instance.ack(instance.get_without_ack(timeout=60, client_id=1).id, client_id=1)
+        wait_until(instance, lambda status: store_of(status).transactions == 21)
+        while instance.status().clients[0].unacked_entries:
+            assert not instance.get_without_ack(timeout=0.2, client_id=1)
+        status = instance.status()
 
     assert status.clients[0].unacked_transactions == 0
     assert status.clients[0].filter == r"shop\.orders"
@@ -452,7 +462,7 @@ def test_transactions_that_the_filter_emptied_do_not_stay_unacked() -> None:
         orders.insert({"id": 1})
         for number in range(20):
             other.insert({"id": number})
-        wait_until(instance, lambda status: parser_of(status).transactions == 21)
+        wait_until(instance, lambda status: parser_of(status).transactions == 21 and status.lag.seconds == 0.0)
         while message := instance.get_without_ack(timeout=0):
             instance.ack(message.id)
         status = instance.status()
@@ -476,7 +486,7 @@ def test_a_rollback_puts_what_is_got_back() -> None:
         orders.insert({"id": number})
     with instance_of(fake) as instance:
         instance.subscribe()
-        first, second, third = (instance.get_without_ack(1, timeout=5) for _ in range(3))
+        first, second, third = (instance.get_without_ack(1, timeout=60) for _ in range(3))
         instance.ack(first.id)
         seen = []
         for id in (None, third.id, second.id):
@@ -549,7 +559,7 @@ def test_after_a_switch_it_tells_of_the_other_source() -> None:
         looks = []
         for name, number in (("one", 1), ("two", 2)):
             pair.write(number)
-            while not instance.get(timeout=5).entries:
+            while not instance.get(timeout=60).entries:
                 pass
             instance.get()  # acks it
             looks.append(wait_until(instance, lambda status: status.clients[0].unacked_entries == 0))
