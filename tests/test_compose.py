@@ -133,7 +133,7 @@ def test_an_exception_in_a_users_sink_stops_the_line_and_names_it() -> None:
     with canal.Instance.compose("mine", parser=parser, sink=Broken()) as instance:
         instance.subscribe()
         with pytest.raises(canal.HookError) as caught:
-            instance.get_without_ack(1, timeout=5)
+            instance.get_without_ack(1, timeout=60)
     assert isinstance(caught.value.__cause__, ValueError)
     assert "no room" in alarms[0]
 
@@ -144,14 +144,13 @@ def test_an_exception_in_a_users_sink_stops_the_line_and_names_it() -> None:
 def price_cache(instance: canal.Instance) -> dict[int, Decimal]:
     """The consumer under test."""
     cache: dict[int, Any] = {}
-    while message := instance.get_without_ack(100, timeout=0.2):
+    for message in instance.stream(100):
         for entry in message.entries:
             for row in entry.rows:
                 if row.after is None:
                     del cache[row.before["id"]]
                 else:
                     cache[row.after["id"]] = row.after["price"]
-        instance.ack(message.id)
     return cache
 
 
@@ -161,5 +160,6 @@ def test_prices_are_cached(fake_binlog: FakeBinlog, canal_instance: Any) -> None
     orders.insert({"id": 1, "price": "9.99"}, {"id": 2, "price": "5.00"})
     orders.update({"id": 1, "price": "9.99"}, {"id": 1, "price": "8.50"})
     orders.delete({"id": 2, "price": "5.00"})
+    fake_binlog.end()
 
     assert price_cache(instance) == {1: Decimal("8.50")}
