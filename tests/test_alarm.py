@@ -123,7 +123,7 @@ class Down:
         return self.fake.connect()
 
 
-def wait_until(done: Callable[[], bool], timeout: float = 20.0) -> None:
+def wait_until(done: Callable[[], bool], timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline
@@ -195,7 +195,7 @@ def test_what_stops_the_parser_is_told_at_each_start() -> None:
         with instance, pytest.raises(canal.ServerError):
             instance.subscribe()
             for _ in range(10):
-                instance.get_without_ack(timeout=5)
+                instance.get_without_ack(timeout=60)
 
     assert [text.kind for text in told] == [AlarmKind.STOPPED] * 2
 

@@ -130,7 +130,7 @@ def test_a_server_is_followed_until_ctrl_c() -> None:
         first = json.loads(child.stdout.readline())
         time.sleep(0.2)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=60)
 
     assert first["type"] == "INSERT"
     assert child.returncode == 0

@@ -96,7 +96,7 @@ class Enough(Exception):
 
 
 def consumer(instance: canal.Instance) -> dict[int, Decimal]:
-    rows = (row.after for entry in instance.get(timeout=10, linger=0.1) for row in entry.rows)
+    rows = (row.after for entry in instance.get(timeout=60, linger=0.1) for row in entry.rows)
     return {row["id"]: row["price"] for row in rows if row is not None}
 
 

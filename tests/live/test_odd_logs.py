@@ -115,7 +115,7 @@ def test_gtids_that_are_in_no_log(mysql_server: ThrowawayServer) -> None:
             instance.subscribe()
             entries = []
             while not entries or not entries[-1].is_end or entries[-1].transaction.row_count == 0:
-                message = instance.get_without_ack(1, timeout=20)
+                message = instance.get_without_ack(1, timeout=60)
                 assert message
                 entries += message.entries
                 instance.ack(message.id)

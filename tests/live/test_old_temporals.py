@@ -59,7 +59,7 @@ def read(log: canal.Source, start: canal.Position | str) -> list[tuple[str | Non
     with canal.Instance(canal.InstanceConfig(destination="old", source=log, start=start, filter="old\\..*")) as instance:
         instance.subscribe()
         while len(rows) < 100:
-            message = instance.get(1000, timeout=20)
+            message = instance.get(1000, timeout=60)
             assert message
             for entry in message.entries:
                 rows += [tuple(column.value for column in data.after_columns) for data in entry.row_change.row_datas]

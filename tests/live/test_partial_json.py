@@ -133,7 +133,7 @@ def test_partial_updates_give_what_select_printed(
     with canal.Instance(config) as instance:
         instance.subscribe()
         while len(found) < len(expected):
-            message = instance.get(1000, timeout=20)
+            message = instance.get(1000, timeout=60)
             assert message, f"{len(found)} of {len(expected)} updates by {target}"
             for entry in message.entries:
                 if entry.event_type is canal.EventType.UPDATE and entry.table is not None:

@@ -145,7 +145,7 @@ def read_on(instance: canal.Instance, server: ThrowawayServer) -> list[tuple[Any
     server.query(f"INSERT INTO {database}.mark VALUES ({number})")
     found: list[tuple[Any, ...]] = []
     while ("INSERT", "mark", None, {"number": number}) not in found:
-        message = instance.get(100, timeout=30)
+        message = instance.get(100, timeout=60)
         assert message
         found += rows_of(message)
     instance.get(1, timeout=0)  # acks
@@ -338,7 +338,7 @@ def test_random_statements_give_the_rows_that_the_server_had(pair: Servers, full
             with canal.Instance(config) as instance:
                 instance.subscribe()
                 while len(found) < len(load.expected):
-                    message = instance.get(500, timeout=30)
+                    message = instance.get(500, timeout=60)
                     assert message, load.expected[len(found)]
                     found += (change for _, change in changes_of(message))
             assert found == load.expected

@@ -178,13 +178,13 @@ def test_latest_between_prepare_and_commit(own_server: ThrowawayServer, restarte
         do(two, "XA COMMIT 'early'")
         found: list[int] = []
         while len(found) < 2:
-            message = instance.get_without_ack(100, timeout=30)
+            message = instance.get_without_ack(100, timeout=60)
             assert message
             found += [change.after[0] for entry in message for change in entry.rows if change.after]
             instance.ack(message.id)
         assert found == [2, 1]
         server.query("INSERT INTO x.t VALUES (3, 'plain')")
-        assert instance.get_without_ack(100, timeout=30)
+        assert instance.get_without_ack(100, timeout=60)
     assert alarms == []  # the dump goes on while another connection reads
 
 
@@ -220,7 +220,7 @@ def test_a_restart_at_any_entry_gives_exactly_the_rest(own_server: ThrowawayServ
         with canal.Instance(config) as instance:
             instance.subscribe()
             while not any(change.after[0] == 6 for entry in entries for change in entry.rows):
-                message = instance.get_without_ack(5, timeout=30)
+                message = instance.get_without_ack(5, timeout=60)
                 assert message
                 entries += message.entries
                 instance.ack(message.id)
