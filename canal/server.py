@@ -49,6 +49,7 @@ class Server:
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._idle = threading.Event()
+        self._ending = 0  # calls of stop() that are under way
         self._previous: dict[int, Any] = {}
 
     def instance(self, destination: str) -> Instance:
@@ -80,15 +81,21 @@ class Server:
                 instance.stop()
                 return
             self._stopped.set()
+            self._ending += 1
             instances, self._instances = self._instances, {}
         failures = []
-        for instance in instances.values():
-            try:
-                instance.stop()
-            except Exception as error:  # the others must stop all the same
-                log.exception("[%s] did not stop cleanly", instance.destination)
-                failures.append(error)
-        self._idle.set()
+        try:
+            for instance in instances.values():
+                try:
+                    instance.stop()
+                except Exception as error:  # the others must stop all the same
+                    log.exception("[%s] did not stop cleanly", instance.destination)
+                    failures.append(error)
+        finally:
+            with self._lock:
+                self._ending -= 1
+                if not self._ending:  # another call, such as that of a signal, may be about it still
+                    self._idle.set()
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._previous.items():
                 signal.signal(number, handler)
@@ -140,4 +147,7 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        finally:
+            self.wait()

@@ -153,3 +153,44 @@ def test_a_wait_for_a_server_that_runs_on_ends_in_time() -> None:
         assert not server.wait(0.05)
         server.stop()
         assert server.wait(0.0)
+
+
+class SlowToStop(canal.MemoryMeta):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopping, self.go, self.stopped = threading.Event(), threading.Event(), False
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.stopped = self.go.wait(60)
+        super().stop()
+
+
+def test_a_second_stop_does_not_tell_that_the_first_is_done() -> None:
+    meta = SlowToStop()
+    server = canal.Server([canal.InstanceConfig(destination="a", source=FakeBinlog(), meta=meta)])
+    server.instance("a")
+    first = threading.Thread(target=server.stop)
+    first.start()
+    assert meta.stopping.wait(60)
+    server.stop()
+
+    assert not server.wait(0.05)
+    meta.go.set()
+    assert server.wait(60)
+    first.join(60)
+
+
+def test_a_server_that_is_left_while_it_is_stopped_waits_for_the_end() -> None:
+    meta = SlowToStop()
+    with canal.Server([canal.InstanceConfig(destination="a", source=FakeBinlog(), meta=meta)]) as server:
+        server.instance("a")
+        first = threading.Thread(target=server.stop)
+        first.start()
+        assert meta.stopping.wait(60)
+        release = threading.Timer(0.2, meta.go.set)
+        release.start()
+
+    assert meta.stopped
+    first.join(60)
+    release.join(60)
