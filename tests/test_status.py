@@ -537,7 +537,7 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
     def lag(*events: bytes, after: float = 1.0) -> float | None:
         now[0] += after
         progress.fed(list(events))
-        return progress.status(None, None).lag.seconds
+        return progress.status(lambda: None, None).lag.seconds
 
     assert [lag(b"rotate"), lag(b"beat 1"), lag(b"beat 2"), lag(b"beat 3")] == [None] * 4
     assert lag(b"beat 3") == 0.0
@@ -549,6 +549,30 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
     Connection.is_alive = False  # silence without heartbeats
     lag(after=3.0)
     assert lag(after=3.0) == 6.0
+
+
+def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() -> None:
+    """By GTID set a dump may begin with what the reader has: what was seen is behind what is stored then."""
+    from canal.alarm import AlarmDesk
+    from canal.parse.progress import Progress
+
+    class Decoder:
+        event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
+        journal, offset = "b.1", 100
+
+    decoder = Decoder()
+    progress = Progress(object, decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
+    progress.began()
+    delivered = canal.Position("b.1", 90)
+
+    def begun_anew() -> canal.Position:
+        nonlocal delivered
+        decoder.offset, delivered = 50, canal.Position("b.1", 100)
+        progress.began()
+        return delivered
+
+    received = [progress.status(place, None).received for place in (lambda: delivered, begun_anew, lambda: delivered)]
+    assert [place and place.offset for place in received] == [100, 100, 100]
 
 
 def test_after_a_switch_it_tells_of_the_other_source() -> None:

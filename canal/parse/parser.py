@@ -318,8 +318,12 @@ class BinlogParser:
 
     def status(self, source_timeout: float | None = None) -> ParserStatus:
         """How it stands. The source is asked for the end of its log for ``source_timeout`` seconds at most; None: not at all."""
-        position = self._handed.position if self._handed is not None else self._started
-        return self._progress.status(position, source_timeout)
+        return self._progress.status(self._delivered, source_timeout)
+
+    def _delivered(self) -> Position | None:
+        """Behind the last entry that was delivered, or where the stream began."""
+        handed = self._handed
+        return handed.position if handed is not None else self._started
 
     # -- the thread -----------------------------------------------------------------------------------------------
 

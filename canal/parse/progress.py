@@ -155,10 +155,11 @@ class Progress:
 
     # -- any thread ------------------------------------------------------------------------------------------------
 
-    def status(self, position: Position | None, source_timeout: float | None) -> ParserStatus:
-        """How it stands; ``position`` is behind the last entry that was delivered."""
+    def status(self, delivered: Callable[[], Position | None], source_timeout: float | None) -> ParserStatus:
+        """How it stands; ``delivered`` gives the place behind the last entry that was delivered."""
         end = None if source_timeout is None else self._ask_end(source_timeout)
         state, idle, seen = self.state, self._idle, self._seen
+        position = delivered()  # after what was seen: that goes back only when what was put before has been delivered
         error, error_at = self._last_error or (None, None)
         received = None
         if seen.journal:
