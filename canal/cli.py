@@ -10,12 +10,15 @@ import getpass
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -114,7 +117,7 @@ def _tail(options: argparse.Namespace) -> int:
     printer: Callable[[Message], int] = _print_json if options.json else _Printer().print
     total = 0 if live or options.follow else _size(Path(options.source))
     shown = 0
-    with _progress(total) as advance, canal.Instance(config) as instance:
+    with _progress(total) as advance, canal.Instance(config) as instance, _ended_by_ctrl_c(instance):
         instance.subscribe()
         for message in instance.stream(poll=0.2):
             message.entries = [entry for entry in message.entries if entry.entry_type is EntryType.ROWDATA]
@@ -128,6 +131,32 @@ def _tail(options: argparse.Namespace) -> int:
                 break
     sys.stdout.flush()
     return 0
+
+
+@contextmanager
+def _ended_by_ctrl_c(instance: canal.Instance) -> Iterator[None]:
+    """Ctrl-C stops the instance, and only a second one interrupts: a KeyboardInterrupt out of a wait may leave its lock to
+    be released by who does not hold it."""
+    pressed = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+        threading.Thread(target=instance.stop, name="canal-stop").start()
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+        yield
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    except canal.CanalError:
+        if not pressed:
+            raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _alarm(destination: str, text: str) -> None:
