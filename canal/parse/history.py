@@ -175,14 +175,17 @@ class FileHistory:
     Args:
         directory: parent folder of the destinations' folders; made if absent. May be that of a FileMeta.
         keep_days: steps younger than this stay, whatever the cursors: for a start in the past.
+        wait: seconds that another process has to give it up, before that is an error.
         clock: gives seconds since 1970.
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, keep_days: float = 7.0, clock: Callable[[], float] = time.time
-    ) -> None:
+        self, directory: str | os.PathLike[str], *, keep_days: float = 7.0, wait: float = 1.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self._directory = Path(directory)
         self._keep = keep_days * 86400
+        self._wait = wait
         self._clock = clock
         self._path = self._directory
         self._database: sqlite3.Connection | None = None
@@ -282,7 +285,7 @@ class FileHistory:
     # -- the database ----------------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        database = sqlite3.connect(self._path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(self._path, timeout=self._wait, isolation_level=None, check_same_thread=False)
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA synchronous = EXTRA")  # of the folder too, when a transaction is over

@@ -29,6 +29,7 @@ from canal.spark.watch import Epochs, Watch
 
 _GET: Final = 16384  # row changes of one get
 _STALLED: Final = 120.0  # seconds
+_PREDECESSOR: Final = 15.0  # seconds that a query's process of before may take to end
 
 
 @attrs.frozen
@@ -136,10 +137,11 @@ def covers(outer: Any, inner: Any) -> bool:
 
 def open_instance(options: Options, source: Source, start: str | Position, *, history: bool = False) -> Instance:
     """A started instance on a source of its own, not subscribed yet."""
+    kept = FileHistory(options.history_dir, wait=_PREDECESSOR) if history and options.history_dir is not None else None
     config = InstanceConfig(
         destination="spark", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
         store_bytes=options.store_bytes, start_timeout=options.start_timeout,
-        schema_history=FileHistory(options.history_dir) if history and options.history_dir is not None else None,
+        schema_history=kept,
     )  # fmt: skip
     instance = Instance(config)
     if isinstance(source, Until):

@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,21 @@ def test_a_second_user_and_a_folder_that_cannot_be_written_are_told(tmp_path: Pa
     with pytest.raises(canal.HistoryError, match="cannot write"):
         third.add(at(1), {}, {})
     first.close()
+
+
+def test_one_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    first, second = canal.FileHistory(tmp_path), canal.FileHistory(tmp_path, wait=60)
+    first.open("x")
+    first.add(at(1), {("s", "a"): state(1)}, {})
+    ending = threading.Timer(1.5, first.close)
+    ending.start()
+    second.open("x")
+    restored = second.restore(at(1))
+    ending.join()
+    second.close()
+
+    assert restored is not None
+    assert list(restored.tables) == [("s", "a")]
 
 
 _WRITER = """

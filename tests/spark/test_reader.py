@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import attrs
 import pytest
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnsupportedError
+from canal.parse.history import FileHistory
 from canal.parse.source import MySQLConnection
 from canal.position import Position
 from canal.spark.source import CanalSource
@@ -1384,6 +1386,9 @@ def test_a_log_that_does_not_name_its_columns(own_server: ThrowawayServer, tmp_p
             pass
         engine.run()
         engine.stop()  # before the commit
+        former = FileHistory(tmp_path / "history")  # of a process that is slow to end
+        former.open("spark")
+        threading.Timer(2.5, former.close).start()
         engine.start()
         assert [(row["id"], row["note"]) for row in engine.until(4)] == [(1, "a"), (2, "b"), (3, "b"), (4, "b")]
         server.query("ALTER TABLE shop.orders ADD more INT FIRST")
