@@ -146,7 +146,8 @@ def _ended_by_ctrl_c(instance: canal.Instance) -> Iterator[None]:
         pressed = True
         threading.Thread(target=instance.stop, name="canal-stop").start()
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
         yield
         return
     signal.signal(signal.SIGINT, stop)

@@ -210,6 +210,9 @@ class Instance:
         """Start meta, store, sink and parser. Does not wait for the source to answer.
 
         With ``ha`` take part in the election instead; they are started when it is this process's turn.
+
+        Raises:
+            StateError: it is started already, or, with ``ha``, its last run has not ended yet.
         """
         with self._lock:
             if self._started:
@@ -393,6 +396,7 @@ class Instance:
         if client is None:
             started = self._wait_started(timeout)
         with self._lock:
+            self._check_running()  # a stop may have come meanwhile
             client = self._clients.get(client_id)
             is_durable = durable if client is None else client.durable
             if filter is None:
@@ -629,6 +633,7 @@ class Instance:
             if client.over:
                 self._check_running()
                 raise self._too_late(batch_id)
+            self._check_current(client)
             if batch_id == client.last_acked and batch_id not in client.batches:
                 return
             batch = self._oldest(client, batch_id)
@@ -685,6 +690,7 @@ class Instance:
 
         Raises:
             BatchError: the id is not outstanding. Nothing has changed.
+            NotActiveError: the batch was handed out in an earlier turn of this process.
         """
         client = self._client(client_id)
         with client.lock:
@@ -693,6 +699,7 @@ class Instance:
                 if batch_id is None:
                     return
                 raise self._too_late(batch_id)
+            self._check_current(client)
             if batch_id is None:
                 if not client.batches and client.unclaimed is None:
                     return
@@ -776,6 +783,7 @@ class Instance:
     def _record(self, client: _Client, slice: Slice, seen: int) -> Message | None:
         """Make a batch of a slice; None when nothing of it is for this client, or a rollback came in between."""
         with client.lock:
+            self._check_current(client)
             if client.rollbacks != seen:
                 with contextlib.suppress(StoreClosedError):  # stopped meanwhile, as the next look into the store tells
                     self.store.rollback(client.id, client.start)
@@ -804,6 +812,7 @@ class Instance:
         with client.lock:
             if client.over or client.unclaimed is None or client.batches or client.rollbacks != seen:
                 return
+            self._check_current(client)
             if not idle and time.monotonic() < client.settled + _SETTLE:
                 return
             position, end, done = client.unclaimed
@@ -932,10 +941,18 @@ class Instance:
         self._check_running()
         client = self._clients.get(client_id)
         if client is None:
-            raise NotSubscribedError(
-                f"client {client_id} is not subscribed", destination=self.destination, remedy="Call subscribe() first."
-            )
+            raise self._not_subscribed(client_id)
         return client
+
+    def _check_current(self, client: _Client) -> None:
+        """Raise where an unsubscribe came between the look at the client and its lock: another one may have its number."""
+        if not client.over and self._clients.get(client.id) is not client:
+            raise self._not_subscribed(client.id)
+
+    def _not_subscribed(self, client_id: int) -> NotSubscribedError:
+        return NotSubscribedError(
+            f"client {client_id} is not subscribed", destination=self.destination, remedy="Call subscribe() first."
+        )
 
     def __repr__(self) -> str:
         state = "running" if self._running else self.role.value if self._started else "stopped"

@@ -454,18 +454,18 @@ def test_stop_wakes_a_get_that_waits_for_ever() -> None:
     assert len(caught) == 1
 
 
-class StopsFirst:
-    """The lock of a client that a stop takes first, once."""
+class Overtaken:
+    """The lock of a client before which something else comes, once."""
 
-    def __init__(self, instance: canal.Instance) -> None:
+    def __init__(self, instance: canal.Instance, first: Callable[[], Any]) -> None:
         self._lock = instance._clients[1001].lock
-        self._instance = instance
+        self._first = first
         self._due = True
 
     def __enter__(self) -> None:
         if self._due:
             self._due = False
-            self._instance.stop()
+            self._first()
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -477,10 +477,54 @@ def test_a_rollback_that_a_stop_overtakes_says_that_the_instance_does_not_run(ba
     instance = composed(whole(1, 1)).start()
     instance.subscribe()
     assert instance.get_without_ack(1, timeout=60)
-    instance._clients[1001].lock = StopsFirst(instance)  # type: ignore[assignment]
+    instance._clients[1001].lock = Overtaken(instance, instance.stop)  # type: ignore[assignment]
 
     with pytest.raises(canal.StateError, match="not running"):
         instance.rollback(batch_id)
+
+
+@pytest.mark.parametrize("call", ["ack", "rollback", "get"])
+def test_who_has_unsubscribed_does_not_move_who_has_its_number_now(call: str) -> None:
+    meta = canal.MemoryMeta()
+    with composed(whole(1, 1) + whole(2, 1), meta=meta) as instance:
+        instance.subscribe(7)  # holds the store back
+        instance.subscribe()
+        start = instance.position()
+        if call != "get":
+            assert instance.get_without_ack(1, timeout=60)
+
+        def anew() -> None:
+            instance.unsubscribe()
+            instance.subscribe()
+
+        instance._clients[1001].lock = Overtaken(instance, anew)  # type: ignore[assignment]
+        calls: dict[str, Callable[[], Any]] = {
+            "ack": lambda: instance.ack(1),
+            "rollback": instance.rollback,
+            "get": lambda: instance.get_without_ack(1, timeout=60),
+        }
+        with pytest.raises(canal.NotSubscribedError):
+            calls[call]()
+
+        assert (instance.position(), meta.cursor(1001)) == (start, start)
+        assert instance.get_without_ack(9, timeout=60).entries[0].transaction.offset == 100
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_subscription_that_a_stop_overtakes_says_that_the_instance_does_not_run(
+    durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with composed(whole(1, 1)) as instance:
+        wait = instance._wait_started
+
+        def overtaken(timeout: float) -> canal.Position:
+            started = wait(timeout)
+            instance.stop()
+            return started
+
+        monkeypatch.setattr(instance, "_wait_started", overtaken)
+        with pytest.raises(canal.StateError, match="not running"):
+            instance.subscribe(durable=durable)
 
 
 def test_a_stream_that_is_left_while_a_stop_overtakes_it_ends_with_what_ended_the_loop() -> None:
@@ -488,7 +532,7 @@ def test_a_stream_that_is_left_while_a_stop_overtakes_it_ends_with_what_ended_th
     instance.subscribe()
     stream = instance.stream()
     next(stream)
-    instance._clients[1001].lock = StopsFirst(instance)  # type: ignore[assignment]
+    instance._clients[1001].lock = Overtaken(instance, instance.stop)  # type: ignore[assignment]
     stream.close()  # type: ignore[attr-defined]
 
     assert not instance.is_running

@@ -270,8 +270,13 @@ def test_one_destination_that_fails_to_stop_leaves_no_other_running() -> None:
         server.stop()
 
     assert [instance.is_running for instance in instances] == [False, False]
+
+    def left() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith(("canal-a-", "canal-b-"))]
+
+    assert [name for name in left() if not name.endswith("-connect")] == []
     deadline = time.monotonic() + 60
-    while any(thread.name.startswith(("canal-a-", "canal-b-")) for thread in threading.enumerate()):
+    while left():
         assert time.monotonic() < deadline  # that of a connection may end a little later than the stop
         time.sleep(0.01)
 

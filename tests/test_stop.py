@@ -40,7 +40,8 @@ def stops(instance: canal.Instance) -> None:
     stopping.start()
     stopping.join(DEADLINE)
     assert not stopping.is_alive(), threads()
-    wait_until(lambda: threads() == [])  # the thread of a login is not waited for long: a look-up of a name does not end
+    assert [name for name in threads() if not name.endswith("-connect")] == []
+    wait_until(lambda: threads() == [])  # that of a login is not waited for long: a look-up of a name does not end
 
 
 def instance_of(place: Any, **options: Any) -> canal.Instance:

@@ -137,7 +137,8 @@ def covers(outer: Any, inner: Any) -> bool:
 
 def open_instance(options: Options, source: Source, start: str | Position, *, history: bool = False) -> Instance:
     """A started instance on a source of its own, not subscribed yet."""
-    kept = FileHistory(options.history_dir, wait=_PREDECESSOR) if history and options.history_dir is not None else None
+    wait = min(_PREDECESSOR, options.start_timeout / 2)
+    kept = FileHistory(options.history_dir, wait=wait) if history and options.history_dir is not None else None
     config = InstanceConfig(
         destination="spark", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
         store_bytes=options.store_bytes, start_timeout=options.start_timeout,

@@ -384,7 +384,8 @@ class ThrowawayServer:
         """SIGSTOP: alive, but silent when this returns."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # the last thread may be late
+            with contextlib.suppress(ChildProcessError):  # it has ended
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # the last thread may be late
 
     def resume(self) -> None:
         """Let a paused server go on."""

@@ -691,8 +691,11 @@ def test_a_stop_while_the_store_is_full_ends_every_thread() -> None:
         instance.subscribe()
         instance.get_without_ack(1, timeout=30)
 
-    # The thread of the login has ended by itself; stop() has not waited long for it.
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("canal-test")])
+    def left() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("canal-test")]
+
+    assert [name for name in left() if not name.endswith("-connect")] == []
+    wait_until(lambda: not left())  # stop() has not waited long for the thread of the login
 
 
 class Unanswering:
