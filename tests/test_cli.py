@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,13 @@ def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
     assert main(["tail", str(tmp_path), "--json", "--limit", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_it_runs_in_any_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop().write(tmp_path)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(main, ["tail", str(tmp_path), "--json"]).result(60) == 0
+    assert capsys.readouterr().out
 
 
 def test_a_schema_names_the_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
