@@ -99,15 +99,15 @@ def test_a_timeout_is_kept_while_unwanted_changes_come() -> None:
     with instance_of(fake) as instance:
         instance.subscribe(filter=r"s\.a")
         writer.start()
-        took, end = 99.0, time.monotonic() + 60
-        while took >= 3.0 and time.monotonic() < end:  # a busy machine may hold up one, but not each
+        took: list[float] = []
+        for _ in range(5):
             before = time.monotonic()
             assert not instance.get_without_ack(10, timeout=0.2)
-            took = time.monotonic() - before
+            took.append(time.monotonic() - before)
         stop.set()
         writer.join()
 
-    assert took < 3.0
+    assert sorted(took)[2] < 3.0, took  # a busy machine may hold up one, but not most
 
 
 def test_the_end_of_a_transaction_comes_though_what_follows_its_rows_is_unwanted() -> None:
