@@ -1,8 +1,9 @@
 """Throwaway MariaDB and MySQL servers for tests: started on loopback in a fraction of a second, gone afterwards.
 
 Never touches a server it did not start. The binaries are looked for in the tree that ``CANAL_MARIADB`` or
-``CANAL_MYSQL`` names, in ``.servers`` of the checkout, and in ``PATH``; those of a certain release only in
-``.servers/mariadb-10.5`` and the like. A server dies with the process that started it, even by SIGKILL.
+``CANAL_MYSQL`` names, in ``.servers`` of the checkout, and in ``PATH``; those of a certain release in
+``.servers/mariadb-10.5`` and the like. Any MySQL from 5.5 and MariaDB from 10.1 on will do. A server dies with the process
+that started it, even by SIGKILL.
 
     with MariaDBServer("--binlog-row-metadata=FULL") as server:
         connection = server.connect()
@@ -14,22 +15,19 @@ import contextlib
 import getpass
 import hashlib
 import os
-import platform
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-import attrs
 import pymysql
 
-from canal.errors import CanalError
+from canal.testing.installations import Installation, ServerUnavailableError, find_installation
 
 __all__ = ["Installation", "MariaDBServer", "MySQLServer", "ServerUnavailableError", "ThrowawayServer"]
 
@@ -43,103 +41,16 @@ SET SESSION sql_log_bin=0;
 CREATE USER IF NOT EXISTS '{user}'@'%' IDENTIFIED BY '{password}';
 GRANT ALL PRIVILEGES ON *.* TO '{user}'@'%' WITH GRANT OPTION;
 """
+#: Before 5.7.6 only a GRANT makes a user that may be there; and who comes from this machine is the user without a name.
+_OLD_ACCOUNT: Final = """\
+SET SESSION sql_log_bin=0;
+GRANT ALL PRIVILEGES ON *.* TO '{user}'@'%' IDENTIFIED BY '{password}' WITH GRANT OPTION;
+DELETE FROM mysql.user WHERE User='';
+FLUSH PRIVILEGES;
+"""
 
 #: Kills the server when the pipe on stdin closes, that is when the process that started it is gone.
 _WATCHDOG: Final = 'read -r _; kill -9 "$0" 2>/dev/null; [ -z "$1" ] || rm -rf "$1"'
-
-
-class ServerUnavailableError(CanalError):
-    """The server's programs are not on this machine, or it did not start."""
-
-
-@attrs.frozen
-class Installation:
-    """Where the programs of one server kind are: the system's own, or a tree of unpacked packages."""
-
-    kind: str
-    tree: Path | None = None
-
-    def program(self, name: str) -> list[str]:
-        """Give the start of a command line that runs the program ``name`` (such as ``mysqlbinlog``)."""
-        if self.tree is None:
-            path = shutil.which(name, path=_search_path())
-            if path is None:
-                raise ServerUnavailableError(f"{name} is not installed")
-            return [path]
-        for folder in ("usr/sbin", "usr/bin"):
-            program = self.tree / folder / name
-            if program.exists():
-                return [*self._loader(), str(program)]
-        raise ServerUnavailableError(f"{name} is not in {self.tree}")
-
-    def _libraries(self) -> list[Path]:
-        arch = f"{platform.machine()}-linux-gnu"
-        assert self.tree is not None
-        return [self.tree / "lib" / arch, self.tree / "usr/lib" / arch]
-
-    def _loader(self) -> list[str]:
-        # A program of the tree needs the C library of the tree, hence its loader.
-        for folder in self._libraries():
-            for loader in folder.glob("ld-linux-*.so.*"):
-                return [str(loader), "--library-path", ":".join(map(str, self._libraries()))]
-        raise ServerUnavailableError(f"no program loader in {self.tree}")
-
-    @property
-    def usr(self) -> Path:
-        """The ``usr`` directory the server's own files are below."""
-        return (self.tree or Path("/")) / "usr"
-
-    def version(self) -> str:
-        """Ask the server program for its version line."""
-        command = [*self.program(_PROGRAMS[self.kind]), "--version"]
-        out = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        if out.returncode != 0:
-            raise ServerUnavailableError(f"{self.kind} does not run: {out.stderr.strip()[-500:]}")
-        return out.stdout.strip()
-
-
-_PROGRAMS: Final[Mapping[str, str]] = {"mariadb": "mariadbd", "mysql": "mysqld"}
-_TREES: Final[Mapping[str, str]] = {"mariadb": "CANAL_MARIADB", "mysql": "CANAL_MYSQL"}
-
-
-def _search_path() -> str:
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/libexec"])
-
-
-def _tree_candidates(name: str) -> Iterator[Path]:
-    here, package = Path.cwd(), Path(__file__).resolve()
-    for folder in (here, *here.parents, *package.parents):
-        yield folder / ".servers" / name
-
-
-def find_installation(kind: str, release: str = "") -> Installation:
-    """Find the programs of ``mariadb`` or ``mysql``, of any release or of the one that is named (``"10.5"``).
-
-    Raises:
-        ServerUnavailableError: they are nowhere to be found.
-    """
-    if release:
-        name = f"{kind}-{release}"
-        for tree in _tree_candidates(name):
-            if (tree / "usr").is_dir():
-                return Installation(kind, tree.resolve())
-        raise ServerUnavailableError(f"no {name} on this machine", remedy=f"Run tests/servers/setup.sh {name}")
-    named = os.environ.get(_TREES[kind])
-    if named:
-        if not Path(named, "usr").is_dir():
-            raise ServerUnavailableError(f"{_TREES[kind]}={named} is not a tree of unpacked packages")
-        return Installation(kind, Path(named).resolve())
-    for tree in _tree_candidates(kind):
-        if (tree / "usr").is_dir():
-            return Installation(kind, tree.resolve())
-    if shutil.which(_PROGRAMS[kind], path=_search_path()):
-        installation = Installation(kind)
-        if ("MariaDB" in installation.version()) == (kind == "mariadb"):  # MariaDB also installs a mysqld
-            return installation
-    raise ServerUnavailableError(
-        f"no {kind} server on this machine",
-        remedy=f"Run tests/servers/setup.sh {kind}, or name a tree in {_TREES[kind]}",
-    )
 
 
 def _scratch() -> Path:
@@ -191,7 +102,7 @@ class ThrowawayServer:
         base: an empty or new directory for data, socket and logs; kept afterwards. Without it a temporary one, removed.
         port: 0 takes a free one, which a restart keeps: until ``stop`` nobody else is given it.
         startup_timeout: seconds to wait for the server to answer.
-        release: ``"10.5"`` takes the programs of that release from ``.servers/mariadb-10.5``.
+        release: ``"10.5"`` takes the programs of that release, from ``.servers/mariadb-10.5`` or where the system has just that.
     """
 
     kind: ClassVar[str]
@@ -304,9 +215,9 @@ class ThrowawayServer:
         for name in ("pid", "s.sock", "s.sock.lock", "err.log"):
             (self.base / name).unlink(missing_ok=True)
         init = self.base / "init.sql"
-        init.write_text(_ACCOUNT.format(user=self.user, password=self.password))
+        init.write_text((_ACCOUNT if self._makes_users() else _OLD_ACCOUNT).format(user=self.user, password=self.password))
         command = [
-            *self.installation.program(_PROGRAMS[self.kind]),
+            *self.installation.server(),
             *self._common_options(self.base),
             *self._server_options(),
             f"--socket={self.socket_path}",
@@ -457,23 +368,33 @@ class ThrowawayServer:
         Both servers need ids of their own (``server_id``). Without ``gtid`` always from the start of the oldest log.
         """
         self.stop_replication()
-        place = {"HOST": source.host, "PORT": source.port, "USER": source.user, "PASSWORD": source.password}
-        words = ", ".join(f"{{0}}_{name} = {value!r}" for name, value in place.items())
-        journal = source.query("SHOW BINARY LOGS")[0][0]
-        coordinates = f"{{0}}_LOG_FILE = '{journal}', {{0}}_LOG_POS = 4"
-        if self.kind == "mariadb":
-            coordinates = "MASTER_USE_GTID = slave_pos" if gtid else coordinates
-            self.query(f"CHANGE MASTER TO {words}, {coordinates}, MASTER_CONNECT_RETRY = 1".format("MASTER"))
-            self.query("START SLAVE")
+        settings = {
+            "HOST": source.host, "PORT": source.port, "USER": source.user, "PASSWORD": source.password, "CONNECT_RETRY": 1,
+        }  # fmt: skip
+        if gtid:
+            settings |= self._at_gtid()
         else:
-            coordinates = "SOURCE_AUTO_POSITION = 1" if gtid else coordinates
-            words += ", SOURCE_CONNECT_RETRY = 1, GET_SOURCE_PUBLIC_KEY = 1"
-            self.query(f"CHANGE REPLICATION SOURCE TO {words}, {coordinates}".format("SOURCE"))
-            self.query("START REPLICA")
+            settings |= {"LOG_FILE": source.query("SHOW BINARY LOGS")[0][0], "LOG_POS": 4}
+        before, after, role = self._replication_words()
+        words = ", ".join(f"{before}_{name} = {value!r}" for name, value in settings.items())
+        self.query(f"CHANGE {after} TO {words}{self._login_settings()}".replace("'slave_pos'", "slave_pos"))
+        self.query(f"START {role}")
 
     def stop_replication(self) -> None:
         """Follow nobody any more; what was received and not yet applied is lost."""
-        self.query("STOP SLAVE" if self.kind == "mariadb" else "STOP REPLICA")
+        self.query(f"STOP {self._replication_words()[2]}")
+
+    def _replication_words(self) -> tuple[str, str, str]:
+        """What begins the names of settings, what is changed, and what is started and stopped."""
+        return "MASTER", "MASTER", "SLAVE"
+
+    def _at_gtid(self) -> dict[str, object]:
+        """The setting that begins behind the GTIDs that this server has."""
+        raise NotImplementedError
+
+    def _login_settings(self) -> str:
+        """What a replica needs to log in without TLS."""
+        return ""
 
     def program(self, name: str) -> list[str]:
         """Give the start of a command line for a program that came with this server (``mariadb-binlog``)."""
@@ -509,6 +430,10 @@ class ThrowawayServer:
             shutil.rmtree(work, ignore_errors=True)
         return template
 
+    def _makes_users(self) -> bool:
+        """Whether the server has CREATE USER IF NOT EXISTS."""
+        return True
+
     def _run_initialize(self, command: list[str], work: Path, sql: bytes = b"") -> None:
         out = subprocess.run(command, input=sql, capture_output=True, timeout=300, cwd=work)
         if out.returncode != 0:
@@ -533,6 +458,7 @@ _INNODB: Final = [
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-flush-method=nosync",
     "--innodb-doublewrite=OFF",
+    "--innodb-use-native-aio=OFF",  # a machine has room for some twenty servers with it
     "--innodb-buffer-pool-size=64M",
     "--performance-schema=OFF",
     "--skip-name-resolve",
@@ -545,8 +471,8 @@ class MariaDBServer(ThrowawayServer):
     kind = "mariadb"
 
     def _share(self) -> Path:
-        for name in ("mariadb", "mysql"):
-            share = self.installation.usr / "share" / name
+        for name in ("share/mariadb", "share/mysql", "share"):
+            share = self.installation.usr / name
             if (share / "mariadb_system_tables.sql").exists() or (share / "mysql_system_tables.sql").exists():
                 return share
         raise ServerUnavailableError(f"no system tables of MariaDB in {self.installation.usr / 'share'}")
@@ -555,12 +481,9 @@ class MariaDBServer(ThrowawayServer):
         options = ["--no-defaults", f"--user={getpass.getuser()}", f"--datadir={base / 'data'}", *self._init_options()]
         if self.installation.tree is not None:
             usr, share = self.installation.usr, self._share()
-            options += [
-                f"--basedir={usr}",
-                f"--lc-messages-dir={share}",
-                f"--character-sets-dir={share / 'charsets'}",
-                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
-            ]
+            options += [f"--basedir={usr}", f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
+            if not self.installation.is_archive:
+                options += [f"--plugin-dir={usr / 'lib/mysql/plugin'}"]
         return options
 
     def _init_options(self) -> list[str]:
@@ -580,36 +503,66 @@ class MariaDBServer(ThrowawayServer):
                 if (share / name).exists():
                     script += (share / name).read_bytes() + b"\n"
                     break
-        command = [*self.installation.program("mariadbd"), *self._common_options(work), "--bootstrap"]
-        command += ["--silent-startup", "--enforce-storage-engine=", f"--log-error={work / 'err.log'}"]
+        command = [*self.installation.server(), *self._common_options(work), "--bootstrap"]
+        command += ["--enforce-storage-engine=", f"--log-error={work / 'err.log'}"]
         self._run_initialize(command, work, script)
+
+    def _at_gtid(self) -> dict[str, object]:
+        return {"USE_GTID": "slave_pos"}
 
 
 class MySQLServer(ThrowawayServer):
-    """A throwaway MySQL with GTIDs and a row-format binlog; certificates for TLS are its own."""
+    """A throwaway MySQL with a row-format binlog, and GTIDs since 5.6; certificates for TLS are its own since 8.0."""
 
     kind = "mysql"
+
+    def _is_since(self, *release: int) -> bool:
+        return self.installation.release >= release
 
     def _common_options(self, base: Path) -> list[str]:
         usr = self.installation.usr
         options = ["--no-defaults", f"--user={getpass.getuser()}", f"--datadir={base / 'data'}", *self._init_options()]
         options += [f"--secure-file-priv={base}"]
         if self.installation.tree is not None:
-            options += [
-                f"--basedir={usr}",
-                f"--plugin-dir={usr / 'lib/mysql/plugin'}",
-                f"--lc-messages-dir={usr / 'share/mysql'}",
-                f"--character-sets-dir={usr / 'share/mysql/charsets'}",
-            ]
+            share = usr / "share" if self.installation.is_archive else usr / "share/mysql"
+            options += [f"--basedir={usr}", f"--lc-messages-dir={share}", f"--character-sets-dir={share / 'charsets'}"]
+            if not self.installation.is_archive:
+                options += [f"--plugin-dir={usr / 'lib/mysql/plugin'}"]
         return options
 
     def _init_options(self) -> list[str]:
-        return [*_INNODB, "--innodb-redo-log-capacity=64M"]
+        # MySQL 8.0 takes this one only where the data directory was made with it.
+        names = [option for option in self.options if option.startswith("--lower-case-table-names")]
+        return [*_INNODB, *names, *["--innodb-redo-log-capacity=64M"] * self._is_since(8, 0, 30)]
 
     def _server_options(self) -> list[str]:
-        return ["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=OFF"]
+        options = ["--log-bin-index=binlog.index", "--log-slave-updates=ON"]
+        if self._is_since(5, 6, 5):
+            options += ["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]
+        if self._is_since(8, 0, 26):
+            options.remove("--log-slave-updates=ON")  # its default, and deprecated
+        if self._is_since(8, 0):
+            options += ["--mysqlx=OFF"]
+        return options
+
+    def _makes_users(self) -> bool:
+        return self._is_since(5, 7, 6)
 
     def _initialize(self, work: Path) -> None:
-        command = [*self.installation.program("mysqld"), *self._common_options(work), "--initialize-insecure"]
+        if not self._is_since(5, 7, 6):  # its package has a data directory
+            shutil.copytree(self.installation.usr / "template", work / "data")
+            return
+        command = [*self.installation.server(), *self._common_options(work), "--initialize-insecure"]
         command += ["--skip-log-bin", f"--log-error={work / 'err.log'}"]
         self._run_initialize(command, work)
+
+    def _replication_words(self) -> tuple[str, str, str]:
+        return ("SOURCE", "REPLICATION SOURCE", "REPLICA") if self._is_since(8, 0, 23) else super()._replication_words()
+
+    def _at_gtid(self) -> dict[str, object]:
+        return {"AUTO_POSITION": 1}
+
+    def _login_settings(self) -> str:
+        if self._is_since(8, 0, 23):
+            return ", GET_SOURCE_PUBLIC_KEY = 1"
+        return ", GET_MASTER_PUBLIC_KEY = 1" if self._is_since(8, 0, 4) else ""

@@ -24,7 +24,8 @@ from typing import Final, Self
 
 import attrs
 
-from canal.testing.servers import _WATCHDOG, ServerUnavailableError, _reserve, _scratch, _tail, _tree_candidates
+from canal.testing.installations import ServerUnavailableError, tree_candidates
+from canal.testing.servers import _WATCHDOG, _reserve, _scratch, _tail
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer"]
 
@@ -82,7 +83,7 @@ def find_programs() -> _Programs:
         ServerUnavailableError: they are nowhere to be found.
     """
     named = os.environ.get("CANAL_ZOOKEEPER")
-    trees = [Path(named)] if named else [*_tree_candidates("zookeeper"), Path("/")]
+    trees = [Path(named)] if named else [*tree_candidates("zookeeper"), Path("/")]
     for tree in trees:
         folder = tree / "usr/share/java"
         if not (folder / "zookeeper.jar").exists():

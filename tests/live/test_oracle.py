@@ -385,17 +385,17 @@ def check_all(server: ThrowawayServer, database: str, cases: Sequence[Case]) -> 
 
 
 @pytest.fixture
-def release_database(release_server: ThrowawayServer, request: pytest.FixtureRequest) -> str:
+def module_database(module_server: ThrowawayServer, request: pytest.FixtureRequest) -> str:
     name = re.sub(r"\W", "_", request.node.originalname)
-    release_server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    module_server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
     return name
 
 
 @pytest.mark.slow  # make soak: every combination of settings
-def test_every_type_at_its_limits(release_server: ThrowawayServer, release_database: str) -> None:
-    cases = [case for case in CASES if available(case.since, release_server)]
+def test_every_type_at_its_limits(module_server: ThrowawayServer, module_database: str) -> None:
+    cases = [case for case in CASES if available(case.since, module_server)]
 
-    values = check_all(release_server, release_database, cases)
+    values = check_all(module_server, module_database, cases)
 
     assert values > 25 * len(cases)
 
@@ -435,11 +435,11 @@ def sequences(charset: str) -> list[bytes]:
 
 
 @pytest.mark.slow  # make soak: every code
-def test_every_character_set(release_server: ThrowawayServer, release_database: str) -> None:
+def test_every_character_set(module_server: ThrowawayServer, module_database: str) -> None:
     """T65, T66: a code that is a character reads as the server converts it; of one that is none the bytes are kept."""
-    start = end_of_log(release_server)
+    start = end_of_log(module_server)
     held = {}
-    with release_server.connect(database=release_database) as connection, connection.cursor() as cursor:
+    with module_server.connect(database=module_database) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode=''")
         cursor.execute("SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS")
         known = {row[0].replace("utf8mb3", "utf8") for row in cursor.fetchall()}
@@ -454,7 +454,7 @@ def test_every_character_set(release_server: ThrowawayServer, release_database: 
                 cursor.execute(f"INSERT IGNORE INTO {charset} VALUES {','.join(rows)}")
             cursor.execute(f"SELECT id, HEX(c), HEX(CONVERT(c USING utf8mb4)) FROM {charset}")
             held[charset] = {id: (raw, text) for id, raw, text in cursor.fetchall()}
-    found = read_changes(release_server, release_database, start)
+    found = read_changes(module_server, module_database, start)
 
     wrong = []
     invalid = 0
@@ -474,37 +474,37 @@ def test_every_character_set(release_server: ThrowawayServer, release_database: 
     assert invalid > 100
 
 
-def test_every_collation_is_known(release_server: ThrowawayServer) -> None:
+def test_every_collation_is_known(module_server: ThrowawayServer) -> None:
     """T65: a table map names charsets by the numbers of collations."""
     # From MariaDB 10.10 on a collation has a number with each charset that it goes with.
-    source = "COLLATION_CHARACTER_SET_APPLICABILITY" if available({"mariadb": (10, 10)}, release_server) else "COLLATIONS"
-    rows = release_server.query(f"SELECT ID, CHARACTER_SET_NAME FROM information_schema.{source} WHERE ID IS NOT NULL")
+    source = "COLLATION_CHARACTER_SET_APPLICABILITY" if available({"mariadb": (10, 10)}, module_server) else "COLLATIONS"
+    rows = module_server.query(f"SELECT ID, CHARACTER_SET_NAME FROM information_schema.{source} WHERE ID IS NOT NULL")
 
     assert len(rows) > 280
     assert {int(id): charset_of(int(id)) for id, _ in rows} == {int(id): re.sub("^utf8$", "utf8mb3", name) for id, name in rows}
 
 
-def test_addresses_are_what_they_were_at_their_place(release_server: ThrowawayServer, release_database: str) -> None:
+def test_addresses_are_what_they_were_at_their_place(module_server: ThrowawayServer, module_database: str) -> None:
     """T71: an INET6 that is BINARY later in the log is bytes for who comes too late to know, and text for who follows."""
-    if release_server.kind == "mysql":
+    if module_server.kind == "mysql":
         pytest.skip("MySQL has no such types")
-    release_server.query("SET GLOBAL binlog_row_metadata=FULL")
-    start = end_of_log(release_server)
+    module_server.query("SET GLOBAL binlog_row_metadata=FULL")
+    start = end_of_log(module_server)
 
     def run(table: str, *statements: str) -> None:
         for statement in statements:
-            release_server.query(statement.format(f"{release_database}.{table}"))
+            module_server.query(statement.format(f"{module_database}.{table}"))
 
     create = "CREATE TABLE {} (id INT PRIMARY KEY, a INET6)"
     insert = "INSERT INTO {} VALUES (1, '::1')"
     change = ("ALTER TABLE {} MODIFY a BINARY(16)", "INSERT INTO {} VALUES (2, '::2')")
     run("late", create, insert, *change)
-    found = read_changes(release_server, release_database, start)["late"]
+    found = read_changes(module_server, module_database, start)["late"]
     assert [(row.after["a"], row.columns.after_columns[1].sql_type) for row in found] == [
         (bytes(15) + b"\1", 2004), (b"::2".ljust(16, b"\0"), 2004),
     ]  # fmt: skip
 
-    config = canal.InstanceConfig(destination="places", source=source(release_server), start="latest", filter=r".*\.follows")
+    config = canal.InstanceConfig(destination="places", source=source(module_server), start="latest", filter=r".*\.follows")
     values = []
     with canal.Instance(config) as instance:
         instance.subscribe()
@@ -529,21 +529,21 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
-def test_columns_that_the_server_fills(release_server: ThrowawayServer, metadata: str) -> None:
+def test_columns_that_the_server_fills(module_server: ThrowawayServer, metadata: str) -> None:
     """T74: generated, invisible, hidden and versioning columns; every one that can be selected is as SELECT gives it."""
     database = f"filled_{metadata}"
-    release_server.query(f"CREATE DATABASE {database}")
-    release_server.query(f"SET GLOBAL binlog_row_metadata={metadata}")
-    start = end_of_log(release_server)
+    module_server.query(f"CREATE DATABASE {database}")
+    module_server.query(f"SET GLOBAL binlog_row_metadata={metadata}")
+    start = end_of_log(module_server)
     held = {}
-    with release_server.connect(database=database, autocommit=True) as connection, connection.cursor() as cursor:
+    with module_server.connect(database=database, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone='+00:00'")
         for (name, columns, into, values, names, since), image in itertools.product(TABLES, ("FULL", "MINIMAL", "NOBLOB")):
-            if not available(since, release_server):
+            if not available(since, module_server):
                 continue
             table = f"{name}_{image}"
             cursor.execute(f"SET SESSION binlog_row_image={image}")
-            if release_server.kind == "mysql":
+            if module_server.kind == "mysql":
                 cursor.execute(f"SET sql_generate_invisible_primary_key={'OFF' if 'KEY' in columns else 'ON'}")
             cursor.execute(f"CREATE TABLE {table} ({columns})")
             select = f"SELECT {names} FROM {table}" + " FOR SYSTEM_TIME ALL" * ("VERSIONING" in columns)
@@ -554,7 +554,7 @@ def test_columns_that_the_server_fills(release_server: ThrowawayServer, metadata
             cursor.execute(f"DELETE FROM {table}")
             cursor.execute(select)
             held[table].update(cursor.fetchall())
-    found = read_changes(release_server, database, start)
+    found = read_changes(module_server, database, start)
 
     for table, rows in held.items():
         names = next(one[4] for one in TABLES if one[0] == table.rpartition("_")[0]).split(", ")
@@ -569,15 +569,15 @@ def test_columns_that_the_server_fills(release_server: ThrowawayServer, metadata
 
 
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
-def test_tables_of_many_columns(release_server: ThrowawayServer, metadata: str) -> None:
+def test_tables_of_many_columns(module_server: ThrowawayServer, metadata: str) -> None:
     """T73: where the count, the bitmaps and the NULL bits take another byte; the last is the most that the server allows."""
     database = f"wide_{metadata}"
-    release_server.query(f"CREATE DATABASE {database}")
-    release_server.query(f"SET GLOBAL binlog_row_metadata={metadata}")
-    counts = (1, 7, 8, 9, 63, 64, 65, 250, 251, 252, 1017, 4096 if release_server.kind == "mysql" else 2600)
-    start = end_of_log(release_server)
+    module_server.query(f"CREATE DATABASE {database}")
+    module_server.query(f"SET GLOBAL binlog_row_metadata={metadata}")
+    counts = (1, 7, 8, 9, 63, 64, 65, 250, 251, 252, 1017, 4096 if module_server.kind == "mysql" else 2600)
+    start = end_of_log(module_server)
     held = {}
-    with release_server.connect(database=database) as connection, connection.cursor() as cursor:
+    with module_server.connect(database=database) as connection, connection.cursor() as cursor:
         for count in counts:
             columns = ", ".join(f"c{n} {'TINYINT' if n % 3 else 'CHAR(1)'}" for n in range(count))
             engine = "MyISAM" if count > 1017 else "InnoDB"
@@ -587,21 +587,21 @@ def test_tables_of_many_columns(release_server: ThrowawayServer, metadata: str) 
                 cursor.execute(f"INSERT INTO t{count} VALUES ({', '.join(values)})")
             cursor.execute(f"SELECT * FROM t{count}")
             held[count] = cursor.fetchall()
-    found = read_changes(release_server, database, start)
+    found = read_changes(module_server, database, start)
 
     for count in counts:
         assert [tuple(change.after) for change in found[f"t{count}"]] == list(held[count]), count
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "Asia/Kathmandu"])
-def test_timestamps_in_a_zone(release_server: ThrowawayServer, zone: str) -> None:
+def test_timestamps_in_a_zone(module_server: ThrowawayServer, zone: str) -> None:
     """T62: the same instant in each zone, also in the hour that comes twice; 0 is no instant (T58)."""
     name = f"zone_{zone.partition('/')[2]}"
-    release_server.query(f"CREATE DATABASE {name}")
-    last = 2**32 - 1 if available({"mariadb": (11, 5)}, release_server) else 2**31 - 1
+    module_server.query(f"CREATE DATABASE {name}")
+    last = 2**32 - 1 if available({"mariadb": (11, 5)}, module_server) else 2**31 - 1
     seconds = [1, 86400, 1774746000, 1774746000 - 1, 1792890000, 1792893600, last]
-    start = end_of_log(release_server)
-    with release_server.connect(database=name) as connection, connection.cursor() as cursor:
+    start = end_of_log(module_server)
+    with module_server.connect(database=name) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode='', time_zone='-03:30'")
         cursor.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, t TIMESTAMP(3) NULL)")
         cursor.execute("INSERT INTO t VALUES (0, 0)")
@@ -609,7 +609,7 @@ def test_timestamps_in_a_zone(release_server: ThrowawayServer, zone: str) -> Non
             cursor.execute(f"INSERT INTO t VALUES ({second}, FROM_UNIXTIME({second}.25))")
         cursor.execute("SELECT id, UNIX_TIMESTAMP(t) FROM t WHERE id > 0 ORDER BY id")
         held = cursor.fetchall()
-    found = read_changes(release_server, name, start, ZoneInfo(zone))["t"]
+    found = read_changes(module_server, name, start, ZoneInfo(zone))["t"]
 
     assert found[0].after["t"] == "0000-00-00 00:00:00.000"
     assert isinstance(found[0].after["t"], canal.ZeroDate)
@@ -623,20 +623,20 @@ OLD: Final = [
 ]
 
 
-def test_old_temporal_formats(release_server: ThrowawayServer, release_database: str) -> None:
+def test_old_temporal_formats(module_server: ThrowawayServer, module_database: str) -> None:
     """T60: MariaDB's formats before mysql56_temporal_format, with fractions, beside a table of new ones."""
-    if release_server.kind == "mysql":
+    if module_server.kind == "mysql":
         pytest.skip("MySQL makes no such columns since 5.6; files of old servers have them")
-    release_server.query("SET GLOBAL binlog_row_metadata=MINIMAL")
-    start = end_of_log(release_server)
-    writer = Writer(release_server, release_database)
+    module_server.query("SET GLOBAL binlog_row_metadata=MINIMAL")
+    start = end_of_log(module_server)
+    writer = Writer(module_server, module_database)
     held = []
     with writer.connection:
         for format in ("OFF", "ON"):
             writer.run(f"SET GLOBAL mysql56_temporal_format={format}")
             table = Table(f"t_{format}", OLD)
             held.append((table, writer.write(table)))
-    found = read_changes(release_server, release_database, start)
+    found = read_changes(module_server, module_database, start)
 
     for table, (inserted, updated) in held:
         judge = Judge(table, "mariadb", ("FULL",))

