@@ -8,7 +8,7 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo spark-demo test lint bench bench-spark soak asan build servers clean
+.PHONY: help demo spark-demo test matrix lint bench bench-spark soak asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -74,7 +74,7 @@ build: $(SETUP)build
 
 servers:
 	@if [ "$$CANAL_TEST_SERVERS" = skip ]; then echo "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"; \
-	else tests/servers/setup.sh; fi
+	else tests/servers/setup.sh $(filter-out all,$(LINES)); fi
 
 clean:
 	rm -rf $(VENV) .servers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

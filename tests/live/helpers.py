@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+import pymysql.cursors
+
 import canal
 from canal.testing.journal import Change, changes_of
 from canal.testing.servers import ThrowawayServer
@@ -16,6 +18,30 @@ def source(server: ThrowawayServer, **options: Any) -> canal.MySQLSource:
     return canal.MySQLSource(
         host=server.host, port=server.port, user=server.user, password=server.password, **options
     )
+
+
+def is_since(server: ThrowawayServer, **releases: tuple[int, ...]) -> bool:
+    """Whether the server is of the release that is given for its kind, or a later one: ``is_since(server, mysql=(8, 2))``."""
+    release = releases.get(server.kind)
+    return release is not None and server.installation.release >= release
+
+
+def reset_log(server: ThrowawayServer) -> None:
+    """Remove all logs and begin with the first; RESET MASTER of old."""
+    server.query("RESET BINARY LOGS AND GTIDS" if is_since(server, mysql=(8, 2)) else "RESET MASTER")
+
+
+def replica_word(server: ThrowawayServer) -> str:
+    """What the server calls a replica in its statements."""
+    return "REPLICA" if is_since(server, mysql=(8, 0, 23)) else "SLAVE"
+
+
+def replica_status(server: ThrowawayServer) -> dict[str, Any]:
+    """What a replica says of itself, under the words of today's MySQL."""
+    with server.connect(cursorclass=pymysql.cursors.DictCursor) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SHOW {replica_word(server)} STATUS")
+        found = cursor.fetchone() or {}
+    return {name.replace("Master", "Source").replace("Slave", "Replica"): value for name, value in found.items()}
 
 
 def end_of_log(server: ThrowawayServer) -> canal.Position:

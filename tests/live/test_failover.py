@@ -2,72 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import pymysql
-import pymysql.cursors
 import pytest
 from pymysql.constants import ER
 
 import canal
-from canal.testing import MariaDBServer, MySQLServer
 from canal.testing.journal import Change, check
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Reader, end_of_log, source
+from tests.live.helpers import Reader, end_of_log, replica_status, replica_word, source
+from tests.plugins.fix_servers import Way
 
-FULL = "--binlog-row-metadata=FULL"
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
-
-
-@attrs.frozen
-class Kind:
-    """Of a pair of servers; ``gtid`` says whether transactions have GTIDs."""
-
-    server: type[ThrowawayServer]
-    gtid: bool = True
-    options: tuple[str, ...] = (FULL,)
-
-    @contextmanager
-    def pair(self) -> Iterator[tuple[ThrowawayServer, ThrowawayServer]]:
-        with ExitStack() as servers:
-            first = servers.enter_context(self.server(*self.options, server_id=1))
-            second = servers.enter_context(self.server(*self.options, server_id=2))
-            second.replicate(first, gtid=self.gtid)
-            yield first, second
-
-
-NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
-KINDS = [
-    pytest.param(Kind(MariaDBServer), id="mariadb", marks=pytest.mark.mariadb),
-    pytest.param(Kind(MySQLServer), id="mysql", marks=pytest.mark.mysql),
-    pytest.param(Kind(MySQLServer, False, (FULL, *NO_GTIDS)), id="mysql-without-gtids", marks=pytest.mark.mysql),
-]
-#: Where the schema history must follow too.
-UNNAMED = [
-    pytest.param(Kind(MariaDBServer, options=()), id="mariadb", marks=pytest.mark.mariadb),
-    pytest.param(Kind(MySQLServer, options=()), id="mysql", marks=pytest.mark.mysql),
-    pytest.param(Kind(MySQLServer, False, NO_GTIDS), id="mysql-without-gtids", marks=pytest.mark.mysql),
-]
 
 
 def promote(server: ThrowawayServer) -> None:
     """Let the replica apply what it has received, then follow nobody."""
-    verb = "SLAVE" if server.kind == "mariadb" else "REPLICA"
     deadline = time.monotonic() + 60
-    while "Slave has read all" not in (state := replica_state(server)) and "Replica has read all" not in state:
-        assert time.monotonic() < deadline, state
+    while not has_applied(server):
+        assert time.monotonic() < deadline, replica_status(server)
         time.sleep(0.1)
-    server.query(f"STOP {verb}")
+    server.stop_replication()
 
 
-def replica_state(server: ThrowawayServer) -> str:
-    verb = "SLAVE" if server.kind == "mariadb" else "REPLICA"
-    return " ".join(str(cell) for row in server.query(f"SHOW {verb} STATUS") for cell in row)
+def has_applied(server: ThrowawayServer) -> bool:
+    states = (str(row[6]) for row in server.query("SHOW PROCESSLIST"))
+    return any(re.match("(Slave|Replica) has read all", state) for state in states)
 
 
 def settle(load: Load, survivor: ThrowawayServer) -> int:
@@ -92,12 +58,12 @@ def repeated(changes: list[Change]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(kind: Kind, full_size: bool) -> None:
+@pytest.mark.every_line
+def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(way: Way, full_size: bool) -> None:
     """T31, T34"""
     for round in range(10 if full_size else 1):
         alarms: list[str] = []
-        with kind.pair() as (first, second):
+        with way.pair() as (first, second):
             before = Load(first, "before", seed=round, ddl=False, pause=0.005)
             before.setup()
             wait_for_row(second, "SELECT COUNT(*) FROM `before`.load_order")  # the last that it makes
@@ -123,15 +89,15 @@ def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(kind: Kin
         print(f"{len(before.journal.committed())}+{len(after.journal.committed())} transactions, {lost} lost, {count} repeated")
         print("\n".join(alarms))
         assert any("switching" in text for text in alarms), alarms
-        assert check(before.journal, changes, repeats=not kind.gtid) == []
+        assert check(before.journal, changes, repeats=not way.gtid) == []
         assert check(after.journal, changes) == []
-        assert kind.gtid is False or count == 0
+        assert way.gtid is False or count == 0
 
 
-@pytest.mark.parametrize("kind", UNNAMED)
-def test_a_switch_without_column_names_in_the_log(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.every_line
+def test_a_switch_without_column_names_in_the_log(way: Way, tmp_path: Path) -> None:
     """The schema history of one server does not fit the log of another; restarts on either side of the switch."""
-    with kind.pair() as (first, second):
+    with way.pair(named=False) as (first, second):
 
         def config() -> canal.InstanceConfig:
             return canal.InstanceConfig(
@@ -186,7 +152,7 @@ def wait_for_row(server: ThrowawayServer, sql: str) -> None:
     """Until a replica, which may lack the database and the table too, answers with something else than 0."""
     deadline = time.monotonic() + 60
     while not has_row(server, sql):
-        assert time.monotonic() < deadline, f"{sql}: {replica_state(server)}"
+        assert time.monotonic() < deadline, f"{sql}: {replica_status(server)}"
         time.sleep(0.05)
 
 
@@ -199,13 +165,12 @@ def has_row(server: ThrowawayServer, sql: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_replica_that_lags_and_one_that_lost_transactions(kind: Kind) -> None:
+def test_a_replica_that_lags_and_one_that_lost_transactions(way: Way) -> None:
     """T31: what the replica applies after the switch does not come again; what it never gets is named."""
-    word = "SLAVE" if kind.server is MariaDBServer else "REPLICA"
     named = ("has not executed", "does not have", "but for the last 3")
     alarms: list[str] = []
-    with kind.pair() as (first, second):
+    with way.pair() as (first, second):
+        word = replica_word(second)
         first.query("CREATE DATABASE d")
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         first.query("INSERT INTO d.t VALUES (0)")
@@ -243,34 +208,28 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(kind: Kind) -> None:
                 assert time.monotonic() < deadline, alarms
                 time.sleep(0.05)
             second.query(f"START {word} SQL_THREAD")
-            if kind.server is MySQLServer:  # one thread has read it all while others apply it; MariaDB has dropped it
+            if second.kind == "mysql":  # one thread has read it all while others apply it; MariaDB has dropped it
                 wait_for_row(second, "SELECT COUNT(*) FROM d.t WHERE id = 3")
             promote(second)
             second.query("INSERT INTO d.t VALUES (5)")
             read(5)
-    assert rows == ([1, 2, 3, 4, 5] if kind.gtid else [1, 2, 3, 4, 2, 3, 5])
+    assert rows == ([1, 2, 3, 4, 5] if way.gtid else [1, 2, 3, 4, 2, 3, 5])
 
 
 def wait_for_relay(server: ThrowawayServer, of: ThrowawayServer) -> None:
     """Until the replica has received the whole log of its source."""
     end = end_of_log(of)
     deadline = time.monotonic() + 60
-    words = ("SLAVE", "Master") if server.kind == "mariadb" else ("REPLICA", "Source")
-    with server.connect(cursorclass=pymysql.cursors.DictCursor) as connection, connection.cursor() as cursor:
-        while True:
-            cursor.execute(f"SHOW {words[0]} STATUS")
-            found = cursor.fetchone()
-            if (found[f"{words[1]}_Log_File"], found[f"Read_{words[1]}_Log_Pos"]) == (end.journal, end.offset):
-                return
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
+    while (found := replica_status(server))["Source_Log_File"] != end.journal or found["Read_Source_Log_Pos"] != end.offset:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
 
 
-@pytest.mark.mariadb
-def test_a_large_transaction_that_was_delivered_in_part_goes_on_at_a_replica_that_lags(tmp_path: Path) -> None:
+@pytest.mark.lines("mariadb")
+def test_a_large_transaction_that_was_delivered_in_part_goes_on_at_a_replica_that_lags(way: Way, tmp_path: Path) -> None:
     """What the replica sends before it is done too, and is not the transaction whose first rows were acked."""
     alarms: list[str] = []
-    with Kind(MariaDBServer).pair() as (first, second):
+    with way.pair() as (first, second):
         first.query("CREATE DATABASE d")
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         wait_for_row(second, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'd'")

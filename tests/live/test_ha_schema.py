@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import attrs
-import pytest
 
 import canal
 from canal.ha import Role
-from canal.testing import MariaDBServer, MySQLServer, ZooKeeperServer
-from canal.testing.servers import ThrowawayServer
+from canal.testing import ZooKeeperServer
 from tests.ha_group import PATIENT, end_wait
 from tests.live.helpers import source
-from tests.live.test_failover import UNNAMED, Kind, wait_for_row
-
-SERVERS = [
-    pytest.param(MariaDBServer, id="mariadb", marks=pytest.mark.mariadb),
-    pytest.param(MySQLServer, id="mysql", marks=pytest.mark.mysql),
-]
+from tests.live.test_failover import wait_for_row
+from tests.plugins.fix_servers import Line, Way
 
 
 def read(instance: canal.Instance, count: int, keep: bool = False) -> tuple[list[dict[str, Any]], int]:
@@ -38,13 +31,12 @@ def read(instance: canal.Instance, count: int, keep: bool = False) -> tuple[list
     return rows, batch
 
 
-@pytest.mark.parametrize("kind", SERVERS)
 def test_a_statement_while_another_process_is_active_names_the_columns_right(
-    kind: Callable[..., ThrowawayServer], zookeeper_server: ZooKeeperServer, zookeeper_root: str
+    line: Line, zookeeper_server: ZooKeeperServer, zookeeper_root: str
 ) -> None:
     """All columns are INT, and renamed crosswise: what the table is now would fit, with the wrong names."""
     with ExitStack() as stack:
-        server = stack.enter_context(kind())
+        server = stack.enter_context(Way(line, line.can("gtid")).server(named=False))
         server.query("CREATE DATABASE d")
         server.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
         ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.2)
@@ -64,7 +56,7 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         first.ack(batch)
 
         server.query("INSERT INTO d.t VALUES (2, 20, 200)")
-        server.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        server.query("ALTER TABLE d.t CHANGE a b INT, CHANGE b a INT")
         server.query("INSERT INTO d.t VALUES (3, 30, 300)")
         server.query("ALTER TABLE d.t CHANGE a c INT, ADD COLUMN z INT FIRST, DROP COLUMN b")
         server.query("INSERT INTO d.t VALUES (0, 4, 400)")
@@ -95,10 +87,9 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         assert third.error is None
 
 
-@pytest.mark.parametrize("kind", UNNAMED)
-def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+def test_a_take_over_after_a_switch_of_the_source(way: Way, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
     with ExitStack() as stack:
-        one, two = stack.enter_context(kind.pair())
+        one, two = stack.enter_context(way.pair(named=False))
         one.query("CREATE DATABASE d")
         one.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
         ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.2)
@@ -116,7 +107,7 @@ def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: 
 
         first, second = process(**PATIENT), process()
         one.query("INSERT INTO d.t VALUES (1, 10, 100)")
-        one.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        one.query("ALTER TABLE d.t CHANGE a b INT, CHANGE b a INT")
         one.query("INSERT INTO d.t VALUES (2, 20, 200)")
         rows, batch = read(first, 2)
         assert rows == [{"id": 1, "a": 10, "b": 100}, {"id": 2, "b": 20, "a": 200}]
@@ -129,7 +120,7 @@ def test_a_take_over_after_a_switch_of_the_source(kind: Kind, zookeeper_server: 
         assert rows == [{"id": 3, "b": 30, "a": 300}]
         first.ack(batch)
         two.query("INSERT INTO d.t VALUES (4, 40, 400)")
-        two.query("ALTER TABLE d.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        two.query("ALTER TABLE d.t CHANGE a b INT, CHANGE b a INT")
         two.query("INSERT INTO d.t VALUES (5, 50, 500)")
         expected = [{"id": 4, "b": 40, "a": 400}, {"id": 5, "a": 50, "b": 500}]
         assert read(first, 2, keep=True)[0] == expected

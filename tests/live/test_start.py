@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 import canal
-from canal.testing import FaultProxy, MySQLServer
+from canal.testing import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, source
-from tests.live.test_failover import KINDS, NO_GTIDS, Kind, wait_for_row
-
-FULL = "--binlog-row-metadata=FULL"
+from tests.live.helpers import end_of_log, reset_log, source
+from tests.live.test_failover import wait_for_row
+from tests.plugins.fix_servers import Line, Way
 
 
 class Written:
@@ -23,7 +22,7 @@ class Written:
 
     def __init__(self, server: ThrowawayServer, transactions: int, pause: float = 0.0) -> None:
         self.server = server
-        server.query("RESET MASTER" if server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+        reset_log(server)
         server.query("CREATE DATABASE s")
         server.query("CREATE TABLE s.t (id INT PRIMARY KEY)")
         self.begins: list[canal.Position] = []
@@ -78,7 +77,6 @@ def ids_of(message: canal.Message) -> list[int]:
 
 @pytest.fixture
 def server(own_server: ThrowawayServer) -> ThrowawayServer:
-    own_server.query("SET GLOBAL binlog_row_metadata = FULL")
     return own_server
 
 
@@ -162,9 +160,11 @@ def attrs_without_gtid(place: canal.Position) -> canal.Position:
     return canal.Position(place.journal, place.offset, timestamp=1_000, source=place.source)
 
 
-@pytest.mark.mysql
-def test_from_journals_to_gtids_and_back(tmp_path: Path) -> None:
-    with MySQLServer(FULL, *NO_GTIDS) as server:
+@pytest.mark.lines("mysql")
+@pytest.mark.needs("online_gtid_mode")
+@pytest.mark.every_line
+def test_from_journals_to_gtids_and_back(line: Line, tmp_path: Path) -> None:
+    with Way(line, gtid=False).server() as server:
         log = Written(server, 1)
         meta = canal.FileMeta(tmp_path)
         assert log.read(log.begins[0], meta=meta, count=3)[0] == log.rows(0)
@@ -179,16 +179,15 @@ def test_from_journals_to_gtids_and_back(tmp_path: Path) -> None:
                 server.query("FLUSH LOGS")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_server_behind_the_same_address(kind: Kind, tmp_path: Path) -> None:
+def test_another_server_behind_the_same_address(way: Way, tmp_path: Path) -> None:
     """A virtual address moves: while connected, and while nothing of ours runs."""
-    with kind.pair() as (first, second), FaultProxy(first.host, first.port) as proxy:
+    with way.pair() as (first, second), FaultProxy(first.host, first.port) as proxy:
         address = canal.MySQLSource(
             host=proxy.host, port=proxy.port, user=first.user, password=first.password, ssl_mode="DISABLED"
         )
         second.stop_replication()  # what it had of the log that is reset would stand in the way of the new one
         log = Written(first, 0)
-        second.replicate(first, gtid=kind.gtid)
+        second.replicate(first, gtid=way.gtid)
         meta = canal.FileMeta(tmp_path)
         config = canal.InstanceConfig(
             destination="start", source=address, filter=r"s\.t", meta=meta, reconnect_backoff=(0.05, 0.2)
@@ -221,10 +220,9 @@ def test_another_server_behind_the_same_address(kind: Kind, tmp_path: Path) -> N
         assert found == log.rows(0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_log_that_is_reset_under_a_running_dump_is_noticed(kind: Kind) -> None:
+def test_a_log_that_is_reset_under_a_running_dump_is_noticed(way: Way) -> None:
     """The server tells a reader at the end of the first journal nothing: the name of the journal is the same again."""
-    with kind.server(*kind.options) as server:
+    with way.server() as server:
         Written(server, 1)
         quick = source(server, check_interval=0.3, heartbeat_interval=0.2)
         config = canal.InstanceConfig(destination="start", source=quick, start="earliest", filter=r"s\.t")
@@ -235,7 +233,7 @@ def test_a_log_that_is_reset_under_a_running_dump_is_noticed(kind: Kind) -> None
                 found += ids_of(instance.get(100, timeout=60))
             time.sleep(1.0)  # it is not taken for reset while nothing happens
             assert instance.error is None
-            server.query("RESET MASTER" if server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+            reset_log(server)
             server.query("INSERT INTO s.t VALUES (1000)")
             with pytest.raises(canal.PositionLostError):
                 while True:

@@ -54,10 +54,6 @@ class Line:
     def kind(self) -> str:
         return self.facts.kind
 
-    @property
-    def version(self) -> tuple[int, ...]:
-        return lines.version_of(self.facts.version)
-
     def can(self, ability: str) -> bool:
         return self.facts.can(ability)
 
@@ -68,6 +64,48 @@ class Line:
         except ServerUnavailableError as error:
             _unavailable(self.name, error)
         return server
+
+
+@attrs.frozen
+class Way:
+    """How two servers of a line replicate: by GTID, or by journal and offset."""
+
+    line: Line
+    gtid: bool
+
+    @property
+    def name(self) -> str:
+        return self.line.name + ("" if self.gtid else "-without-gtids")
+
+    @property
+    def kind(self) -> str:
+        return self.line.kind
+
+    def server(self, *options: str, named: bool = True, **arguments: Any) -> ThrowawayServer:
+        """A server that is not started; not ``named``: its log does not name the columns."""
+        if not self.gtid and self.line.can("gtid"):
+            options = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", *options)
+        if not named and self.line.can("full_metadata"):
+            options = ("--binlog-row-metadata=MINIMAL", *options)
+        return self.line.server(*options, **arguments)
+
+    @contextlib.contextmanager
+    def pair(self, *, named: bool = True) -> Iterator[tuple[ThrowawayServer, ThrowawayServer]]:
+        """A source and its replica, running."""
+        with contextlib.ExitStack() as servers:
+            first, second = (servers.enter_context(self.server(named=named, server_id=number)) for number in (1, 2))
+            second.replicate(first, gtid=self.gtid)
+            yield first, second
+
+
+def _ways(item: Any) -> list[Way]:
+    """For each line of a test the ways there are, where it does not say that it needs GTIDs; MariaDB always has them."""
+    return [
+        Way(Line(line), gtid)
+        for line in lines_of(item)
+        for gtid in (True, False)
+        if (line.can("gtid") if gtid else line.kind == "mysql" and "gtid" not in _words(item, "needs"))
+    ]
 
 
 def _skipping() -> bool:
@@ -103,18 +141,20 @@ def _chosen(every: bool) -> list[lines.Line]:
 
 def lines_of(item: Any) -> list[lines.Line]:
     """The lines that a test function, by its marks, runs on."""
-    marks = list(item.iter_markers())
-    specs = [spec for mark in marks if mark.name == "lines" for spec in mark.args]
-    needs = [ability for mark in marks if mark.name == "needs" for ability in mark.args]
-    chosen = _chosen(every=any(mark.name == "every_line" for mark in marks))
-    return [line for line in chosen if line.fits(specs) and all(map(line.can, needs))]
+    chosen = _chosen(every=item.get_closest_marker("every_line") is not None)
+    return [line for line in chosen if line.fits(_words(item, "lines")) and all(map(line.can, _words(item, "needs")))]
+
+
+def _words(item: Any, mark: str) -> list[str]:
+    return [word for one in item.iter_markers(mark) for word in one.args]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for fixture, scope in (("line", "function"), ("module_line", "module")):
+    for fixture, scope in (("line", "function"), ("module_line", "module"), ("way", "function")):
         if fixture in metafunc.fixturenames:
-            found = [Line(line) for line in lines_of(metafunc.definition)]
-            metafunc.parametrize(fixture, found, ids=[line.name for line in found], indirect=True, scope=scope)  # type: ignore[arg-type]
+            test = metafunc.definition
+            found: list[Any] = _ways(test) if fixture == "way" else list(map(Line, lines_of(test)))
+            metafunc.parametrize(fixture, found, ids=[one.name for one in found], indirect=True, scope=scope)  # type: ignore[arg-type]
 
 
 # -- the servers -------------------------------------------------------------------------------------------------------
@@ -158,6 +198,15 @@ def line(request: pytest.FixtureRequest) -> Line:
 def module_line(request: pytest.FixtureRequest) -> Line:
     """The line that the tests of a module run on, one after the other."""
     found: Line = request.param
+    return found
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest) -> Way:
+    """How two servers of the line replicate, each way in turn."""
+    if _skipping():
+        pytest.skip(f"NO {request.param.line.name.upper()}: CANAL_TEST_SERVERS=skip")
+    found: Way = request.param
     return found
 
 
@@ -248,7 +297,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
-        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"line", "module_line"}
+        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"line", "module_line", "way"}
         given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
