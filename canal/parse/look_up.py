@@ -12,6 +12,7 @@ import attrs
 
 from canal.parse.alter import ROW_END, TableState, hidden_columns, with_keys
 from canal.parse.definition import Key
+from canal.parse.server_facts import Release
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 
 #: Runs a query with arguments and gives its rows.
@@ -31,16 +32,16 @@ _INDEXES: Final = (
 _VIEWS: Final = ("VIEW", "SYSTEM VIEW")
 
 
-def table_states(ask: Ask, schema: str = "", table: str = "", *, mariadb: bool) -> list[TableState]:
+def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Release) -> list[TableState]:
     """One table of the server as it is now, those of a schema, or all; no views."""
     where, args = "", ()
     if schema:
         where, args = " WHERE table_schema = %s" + " AND table_name = %s" * bool(table), (schema, table)[: 1 + bool(table)]  # type: ignore[assignment]
-    columns_query = _COLUMNS.format("generation_expression" if mariadb else "NULL")  # MySQL 5.6 has none
+    columns_query = _COLUMNS.format("generation_expression" if release.has("row_periods") else "NULL")
     columns = _by_table(ask(f"{columns_query}{where} ORDER BY table_schema, table_name, ordinal_position", args))
     indexes = _by_table(ask(_INDEXES + where, args))
     return [
-        _state(row, columns[row[:2]], indexes.get(row[:2], []), mariadb)
+        _state(row, columns[row[:2]], indexes.get(row[:2], []), release.is_mariadb)
         for row in map(_texts, ask(_TABLES + where, args))
         if row[3] not in _VIEWS and row[:2] in columns
     ]

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final, Iterator, Protocol, runtime_checkable
 
 import attrs
@@ -39,6 +40,7 @@ from canal.parse.framing import PacketFramer
 from canal.parse.look_up import table_states
 from canal.parse.scan import TransactionScan
 from canal.parse.server_errors import login_error, query_error, stream_error
+from canal.parse.server_facts import Release, Server, read_release, read_server
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
@@ -161,10 +163,6 @@ _MAX_FILE_OFFSET = 0xFFFFFFFF
 _ROTATE = 4
 #: Events that open a dump before the server has found the place to start from.
 _OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
-_VARIABLES = (
-    "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
-    "binlog_checksum", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
-)  # fmt: skip
 
 
 def _upper(value: object) -> str:
@@ -275,8 +273,7 @@ class MySQLSource:
         )
         try:
             logs = session.rows("SHOW BINARY LOGS", doing="list the logs")
-            version = str(session.rows("SELECT @@version", doing="ask for the version")[0][0])
-            variable = "gtid_binlog_pos" if "mariadb" in version.lower() else "gtid_executed"
+            variable = "gtid_binlog_pos" if session.release.is_mariadb else "gtid_executed"
             gtid = session.rows(f"SELECT @@global.{variable}", doing="ask for the GTIDs in the log")[0][0]
         finally:
             session.close()
@@ -332,10 +329,6 @@ class Description:
     lower_case_table_names: int = 0
 
 
-#: A primary key that MySQL made by itself may be hidden from information_schema; it is in the log all the same.
-SHOW_KEYS: Final = "SET @canal = 0 /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */"
-
-
 class Session:
     """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
 
@@ -345,6 +338,8 @@ class Session:
     def __init__(self, source: MySQLSource) -> None:
         self._source = source
         self._connection: Any = None
+        #: Of the server of the connection; known with the first query.
+        self.release: Release
         self._opening = _pymysql.Opening()
         self._closed = False
         self._busy = threading.Lock()
@@ -390,8 +385,8 @@ class Session:
         def ask(sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
             return self.rows(sql, args, doing=doing)
 
-        version, lower_case = ask("SELECT @@global.version, @@global.lower_case_table_names")[0]
-        tables = table_states(ask, schema, table, mariadb="mariadb" in str(version).lower())
+        ((lower_case,),) = ask("SELECT @@global.lower_case_table_names")
+        tables = table_states(ask, schema, table, release=self.release)
         databases = ask("SELECT schema_name, default_character_set_name FROM information_schema.schemata")
         return Description(tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case))
 
@@ -427,7 +422,9 @@ class Session:
         self._close_late()
         try:
             if is_new:
-                run(self._connection, SHOW_KEYS)
+                self.release = read_release(partial(run, self._connection))
+                if self.release.show_keys:
+                    run(self._connection, self.release.show_keys)
             return run(self._connection, sql, args)
         except (_pymysql.DriverError, OSError) as error:
             failure = query_error(error, self._source, doing)
@@ -498,68 +495,6 @@ def _column(row: tuple[Any, ...]) -> ColumnSchema:
         str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
         visible="INVISIBLE" not in str(extra).upper(),
     )  # fmt: skip
-
-
-# -- the server's facts ------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Server:
-    """What a server says of itself."""
-
-    flavor: str
-    version: tuple[int, ...]
-    identity: str
-    has_gtids: bool
-    full_metadata: bool
-    has_checksums: bool
-    logs_cascades: bool
-
-    @property
-    def status_query(self) -> str:
-        """The statement that tells the end of the log."""
-        if self.flavor == "mysql" and self.version >= (8, 2):
-            return "SHOW BINARY LOG STATUS"
-        return "SHOW MASTER STATUS"
-
-
-def read_server(connection: Any, source: MySQLSource) -> Server:
-    """Ask a server for its settings; refuses those under which no change can be seen."""
-    names = ", ".join(f"'{name}'" for name in _VARIABLES)
-    rows = run(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    found = {str(row[0]).lower(): str(row[1]) for row in rows}
-    if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
-        raise ServerError(
-            f"{source.address} writes no binary log",
-            remedy="Set log_bin and a server_id in its configuration, and restart it.",
-        )
-    row_format = found.get("binlog_format", "ROW").upper()
-    if row_format != "ROW" and source.require_row_format:
-        raise ServerError(
-            f"{source.address} writes its log in {row_format} format, which does not hold the changed rows",
-            remedy="SET GLOBAL binlog_format = 'ROW', also in its configuration, and let applications reconnect.",
-        )
-    version = found.get("version", "")
-    is_mariadb = "mariadb" in (version + found.get("version_comment", "")).lower()
-    return Server(
-        flavor="mariadb" if is_mariadb else "mysql",
-        version=tuple(int(part) for part in re.findall(r"\d+", version)[:3]),
-        identity=_identity(found, is_mariadb),
-        has_gtids=is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
-        full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL",
-        has_checksums="binlog_checksum" in found,
-        # MySQL has it since 9.6; there OFF means that the SQL layer carries out cascades, which logs them.
-        logs_cascades=found.get("innodb_native_foreign_keys", "").upper() == "OFF",
-    )
-
-
-def _identity(found: dict[str, str], is_mariadb: bool) -> str:
-    """MySQL has a server UUID. MariaDB has a server id, and since 10.6 a uid made of the machine's network address and
-    port; before that, the host name and port stand for it."""
-    if not is_mariadb and found.get("server_uuid"):
-        return found["server_uuid"]
-    place = found.get("server_uid") or f"{found.get('hostname', '')}:{found.get('port', '')}"
-    return f"{found.get('server_id', '0')}@{place}"
 
 
 # -- the dump ----------------------------------------------------------------------------------------------------------
@@ -719,7 +654,7 @@ class MySQLConnection:
 
     def _prepare(self, login: Any) -> Server:
         try:
-            server = read_server(login, self._source)
+            server = read_server(partial(run, login), self._source)
             run(login, server.status_query)  # tells a missing REPLICATION CLIENT now rather than later
             self._set_up(login, server)
             # Registering tells a missing REPLICATION SLAVE, and shows us in SHOW REPLICAS.
@@ -770,10 +705,6 @@ class MySQLConnection:
         if self.flavor != "mysql" or not self._server.has_gtids:
             return ""
         return str(self._rows("SELECT @@global.gtid_purged")[0][0])
-
-    @property
-    def server_version(self) -> tuple[int, ...]:
-        return self._server.version
 
     @property
     def is_alive(self) -> bool:

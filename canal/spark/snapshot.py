@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
@@ -30,7 +31,8 @@ from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.look_up import table_states
 from canal.parse.server_errors import query_error
-from canal.parse.source import SHOW_KEYS, MySQLSource, read_server, run
+from canal.parse.server_facts import read_server
+from canal.parse.source import MySQLSource, run
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark.cells import is_unseen, reader_of, to_array
@@ -435,17 +437,18 @@ class _Session:
     def __enter__(self) -> Self:
         try:
             with self._errors("ask for the settings"):
-                self.server = read_server(self.connection, self.source)
+                self.server = read_server(partial(run, self.connection), self.source)
             # The mode takes every date that a row can hold, and pads nothing; a limit would cut a table short.
             self.run(
                 "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', character_set_results = NULL,"
                 f" net_write_timeout = {self.source.net_write_timeout}, sql_big_selects = 1,"
                 f" sql_select_limit = {(1 << 64) - 1}"
             )
-            self.run(SHOW_KEYS)
+            if self.server.show_keys:
+                self.run(self.server.show_keys)
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            limit = "max_statement_time" if self.flavor == "mariadb" else "max_execution_time"
-            if self.flavor == "mariadb" or self.server.version >= (5, 7, 8):
+            if self.server.has("time_limit"):
+                limit = "max_statement_time" if self.server.is_mariadb else "max_execution_time"
                 self.run(f"SET SESSION {limit} = 0")
         except BaseException:
             self.__exit__()
@@ -487,7 +490,7 @@ class _Session:
         def ask(sql: str, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
             return self.run(sql, args, f"read the columns of {schema}.{table}")
 
-        states = table_states(ask, schema, table, mariadb=self.server.flavor == "mariadb")
+        states = table_states(ask, schema, table, release=self.server)
         facts = ask(
             "SELECT engine, table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
             (schema, table),

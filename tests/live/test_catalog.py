@@ -17,6 +17,7 @@ import pytest
 from canal.parse.catalog import Catalog, TableState
 from canal.parse.events import ddl_context, parse_format, query_context
 from canal.parse.look_up import table_states
+from canal.parse.server_facts import Release
 from canal.parse.source import _COLUMNS_QUERY, MySQLConnection, _column
 from canal.parse.tables import parse_table_map, schema_from_map
 from canal.schema import ColumnSchema, TableSchema
@@ -159,7 +160,7 @@ class Oracle:
         assert not known.keys() - expected.keys(), f"no such tables after {sql!r}, logged {self.statements[-3:]}"
         for name, state in known.items():
             if name in self.fresh:  # what is read from the server is what was made of the statements
-                (read,) = table_states(self.ask, *name, mariadb=self.flavor == "mariadb")
+                (read,) = table_states(self.ask, *name, release=Release(self.flavor, self.version))
                 assert rest(read) == rest(state), (name, sql, self.before.get(name))
                 assert list(map(facts, read.schema.columns)) == list(map(facts, state.schema.columns)), (name, sql)
             assert tuple(map(facts, state.shown)) == expected[name], f"{name} after {sql!r}, logged {self.statements[-1]!r}"
@@ -171,7 +172,7 @@ class Oracle:
     def put_doubtful(self) -> None:
         """Read again what is doubtful, as the schema history does."""
         for name in self.catalog.doubtful_tables():
-            found = table_states(self.ask, *name, mariadb=self.flavor == "mariadb")
+            found = table_states(self.ask, *name, release=Release(self.flavor, self.version))
             for state in found:
                 self.catalog.put(state)
             if not found:

@@ -15,6 +15,7 @@ import pymysql
 
 from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
 from canal.parse.look_up import table_states
+from canal.parse.server_facts import read_release
 from canal.spark.targets import Progress
 from canal.spark.types import spark_arrow_type
 
@@ -108,8 +109,7 @@ class _MySQLWork:
             self._cursor.execute(sql, arguments)
             return list(self._cursor.fetchall())
 
-        mariadb = "mariadb" in str(ask("SELECT @@version")[0][0]).lower()
-        states = table_states(ask, schema, table, mariadb=mariadb)
+        states = table_states(ask, schema, table, release=read_release(ask))
         if not states:
             raise TargetSchemaError(
                 f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE)."

@@ -1,0 +1,134 @@
+"""What a server has: one table of what its release brought, and what it says of itself at login.
+
+Never connects: whoever calls brings the means to ask. No other module compares the versions of servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol
+
+import attrs
+
+from canal.errors import ServerError
+
+Feature = Literal["show_binary_log_status", "generated_keys", "time_limit", "row_periods"]
+
+#: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
+SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
+    # The new name of SHOW MASTER STATUS.
+    "show_binary_log_status": {"mysql": (8, 2)},
+    # Primary keys that the server makes by itself and may hide from information_schema.
+    "generated_keys": {"mysql": (8, 0, 30)},
+    # max_execution_time, in MariaDB max_statement_time.
+    "time_limit": {"mysql": (5, 7, 8), "mariadb": (10, 1, 1)},
+    # Columns for the begin and the end of a row's time; information_schema tells them by generation_expression.
+    "row_periods": {"mariadb": (10, 3, 4)},
+}
+
+
+@attrs.frozen
+class Release:
+    """The flavor ("mysql" or "mariadb") and the version of a server."""
+
+    flavor: str
+    version: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, version: str, comment: str = "") -> Release:
+        """From the variables version and version_comment."""
+        flavor = "mariadb" if "mariadb" in (version + comment).lower() else "mysql"
+        return cls(flavor, tuple(int(part) for part in re.findall(r"\d+", version)[:3]))
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.flavor == "mariadb"
+
+    def has(self, feature: Feature) -> bool:
+        since = SINCE[feature].get(self.flavor)
+        return since is not None and self.version >= since
+
+    @property
+    def status_query(self) -> str:
+        """The statement that tells the end of the log."""
+        return "SHOW BINARY LOG STATUS" if self.has("show_binary_log_status") else "SHOW MASTER STATUS"
+
+    @property
+    def show_keys(self) -> str:
+        """A statement that shows the keys which the server made by itself: they are in the log all the same; "" for none."""
+        return "SET SESSION show_gipk_in_create_table_and_information_schema = ON" if self.has("generated_keys") else ""
+
+
+@attrs.frozen
+class Server(Release):
+    """What a server says of itself."""
+
+    identity: str
+    has_gtids: bool
+    full_metadata: bool
+    has_checksums: bool
+    logs_cascades: bool
+
+
+class Asked(Protocol):
+    """The part of a source that decides which servers will do."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def require_row_format(self) -> bool: ...
+
+
+_VARIABLES: Final = (
+    "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
+    "binlog_checksum", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
+)  # fmt: skip
+
+
+#: Runs a query and gives its rows.
+Ask = Callable[[str], list[tuple[Any, ...]]]
+
+
+def read_release(ask: Ask) -> Release:
+    """Ask a server which one it is."""
+    (row,) = ask("SELECT @@version, @@version_comment")
+    return Release.parse(*map(str, row))
+
+
+def read_server(ask: Ask, source: Asked) -> Server:
+    """Ask a server for its settings; refuses those under which no change can be seen."""
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    rows = ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    found = {str(row[0]).lower(): str(row[1]) for row in rows}
+    if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
+        raise ServerError(
+            f"{source.address} writes no binary log",
+            remedy="Set log_bin and a server_id in its configuration, and restart it.",
+        )
+    row_format = found.get("binlog_format", "ROW").upper()
+    if row_format != "ROW" and source.require_row_format:
+        raise ServerError(
+            f"{source.address} writes its log in {row_format} format, which does not hold the changed rows",
+            remedy="SET GLOBAL binlog_format = 'ROW', also in its configuration, and let applications reconnect.",
+        )
+    release = Release.parse(found.get("version", ""), found.get("version_comment", ""))
+    return Server(
+        release.flavor,
+        release.version,
+        identity=_identity(found, release.is_mariadb),
+        has_gtids=release.is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
+        full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL",
+        has_checksums="binlog_checksum" in found,
+        # MySQL has it since 9.6; there OFF means that the SQL layer carries out cascades, which logs them.
+        logs_cascades=found.get("innodb_native_foreign_keys", "").upper() == "OFF",
+    )
+
+
+def _identity(found: dict[str, str], is_mariadb: bool) -> str:
+    """MySQL has a server UUID. MariaDB has a server id, and since 10.6 a uid made of the machine's network address and
+    port; before that, the host name and port stand for it."""
+    if not is_mariadb and found.get("server_uuid"):
+        return found["server_uuid"]
+    place = found.get("server_uid") or f"{found.get('hostname', '')}:{found.get('port', '')}"
+    return f"{found.get('server_id', '0')}@{place}"
