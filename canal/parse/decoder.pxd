@@ -3,6 +3,7 @@ from canal.model cimport Entry, TableMap, Transaction
 from canal.parse cimport wire
 
 cdef unsigned long long _MAX_GTID
+cdef unsigned int _CRC_RESIDUE
 
 cdef class BinlogDecoder:
     cdef object _resolve, _classify, _wants, _changed, _deliver
@@ -46,7 +47,6 @@ cdef class BinlogDecoder:
     @cython.locals(p="const unsigned char*", size=Py_ssize_t, end=Py_ssize_t, kind=int, log_pos="long long",
                    start="long long", expected="long long", hole="long long")
     cdef _event(self, bytes data)
-    cdef _verify(self, bytes data, int kind)
     @cython.locals(p="const unsigned char*")
     cdef _dispatch(self, bytes data, int kind, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*")

@@ -27,7 +27,11 @@ from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import ddl, wire
 from canal.parse.charsets import lenient_text
 from canal.parse.events import (
+    CRC_RESIDUE,
+    DAMAGED,
     Format,
+    check_format,
+    checksum_error,
     event_name,
     execute_load_query,
     inflate_query,
@@ -46,8 +50,7 @@ from canal.position import TAIL_BYTES, Position, PreparedXa
 
 log = logging.getLogger("canal.parse")
 
-#: CRC32 of any event followed by its own CRC32 in little-endian order.
-_CRC_RESIDUE = 0x2144DF1C
+_CRC_RESIDUE = CRC_RESIDUE  # a C integer when compiled
 _MAX_GTID = MAX_NUMBER  # a C integer when compiled
 #: Digests kept before the part that nobody refers to is let go.
 _TAPE_BYTES = 32768
@@ -56,7 +59,6 @@ _TAPE_BYTES = 32768
 _MOST_PREPARED = 500
 #: So many savepoints of a transaction are known: RELEASE SAVEPOINT is not in the log, so none ever ends.
 _MOST_SAVEPOINTS = 100_000
-_DAMAGED = "The log or the connection is damaged; compare with the server's own file."
 #: What the name of every server's log ends in.
 _JOURNAL = re.compile(r".+\.[0-9]{6,}", re.DOTALL)
 
@@ -273,8 +275,8 @@ class BinlogDecoder:
             end = size - 4
             if end < 19:
                 raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
-            if zlib.crc32(data) != _CRC_RESIDUE:
-                self._verify(data, kind)
+            if kind != 15 and zlib.crc32(data) != _CRC_RESIDUE:
+                raise checksum_error(data)
         log_pos = wire.u32(p, 13)
         start = self.offset
         if log_pos == 0 or wire.u16(p, 17) & 0x20:
@@ -299,17 +301,6 @@ class BinlogDecoder:
                 start = self._at = expected - size
             self.offset = expected
         self._dispatch(data, kind, end, start)
-
-    def _verify(self, data: bytes, kind: int) -> None:
-        if zlib.crc32(data) == _CRC_RESIDUE:
-            return
-        # The FORMAT_DESCRIPTION of a log in use is flagged so after its checksum was made.
-        if kind == 15 and zlib.crc32(data[:17] + bytes((data[17] & 0xFE,)) + data[18:]) == _CRC_RESIDUE:
-            return
-        raise ChecksumError(
-            f"{event_name(kind)} has CRC32 {wire.u32(data, len(data) - 4):08x}, its bytes have {zlib.crc32(data[:-4]):08x}",
-            event_type=kind, remedy=_DAMAGED,
-        )  # fmt: skip
 
     def _dispatch(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
@@ -401,10 +392,9 @@ class BinlogDecoder:
     def _format_description(self, data: bytes) -> None:
         """Each journal begins with one; a dump from the middle of a journal sends a copy of it."""
         form: Format = parse_format(data)
-        if form.knows_checksums and (form.checksum or data[-4:] != bytes(4)):
-            self._verify(data, 15)  # it has one itself, whatever it says of the events behind it
+        check_format(data, form)
         if form.checksum and self._unproved and not _JOURNAL.fullmatch(self.journal):
-            raise ChecksumError("the ROTATE before it has a wrong CRC32", event_type=4, remedy=_DAMAGED)
+            raise ChecksumError("the ROTATE before it has a wrong CRC32", event_type=4, remedy=DAMAGED)
         self._unproved = False
         self._format = form
         self._checksum = form.checksum

@@ -13,7 +13,7 @@ from typing import Iterator
 import attrs
 import zstandard
 
-from canal.errors import DecodeError, TruncatedError, UnsupportedError
+from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
 from canal.parse import charsets
 
@@ -34,6 +34,12 @@ EVENT_NAMES = {
 
 #: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
 MAX_EVENT_BYTES = 1 << 30
+
+#: CRC32 of any event followed by its own CRC32 in little-endian order.
+CRC_RESIDUE = 0x2144DF1C
+DAMAGED = "The log or the connection is damaged; compare with the server's own file."
+#: Flag of a FORMAT_DESCRIPTION whose log is in use, or was when its server died.
+IN_USE = 0x01
 
 
 def event_name(kind: int) -> str:
@@ -112,6 +118,35 @@ def parse_format(data: bytes) -> Format:
             remedy="Rows are decoded from the first release of MySQL 5.1 on.",
         )  # fmt: skip
     return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths, knows_checksums)
+
+
+def check_format(data: bytes, form: Format) -> None:
+    """Verify the CRC32 that a FORMAT_DESCRIPTION has itself, whatever it says of the events behind it.
+
+    A server marks the event of a log in use after it made the checksum. For a dump from the middle of a log it takes end
+    and time of creation out, and makes a new checksum only where the other events have one too; else the checksum is still
+    that of the event in the log, whose time of creation is 0 or the event's own.
+
+    Raises:
+        ChecksumError: it is the CRC32 of neither form.
+    """
+    if not form.knows_checksums or not form.checksum and data[-4:] == bytes(4):
+        return
+    plain = data[:17] + bytes((data[17] & ~IN_USE,)) + data[18:]
+    forms = [data, plain]
+    if not form.checksum and not form.created and data[13:17] == bytes(4):
+        logged = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
+        forms += [logged, logged[:71] + data[:4] + logged[75:]]
+    if all(zlib.crc32(one) != CRC_RESIDUE for one in forms):
+        raise checksum_error(data)
+
+
+def checksum_error(data: bytes) -> ChecksumError:
+    told = int.from_bytes(data[-4:], "little")
+    return ChecksumError(
+        f"{event_name(data[4])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[:-4]):08x}",
+        event_type=data[4], remedy=DAMAGED,
+    )  # fmt: skip
 
 
 def _number(server_version: str) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from canal.errors import (
     UnsupportedError,
 )
 from canal.parse.cascades import ForeignKey, keys_in
-from canal.parse.events import Format, parse_format
+from canal.parse.events import IN_USE, Format, check_format, parse_format
 from canal.parse.framing import FileFramer
 from canal.parse.scan import TransactionScan
 from canal.parse.source import Description, MySQLSource, Session, Start
@@ -42,7 +42,7 @@ log = logging.getLogger("canal.parse")
 MAGIC = b"\xfebin"
 _ENCRYPTED_MAGIC = b"\xfdbin"
 _ROTATE, _FORMAT, _START_ENCRYPTION = 4, 15, 164
-_IN_USE, _ARTIFICIAL = 0x01, 0x20
+_ARTIFICIAL = 0x20
 _JOURNAL_NAME = re.compile(r".+\.\d+")
 
 
@@ -437,11 +437,16 @@ class _JournalReader:
                 position=f"{self.path.name}:4",
                 remedy="MySQL before 5.0 wrote it; it holds no rows." if head[4] == 1 else "The file's head is lost.",
             )  # fmt: skip
-        form = self._supported(head)
+        try:
+            form = parse_format(head)
+            if self.start > 4 + len(head):
+                check_format(head, form)  # nobody can do so behind us
+        except DecodeError as error:
+            raise self._placed(error, 4) from error
         if any(event[4] == _START_ENCRYPTION for event in events[1:3]):
             raise self._encrypted()
         self._has_format = True
-        self._is_in_use = bool(head[17] & _IN_USE)
+        self._is_in_use = bool(head[17] & IN_USE)
         after = 4 + len(head)
         if self.start <= after:
             self.start = 4
@@ -450,12 +455,6 @@ class _JournalReader:
         self._file.seek(self.start)
         self._framer = FileFramer(self.start)
         return [_as_resent(head, form)]
-
-    def _supported(self, head: bytes) -> Format:
-        try:
-            return parse_format(head)
-        except DecodeError as error:
-            raise self._placed(error, 4) from error
 
     def _placed(self, error: CanalError, offset: int) -> CanalError:
         error.message = f"{self.path}: {error.message}"
@@ -526,11 +525,11 @@ def _sealed(event: bytes, checksum: bool) -> bytes:
 
 def _as_closed(event: bytes) -> bytes:
     """A FORMAT_DESCRIPTION without the mark of a file in use, which its checksum does not cover."""
-    return event[:17] + bytes((event[17] & ~_IN_USE,)) + event[18:]
+    return event[:17] + bytes((event[17] & ~IN_USE,)) + event[18:]
 
 
 def _as_resent(event: bytes, form: Format) -> bytes:
     """A FORMAT_DESCRIPTION as sent before the middle of a file: it has no place there and announces no restart."""
     plain = _as_closed(event)
     plain = plain[:13] + bytes(4) + plain[17:71] + bytes(4) + plain[75:]
-    return _sealed(plain[:-4], True) if form.checksum else plain
+    return _sealed(plain[:-4], True) if form.knows_checksums else plain

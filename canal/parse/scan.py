@@ -20,6 +20,9 @@ from canal.errors import (
 )
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.events import (
+    CRC_RESIDUE,
+    check_format,
+    checksum_error,
     event_name,
     parse_format,
     parse_gtid_list,
@@ -43,8 +46,6 @@ _ENDS = frozenset((_XID, _XA_PREPARE, _PAYLOAD))
 #: Bytes that an event has at least, where more than its header is looked at.
 _LEAST = {_QUERY: 32, _ROTATE: 27, _GTID: 44, _MARIADB_GTID: 32, _GTID_LIST: 23}
 _ARTIFICIAL = 0x20
-#: CRC32 of any event followed by its own CRC32.
-_CRC_RESIDUE = 0x2144DF1C
 
 
 def transaction_start(connection: Any, place: Position) -> int:
@@ -110,9 +111,8 @@ class TransactionScan:
             return
         if len(event) < _LEAST.get(kind, 19):
             raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
-        if self._verify and self._checksum and zlib.crc32(event) != _CRC_RESIDUE:
-            raise ChecksumError(f"an event of type {kind} has a wrong CRC32", event_type=kind,
-                                position=f"{self._journal}:{self._offset}")  # fmt: skip
+        if self._verify:
+            self._check(event, kind)
         if kind == _ROTATE:
             self._rotate(event)
             return
@@ -157,10 +157,20 @@ class TransactionScan:
     def _end(self, event: bytes) -> int:
         return len(event) - 4 if self._checksum else len(event)
 
+    def _check(self, event: bytes, kind: int) -> None:
+        try:
+            if kind == _FORMAT:
+                check_format(event, parse_format(event))
+            elif self._checksum and zlib.crc32(event) != CRC_RESIDUE:
+                raise checksum_error(event)
+        except ChecksumError as error:
+            error.position = f"{self._journal}:{self._offset}"
+            raise
+
     def _rotate(self, event: bytes) -> None:
         end = len(event)
         # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
-        if self._checksum or (self._checksum is None and zlib.crc32(event) == _CRC_RESIDUE):
+        if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
             end -= 4
         name = event[27:end].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if name != self._journal:

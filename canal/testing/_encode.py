@@ -1050,13 +1050,13 @@ def event(
     return data + struct.pack("<I", zlib.crc32(data)) if checksum else data
 
 
-def with_header(data: bytes, *, end: int, created: int, checksum: bool) -> bytes:
-    """A FORMAT_DESCRIPTION with another end and time of creation, as a dump from the middle of a journal begins."""
-    changed = bytearray(data[: len(data) - 4])
-    changed[13:17] = struct.pack("<I", end)
-    changed[71:75] = struct.pack("<I", created)
-    # Its trailer is there even when checksums are off.
-    return bytes(changed) + struct.pack("<I", zlib.crc32(changed))
+def resent(data: bytes, *, checksum: bool) -> bytes:
+    """A FORMAT_DESCRIPTION as sent before the middle of a journal: without its end and its time of creation.
+
+    Servers renew its checksum only where the journal's events have one.
+    """
+    changed = data[:13] + bytes(4) + data[17:71] + bytes(4) + data[75:-4]
+    return changed + (struct.pack("<I", zlib.crc32(changed)) if checksum else data[-4:])
 
 
 _LENGTHS: Final[dict[Flavor, bytes]] = {

@@ -928,8 +928,9 @@ class FakeBinlog:
         self._journal_number += 1
         self._sequence = 0
         self._journals.append(_Journal(self._journal_name(self._journal_number), self._executed))
-        now = int(self._clock()) if created else 0
-        self._append(FORMAT, _encode.format_description(self.flavor, self.version, now, self.checksum, self.row_version))
+        now = int(self._clock())
+        body = _encode.format_description(self.flavor, self.version, now if created else 0, self.checksum, self.row_version)
+        self._append(FORMAT, body, now=now)
         if isinstance(self._executed, MysqlGtidSet):
             self._append(PREVIOUS_GTIDS, self._executed.encode(), _IGNORABLE)
         else:
@@ -1118,9 +1119,7 @@ class Feed:
         body = struct.pack("<Q", offset) + journal.name.encode("utf-8")
         self._ready.append(self._artificial(ROTATE, body, 0, _ARTIFICIAL))
         if event > 0:
-            self._ready.append(
-                _encode.with_header(journal.events[0].data, end=0, created=0, checksum=self._fake.checksum)
-            )
+            self._ready.append(_encode.resent(journal.events[0].data, checksum=self._fake.checksum))
 
     def _artificial(self, kind: int, body: bytes, end: int, flags: int = 0) -> bytes:
         return _encode.event(
@@ -1226,7 +1225,7 @@ class FakeConnection:
             self._fake._locate_offset(Position(journal=journal, offset=offset))
             events = list(self._fake._find(journal).events)
         if events and events[0].offset < offset:
-            yield _encode.with_header(events[0].data, end=0, created=0, checksum=self._fake.checksum)
+            yield _encode.resent(events[0].data, checksum=self._fake.checksum)
         yield from (event.data for event in events if event.offset >= offset)
 
     def close(self) -> None:

@@ -401,10 +401,15 @@ def test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed(
 
 
 @flavors
+@pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("at_the_start", [True, False])
-def test_every_flipped_bit_of_the_head_of_a_dump_is_noticed(flavor: str, at_the_start: bool) -> None:
-    """T16: the ROTATE that opens it comes before it is known that events have checksums, which one bit then tells."""
-    fake, orders = shop(flavor)
+def test_every_flipped_bit_of_the_head_of_a_dump_is_noticed(flavor: str, at_the_start: bool, checksum: bool) -> None:
+    """T16: the ROTATE that opens it comes before it is known that events have checksums, which one bit then tells.
+
+    The FORMAT_DESCRIPTION has one in any case, which a server does not renew for a dump from the middle of a log whose
+    other events have none.
+    """
+    fake, orders = shop(flavor, checksum=checksum)
     orders.insert(order(1))
     start = canal.Position(journal=fake.journal, offset=4) if at_the_start else fake.position
     connection = fake.connect()
@@ -418,7 +423,7 @@ def test_every_flipped_bit_of_the_head_of_a_dump_is_noticed(flavor: str, at_the_
 
     assert whole[-1].position.journal == fake.journal
     for number, event in enumerate(events[:3]):
-        for bit in range(8 * len(event)):
+        for bit in range(8 * len(event) if checksum or event[4] == 15 else 0):
             if event[4] == 15 and bit == 8 * 17:
                 continue  # a log in use is marked so after its checksum was made
             damaged = bytearray(event)
