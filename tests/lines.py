@@ -28,6 +28,7 @@ SINCE: Final[dict[str, dict[str, str]]] = {
     "fractional": {"mysql": "5.6.4", "mariadb": "5.3"},
     "checksum": {"mysql": "5.6.2", "mariadb": "5.3"},
     "row_image": {"mysql": "5.6.2", "mariadb": "10.1.6"},
+    "prefixed_geometry": {"mysql": "5.6.1", "mariadb": "5.3.3"},  # ST_GeomFromText beside GeomFromText
     "sha256": {"mysql": "5.6.6"},
     "multi_source": {"mysql": "5.7.6", "mariadb": "10.0"},
     "json": {"mysql": "5.7.8", "mariadb": "10.2.7"},

@@ -5,22 +5,31 @@ Never says what a value decodes to: the server does. To add a case, add a line; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import attrs
 
 CHARSETS = ["armscii8", "ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932", "dec8", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce", "macroman", "sjis", "swe7", "tis620", "ucs2", "ujis", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"]
 
 
+#: The release since which a kind of server has something; none of a kind that never had it.
+Releases = Mapping[str, tuple[int, ...]]
+EVERY: Final[Releases] = {"mysql": (5, 5), "mariadb": (10, 1)}
+FRACTIONS: Final[Releases] = {"mysql": (5, 6, 4), "mariadb": (10, 1)}
+
+
 @attrs.frozen
 class Case:
-    """A type, and what is stored in a column of it beside NULL. ``since`` says which servers have it: one version each."""
+    """A type, and what is stored in a column of it beside NULL. ``since`` says which servers have it: one release each."""
 
     type: str
     literals: tuple[str, ...]
     family: str
-    since: dict[str, tuple[int, int]] = {"mysql": (8, 0), "mariadb": (10, 5)}
+    since: Releases = EVERY
 
 
-def case(family: str, type: str, *literals: str, **since: tuple[int, int]) -> Case:
+def case(family: str, type: str, *literals: str, **since: tuple[int, ...]) -> Case:
     return Case(type, literals, family, since) if since else Case(type, literals, family)
 
 
@@ -43,25 +52,26 @@ def _temporal() -> list[Case]:
         case("year", "YEAR", "0", "1901", "2155", "1970", "2000"),  # T63
     ]  # fmt: skip
     for digits in range(7):  # T57 to T62
+        size, since = (f"({digits})", FRACTIONS) if digits else ("", EVERY)
         nines = "." + "9" * digits if digits else ""
         least = "." + "0" * (digits - 1) + "1" if digits else ""
         cases += [
             case(
-                "time", f"TIME({digits})", "0", "'838:59:59'", "'-838:59:59'", f"'-838:59:58{nines}'", f"'838:59:58{nines}'",
+                "time", f"TIME{size}", "0", "'838:59:59'", "'-838:59:59'", f"'-838:59:58{nines}'", f"'838:59:58{nines}'",
                 f"'-00:00:00{least}'", f"'-00:00:00{nines}'", f"'-01:00:00{least}'", f"'-00:59:59{nines}'", "'-00:00:01'",
-                f"'00:00:00{least}'", "'-100:00:00'",
+                f"'00:00:00{least}'", "'-100:00:00'", **since,
             ),
             case(
-                "datetime", f"DATETIME({digits})", "'0000-00-00 00:00:00'", f"'9999-12-31 23:59:59{nines}'",
+                "datetime", f"DATETIME{size}", "'0000-00-00 00:00:00'", f"'9999-12-31 23:59:59{nines}'",
                 f"'2026-00-15 23:59:59{nines}'", "'2026-07-00 01:02:03'", "'0000-01-01 00:00:00'",
-                f"'1000-01-01 00:00:00{least}'", f"'1969-12-31 23:59:59{nines}'", "'2024-02-29 12:00:00'",
+                f"'1000-01-01 00:00:00{least}'", f"'1969-12-31 23:59:59{nines}'", "'2024-02-29 12:00:00'", **since,
             ),
             case(
-                "timestamp", f"TIMESTAMP({digits}) NULL DEFAULT NULL", "0", f"'1970-01-01 00:00:01{least}'",
-                f"'2038-01-19 03:14:07{nines}'", f"'2026-03-29 01:30:00{nines}'", "'2026-10-25 02:30:00'",
+                "timestamp", f"TIMESTAMP{size} NULL DEFAULT NULL", "0", f"'1970-01-01 00:00:01{least}'",
+                f"'2038-01-19 03:14:07{nines}'", f"'2026-03-29 01:30:00{nines}'", "'2026-10-25 02:30:00'", **since,
             ),
             case(
-                "timestamp", f"TIMESTAMP({digits}) NULL DEFAULT NULL", f"'2106-02-07 06:28:15{nines}'",
+                "timestamp", f"TIMESTAMP{size} NULL DEFAULT NULL", f"'2106-02-07 06:28:15{nines}'",
                 f"'2038-01-19 03:14:08{least}'", mariadb=(11, 5),
             ),
         ]  # fmt: skip
@@ -140,7 +150,7 @@ CASES: list[Case] = [
                    "MULTIPOLYGON(((0 0,1 0,1 1,0 0)))", "GEOMETRYCOLLECTION(POINT(1 2),LINESTRING(1 2,3 4))")),
     case("geometry", "GEOMETRY", "ST_GeomFromText('GEOMETRYCOLLECTION EMPTY')", f"ST_GeomFromText('{_POINT}', 3857)"),
     # T71: what the log does not tell from LONGTEXT and BINARY
-    case("text", "JSON", "'{\"a\":  [1, 2.50,null]}'", "'[]'", "'\"é\"'", mariadb=(10, 5)),
+    case("text", "JSON", "'{\"a\":  [1, 2.50,null]}'", "'[]'", "'\"é\"'", mariadb=(10, 2, 7)),
     case("address", "INET6", "'::'", "'::1'", "'2001:db8::ff00:42:8329'", "'::ffff:1.2.3.4'", "'1:0:0:2::'", "'::1.2.3.4'", mariadb=(10, 5)),
     case("address", "INET4", "'0.0.0.0'", "'192.168.0.1'", "'255.255.255.255'", "'1.0.0.0'", mariadb=(10, 10)),
     case("address", "UUID", "'00000000-0000-0000-0000-000000000000'", "'123e4567-e89b-12d3-a456-426655440000'",
@@ -156,29 +166,28 @@ CASES: list[Case] = [
          "JSON_ARRAY(DATE'2026-07-15', DATE'0001-01-01')", "JSON_ARRAY(TIME'-838:59:59', TIME'100:00:00.5', TIME'00:00:00')",
          "JSON_ARRAY(TIMESTAMP'2026-07-15 01:02:03.000004', CAST('9999-12-31 23:59:59' AS DATETIME))",
          "JSON_ARRAY(_binary X'00ff', CAST(b'101' AS JSON), b'1')", "JSON_ARRAY(CAST(2026 AS YEAR))",
-         "JSON_ARRAY(ST_GeomFromText('POINT(1 2)'))", "JSON_ARRAY(REPEAT(_binary X'ff', 300))", mysql=(8, 0)),
+         "JSON_ARRAY(ST_GeomFromText('POINT(1 2)'))", "JSON_ARRAY(REPEAT(_binary X'ff', 300))", mysql=(5, 7, 8)),
 ]  # fmt: skip
 
-_EACH = {"mysql": (8, 0), "mariadb": (10, 5)}
 #: Whole tables, whose columns the server fills too: the columns' text, what is inserted (columns, values), what is selected,
 #: and since when. Without a KEY MySQL makes an invisible one. T74
-TABLES: list[tuple[str, str, str, str, str, dict[str, tuple[int, int]]]] = [
+TABLES: list[tuple[str, str, str, str, str, Releases]] = [
     ("computed", "id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL, s INT AS (a * 2) STORED, w VARCHAR(20) AS (CONCAT('x', a)) VIRTUAL, "
-     "b TEXT", "id, a, b", "1, 5, 'y'", "id, a, v, s, w, b", _EACH),
+     "b TEXT", "id, a, b", "1, 5, 'y'", "id, a, v, s, w, b", {"mysql": (5, 7, 6), "mariadb": (10, 2, 1)}),
     ("invisible", "id INT PRIMARY KEY, a INT, hidden INT INVISIBLE DEFAULT 7, b VARCHAR(5)", "id, a, b", "1, 2, 'x'", "id, a, hidden, b",
-     _EACH),
-    ("gipk", "a INT, b TEXT", "a, b", "1, 'x'", "my_row_id, a, b", {"mysql": (8, 0)}),
+     {"mysql": (8, 0, 23), "mariadb": (10, 3, 3)}),
+    ("gipk", "a INT, b TEXT", "a, b", "1, 'x'", "my_row_id, a, b", {"mysql": (8, 0, 30)}),
     ("hidden_parts", "id INT PRIMARY KEY, a INT, b VARCHAR(20), INDEX ((a + 1)), INDEX ((UPPER(b)))", "id, a, b", "1, 1, 'x'", "id, a, b",
-     {"mysql": (8, 0)}),
-    ("hashed", "id INT PRIMARY KEY, a INT, b TEXT, UNIQUE (b)", "id, a, b", "1, 1, 'x'", "id, a, b", {"mariadb": (10, 5)}),
+     {"mysql": (8, 0, 13)}),
+    ("hashed", "id INT PRIMARY KEY, a INT, b TEXT, UNIQUE (b)", "id, a, b", "1, 1, 'x'", "id, a, b", {"mariadb": (10, 4, 3)}),
     # The longest rows: 65535 bytes. T64
-    ("longest", "a INT PRIMARY KEY, b VARCHAR(65529) CHARACTER SET latin1 NOT NULL", "a, b", "1, REPEAT('é', 65529)", "a, b", _EACH),
-    ("long_utf8", "a INT PRIMARY KEY, b VARCHAR(16382) CHARACTER SET utf8mb4 NOT NULL", "a, b", "1, REPEAT('😀', 16382)", "a, b", _EACH),
-    ("long_bytes", "a INT PRIMARY KEY, b VARBINARY(65529) NOT NULL", "a, b", "1, REPEAT(X'ff', 65529)", "a, b", _EACH),
+    ("longest", "a INT PRIMARY KEY, b VARCHAR(65529) CHARACTER SET latin1 NOT NULL", "a, b", "1, REPEAT('é', 65529)", "a, b", EVERY),
+    ("long_utf8", "a INT PRIMARY KEY, b VARCHAR(16382) CHARACTER SET utf8mb4 NOT NULL", "a, b", "1, REPEAT('😀', 16382)", "a, b", EVERY),
+    ("long_bytes", "a INT PRIMARY KEY, b VARBINARY(65529) NOT NULL", "a, b", "1, REPEAT(X'ff', 65529)", "a, b", EVERY),
     ("versioned", "id INT PRIMARY KEY, a INT, b TEXT) WITH SYSTEM VERSIONING -- ", "id, a, b", "1, 1, 'x'", "id, a, b, row_start, row_end",
-     {"mariadb": (10, 5)}),
+     {"mariadb": (10, 3, 4)}),
     ("period", "id INT PRIMARY KEY, a INT, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, "
-     "PERIOD FOR SYSTEM_TIME(s, e)) WITH SYSTEM VERSIONING -- ", "id, a", "1, 1", "id, a, s, e", {"mariadb": (10, 5)}),
+     "PERIOD FOR SYSTEM_TIME(s, e)) WITH SYSTEM VERSIONING -- ", "id, a", "1, 1", "id, a, s, e", {"mariadb": (10, 3, 4)}),
     ("half_versioned", "id INT PRIMARY KEY, a INT, b TEXT WITHOUT SYSTEM VERSIONING) WITH SYSTEM VERSIONING -- ", "id, a, b", "1, 1, 'x'",
-     "id, a, b, row_start, row_end", {"mariadb": (10, 5)}),
+     "id, a, b, row_start, row_end", {"mariadb": (10, 3, 4)}),
 ]  # fmt: skip
