@@ -1,7 +1,7 @@
 """What the errors of a server mean: one table from error number and text to the library's error and its remedy.
 
 Never asks a server anything. ``MEANINGS`` is the whole of it, in the order in which its rows are tried; the texts were taken
-from MariaDB 10.11 and MySQL 9.7, and those of older releases that differ are beside them.
+from MySQL 5.5 to 9.7 and MariaDB 10.1 to 11.8.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class During(enum.Flag):
     LOGIN = enum.auto()
     QUERY = enum.auto()
     DUMP = enum.auto()
+    #: A dump from an offset, before the first event of the log came.
+    START = enum.auto()
     ANY = LOGIN | QUERY | DUMP
 
 
@@ -44,6 +46,7 @@ class Asked(Protocol):
 
 _ANEW: Final = 'copy the tables anew and start from "latest", or from "earliest" to accept the gap.'
 _OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on: " + _ANEW
+_NO_EVENT: Final = "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction."
 _GRANT: Final = "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
 
 
@@ -81,7 +84,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "That log was removed, or the server may not read it: put it back, or " + _ANEW, LostReason.PURGED),
     Meaning("log reset", During.DUMP, (), r"could not find next log", PositionLostError,
             "The logs were reset or removed while they were read: " + _ANEW, LostReason.PURGED),
-    Meaning("GTIDs purged", During.DUMP, (), r"purged required binary logs|could not find gtid state", PositionLostError,
+    Meaning("GTIDs purged", During.DUMP, (),
+            r"purged required binary logs|purged binary logs containing gtids|could not find gtid state", PositionLostError,
             "Transactions that were not read yet are in no log any more: " + _ANEW, LostReason.PURGED),
     Meaning("GTIDs not in the log", During.DUMP, (1945, 1951, 1955), r"", PositionLostError, _OTHER_LOG,
             LostReason.DIVERGED),
@@ -90,11 +94,13 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             _OTHER_LOG, LostReason.DIVERGED),
     Meaning("beyond the end", During.DUMP, (), r"impossible position|position > file size", PositionLostError, _OTHER_LOG,
             LostReason.BEYOND),
-    # The first thing that it read there: no event begins at that offset. MariaDB takes any bytes for a length.
+    # The first thing that it read there: no event begins at that offset. Any bytes are taken for a length.
     Meaning("no event there", During.DUMP, (),
-            r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '([^']*)' at (?!4,)(\d+), "
-            r"the last event read from (?:'\1' at \2|'[^']*' at (?:4|12\d)),", PositionLostError,
-            "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction.",
+            r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '[^']*' at (?!4,)(\d+), "
+            r"the last event read from '[^']*' at (?:\1|4|12\d),", PositionLostError, _NO_EVENT, LostReason.BEYOND),
+    # MySQL 5.5 does not say where.
+    Meaning("no event there, from the start", During.START, (),
+            r"(?:bogus data|truncated in the middle|max_allowed_packet)(?!.*the first event)", PositionLostError, _NO_EVENT,
             LostReason.BEYOND),
     Meaning("no event there, by text", During.DUMP, (), r"does not correspond to the location of any binlog event",
             PositionLostError, "Start from the begin of a transaction.", LostReason.BEYOND),
@@ -106,6 +112,10 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             ServerError, "SET GLOBAL gtid_mode = ON_PERMISSIVE until all transactions without GTIDs are read."),
     Meaning("anonymous transaction", During.DUMP, (), r"anonymous transaction", ServerError,
             "Resume by journal and offset, without a GTID set."),
+    # Dolt has no dump by offset.
+    Meaning("no such dump", During.DUMP, (1047,), r"", ServerError,
+            "This server cannot read its log from an offset, which a schema history needs: set binlog_row_metadata=FULL on it, and "
+            "start from \"latest\" or a GTID set."),
     Meaning("no GTIDs", During.DUMP, (), r"auto_position.*gtid_mode", ServerError,
             "Set gtid_mode=ON on the server, or resume by journal and offset."),
     Meaning("no log", During.DUMP, (), r"binary log is not open|misconfigured (?:master|source)", ServerError,
@@ -119,6 +129,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "As an administrator: ALTER USER … ACCOUNT UNLOCK."),
     Meaning("refused", During.LOGIN, (1044, 1045, 1130, 1142, 1143, 1156, 1227, 1251, 1396, 1524, 1698, 2059, 2061), r"",
             AuthenticationError, "Check user, password and the host the account is for."),
+    Meaning("only SUPER may", During.QUERY, (1227,), r"\(at least one of\) the SUPER privilege", AuthenticationError,
+            "This release allows it to nobody else: as an administrator, GRANT SUPER ON *.* TO '{user}'@'%';"),
     # MySQL and MariaDB answer 1045 to a replica without REPLICATION SLAVE.
     Meaning("privilege missing", During.QUERY | During.DUMP, (1045, 1142, 1143, 1227), r"", AuthenticationError, _GRANT),
     Meaning("too many connections", During.ANY, (1040, 1203, 1226), r"", ConnectionLostError,
@@ -164,10 +176,11 @@ def query_error(error: BaseException, source: Asked, doing: str) -> SourceError:
     return _error(meaning(During.QUERY, number, text), message, source, errno=number)
 
 
-def stream_error(error: ServerError, source: Asked, server_id: int, place: Position) -> SourceError:
-    """What an error packet inside a dump means."""
+def stream_error(error: ServerError, source: Asked, server_id: int, place: Position, *, begun: bool = True) -> SourceError:
+    """What an error packet inside a dump means; ``begun``: events of the log came before it."""
     message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
-    found = meaning(During.DUMP, error.errno, error.message)
+    during = During.DUMP if begun or place.offset <= 4 else During.DUMP | During.START
+    found = meaning(during, error.errno, error.message)
     return _error(found, message, source, errno=error.errno, sqlstate=error.sqlstate, position=place, server_id=server_id)
 
 

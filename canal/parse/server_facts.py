@@ -13,19 +13,33 @@ import attrs
 
 from canal.errors import ServerError
 
-Feature = Literal["show_binary_log_status", "generated_keys", "time_limit", "row_periods"]
+Feature = Literal[
+    "fractions", "gtids", "explain_format", "json_checks", "read_only_transactions", "row_periods", "generated_keys", "show_binary_log_status", "time_limit"
+]
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
 SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
-    # The new name of SHOW MASTER STATUS.
-    "show_binary_log_status": {"mysql": (8, 2)},
-    # Primary keys that the server makes by itself and may hide from information_schema.
-    "generated_keys": {"mysql": (8, 0, 30)},
-    # max_execution_time, in MariaDB max_statement_time.
-    "time_limit": {"mysql": (5, 7, 8), "mariadb": (10, 1, 1)},
+    # Fractions of seconds: UTC_TIMESTAMP(6).
+    "fractions": {"mysql": (5, 6, 4), "mariadb": (5, 3)},
+    "gtids": {"mysql": (5, 6, 5), "mariadb": (10, 0, 2)},
+    # EXPLAIN FORMAT=TRADITIONAL, which a session's explain_format does not change.
+    "explain_format": {"mysql": (5, 6, 5)},
+    # The checks that make a LONGTEXT MariaDB's JSON; information_schema has had checks since 10.2.22 and 10.3.10.
+    "json_checks": {"mariadb": (10, 4, 3)},
+    "read_only_transactions": {"mysql": (5, 6, 5), "mariadb": (10, 0, 1)},
     # Columns for the begin and the end of a row's time; information_schema tells them by generation_expression.
     "row_periods": {"mariadb": (10, 3, 4)},
+    # Primary keys that the server makes by itself and may hide from information_schema.
+    "generated_keys": {"mysql": (8, 0, 30)},
+    # The new name of SHOW MASTER STATUS.
+    "show_binary_log_status": {"mysql": (8, 2)},
+    # max_execution_time, in MariaDB max_statement_time.
+    "time_limit": {"mysql": (5, 7, 8), "mariadb": (10, 1, 1)},
 }
+
+
+#: A setting that shows the keys which a server with "generated_keys" made by itself: they are in the log all the same.
+SHOW_KEYS: Final = "show_gipk_in_create_table_and_information_schema = ON"
 
 
 @attrs.frozen
@@ -55,9 +69,9 @@ class Release:
         return "SHOW BINARY LOG STATUS" if self.has("show_binary_log_status") else "SHOW MASTER STATUS"
 
     @property
-    def show_keys(self) -> str:
-        """A statement that shows the keys which the server made by itself: they are in the log all the same; "" for none."""
-        return "SET SESSION show_gipk_in_create_table_and_information_schema = ON" if self.has("generated_keys") else ""
+    def time_query(self) -> str:
+        """The statement that tells the time in UTC: microseconds where it can, else the whole seconds that are over."""
+        return "SELECT UTC_TIMESTAMP(6)" if self.has("fractions") else "SELECT UTC_TIMESTAMP()"
 
 
 @attrs.frozen
@@ -68,6 +82,7 @@ class Server(Release):
     has_gtids: bool
     full_metadata: bool
     has_checksums: bool
+    full_images: bool
     logs_cascades: bool
 
 
@@ -82,7 +97,7 @@ class Asked(Protocol):
 
 _VARIABLES: Final = (
     "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
-    "binlog_checksum", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
+    "binlog_checksum", "binlog_row_image", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
 )  # fmt: skip
 
 
@@ -120,6 +135,7 @@ def read_server(ask: Ask, source: Asked) -> Server:
         has_gtids=release.is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
         full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL",
         has_checksums="binlog_checksum" in found,
+        full_images=found.get("binlog_row_image", "FULL").upper() == "FULL",
         # MySQL has it since 9.6; there OFF means that the SQL layer carries out cascades, which logs them.
         logs_cascades=found.get("innodb_native_foreign_keys", "").upper() == "OFF",
     )

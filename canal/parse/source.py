@@ -24,6 +24,7 @@ import attrs
 
 from canal.checks import positive
 from canal.errors import (
+    AuthenticationError,
     ConfigError,
     ConnectionLostError,
     LostReason,
@@ -40,7 +41,7 @@ from canal.parse.framing import PacketFramer
 from canal.parse.look_up import table_states
 from canal.parse.scan import TransactionScan
 from canal.parse.server_errors import login_error, query_error, stream_error
-from canal.parse.server_facts import Release, Server, read_release, read_server
+from canal.parse.server_facts import SHOW_KEYS, Release, Server, read_release, read_server
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
@@ -272,12 +273,14 @@ class MySQLSource:
             )
         )
         try:
-            logs = session.rows("SHOW BINARY LOGS", doing="list the logs")
+            logs = session.logs()
             variable = "gtid_binlog_pos" if session.release.is_mariadb else "gtid_executed"
-            gtid = session.rows(f"SELECT @@global.{variable}", doing="ask for the GTIDs in the log")[0][0]
+            gtid = None
+            if session.release.has("gtids"):
+                gtid = session.rows(f"SELECT @@global.{variable}", doing="ask for the GTIDs in the log")[0][0]
         finally:
             session.close()
-        return SourceEnd(tuple((str(row[0]), int(row[1])) for row in logs), str(gtid or ""))
+        return SourceEnd(tuple((name, size) for name, size in logs if size is not None), str(gtid or ""))
 
     def open_session(self) -> Session:
         """An ordinary connection for queries, set up and lazily opened; the caller closes it."""
@@ -368,6 +371,18 @@ class Session:
         )
         return TableSchema(schema, table, tuple(_column(row) for row in rows)) if rows else None
 
+    def logs(self) -> list[tuple[str, int | None]]:
+        """Names and sizes of the logs that the server still has, the oldest first; of a size that it does not tell us None."""
+        doing = "list the logs"
+        try:
+            return [(str(row[0]), int(row[1])) for row in self.rows("SHOW BINARY LOGS", doing=doing)]
+        except AuthenticationError:  # MySQL before 5.5.25 shows them to users with SUPER only
+            first = self.rows("SHOW BINLOG EVENTS LIMIT 1", doing=doing)
+            last = self.rows(self.release.status_query, doing=doing)
+            if not first or not last or not (between := _names_between(str(first[0][0]), str(last[0][0]))):
+                raise
+            return [*((name, None) for name in between[:-1]), (between[-1], int(last[0][1]))]
+
     def json_columns(self, schema: str, table: str) -> set[str]:
         """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
         rows = self.rows(
@@ -423,8 +438,8 @@ class Session:
         try:
             if is_new:
                 self.release = read_release(partial(run, self._connection))
-                if self.release.show_keys:
-                    run(self._connection, self.release.show_keys)
+                if self.release.has("generated_keys"):
+                    try_to_set(self._connection, SHOW_KEYS)
             return run(self._connection, sql, args)
         except (_pymysql.DriverError, OSError) as error:
             failure = query_error(error, self._source, doing)
@@ -454,6 +469,12 @@ class Session:
             self._busy.release()
 
 
+def _names_between(first: str, last: str) -> list[str]:
+    """The names that a server gave its logs from the first to the last, both included; [] for logs of two base names."""
+    (base, begin), (other, end) = journal_key(first), journal_key(last)
+    return [f"{base}.{number:06}" for number in range(begin, end + 1)] if base == other else []
+
+
 def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """All rows of one query."""
     with _pymysql.understood(), connection.cursor() as cursor:
@@ -461,23 +482,35 @@ def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any
         return list(cursor.fetchall())
 
 
+def try_to_set(connection: Any, setting: str) -> None:
+    """Change a setting of the session, unless the server is one that only says it is of a release that has it."""
+    try:
+        run(connection, f"SET SESSION {setting}")
+    except _pymysql.DriverError as error:
+        if error.args[:1] != (_UNKNOWN_VARIABLE,):
+            raise
+
+
+_UNKNOWN_VARIABLE: Final = 1193
 #: A question about the server's time that took longer (seconds) is asked again, so many times at most.
 _CLOCK_PRECISION: Final = 0.5
 _CLOCK_LOOKS: Final = 3
 
 
-def _clock_offset(connection: Any) -> float:
-    """Seconds that the server's clock is ahead of ours, to half the time that the quickest of a few questions takes."""
+def _clock_offset(connection: Any, release: Release) -> float:
+    """Seconds that the server's clock is ahead of ours, to half the time that the quickest of a few questions takes, and to
+    half a second more where the server tells whole seconds."""
     found: list[tuple[float, float]] = []
+    cut_off = 0.0 if release.has("fractions") else 0.5
     while len(found) < _CLOCK_LOOKS and (not found or min(found)[0] > _CLOCK_PRECISION):
         asked = time.time()
-        answer = str(run(connection, "SELECT UTC_TIMESTAMP(6)")[0][0])
+        answer = str(run(connection, release.time_query)[0][0])
         took = time.time() - asked
         try:
             told = datetime.fromisoformat(answer).replace(tzinfo=timezone.utc)
         except ValueError as error:
             raise ConnectionLostError(f"the answer makes no sense: {error}") from error
-        found.append((abs(took), told.timestamp() - (asked + took / 2)))
+        found.append((abs(took), told.timestamp() + cut_off - (asked + took / 2)))
     return min(found)[1]
 
 
@@ -608,7 +641,7 @@ class DumpStream:
 
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, ServerError):
-            return stream_error(error, self._source, self._server_id, self._place)
+            return stream_error(error, self._source, self._server_id, self._place, begun=self._settled)
         return error
 
     def close(self) -> None:
@@ -659,7 +692,7 @@ class MySQLConnection:
             self._set_up(login, server)
             # Registering tells a missing REPLICATION SLAVE, and shows us in SHOW REPLICAS.
             _pymysql.command_ok(login, _COM_REGISTER_SLAVE, register_packet(self.server_id))
-            self.clock_offset = _clock_offset(login)
+            self.clock_offset = _clock_offset(login, server)
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "set up replication") from error
         return server
@@ -668,7 +701,6 @@ class MySQLConnection:
         period = int(self._source.heartbeat_interval * 1e9)
         settings = [
             "time_zone = '+00:00'",
-            f"net_write_timeout = {min(self._source.net_write_timeout, 31536000)}",
             f"@master_heartbeat_period = {period}",
             f"@source_heartbeat_period = {period}",
             f"@slave_uuid = '{self._replica_uuid}'",
@@ -682,6 +714,7 @@ class MySQLConnection:
         if server.flavor == "mariadb":
             settings.append("@mariadb_slave_capability = 4")
         run(login, "SET " + ", ".join(settings))
+        try_to_set(login, f"net_write_timeout = {min(self._source.net_write_timeout, 31536000)}")
 
     @property
     def identity(self) -> str:
@@ -765,12 +798,12 @@ class MySQLConnection:
     def _at(self, journal: str, offset: int, gtid: str) -> Position:
         return Position(journal=journal, offset=offset, gtid=gtid, source=self.identity)
 
-    def _logs(self) -> list[tuple[str, int]]:
-        """Names and sizes of the logs that the server still has, the oldest first."""
-        rows = [(str(row[0]), int(row[1])) for row in self._rows("SHOW BINARY LOGS")]
-        if not rows:
+    def _logs(self) -> list[tuple[str, int | None]]:
+        """As ``Session.logs``, at least one."""
+        logs = self._queries.logs()
+        if not logs:
             raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
-        return rows
+        return logs
 
     def _resolve_position(self, start: Position) -> Position:
         if start.gtid and self._server.has_gtids:
@@ -811,9 +844,10 @@ class MySQLConnection:
                 position=start,
                 remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
             )
-        if offset > sizes[start.journal]:
+        size = sizes[start.journal]
+        if size is not None and offset > size:
             raise PositionLostError(
-                f"{start.journal} of {self._source.address} ends at {sizes[start.journal]}, before offset {offset}",
+                f"{start.journal} of {self._source.address} ends at {size}, before offset {offset}",
                 reason=LostReason.BEYOND,
                 position=start,
                 remedy="The server lost the end of its log, or is not the one that the position was made on.",
@@ -1016,7 +1050,8 @@ class MySQLConnection:
         logs = self._logs()
         for (name, size), (following, _) in zip(logs, logs[1:]):
             # No transaction is as short as a ROTATE.
-            if name == position.journal and 0 <= size - position.offset <= 31 + len(following.encode("utf-8")):
+            rotate = 31 + len(following.encode("utf-8"))
+            if name == position.journal and size is not None and 0 <= size - position.offset <= rotate:
                 return attrs.evolve(position, journal=following, offset=4)
         raise PositionLostError(
             f"offset {position.offset} of {position.journal} does not fit into the protocol's 32 bits",
@@ -1046,7 +1081,7 @@ class MySQLConnection:
 
     def json_columns(self, schema: str, table: str) -> set[str]:
         """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
-        return self._queries.json_columns(schema, table) if self._server.flavor == "mariadb" else set()
+        return self._queries.json_columns(schema, table) if self._server.has("json_checks") else set()
 
     def end_of_log(self) -> Position:
         """Journal and offset of the present end, without GTIDs: quicker than ``resolve("latest")``."""

@@ -18,6 +18,7 @@ import attrs
 from canal.errors import CursorError, ServerError, UnsupportedError
 from canal.parse.alter import TableState
 from canal.parse.charsets import codec_of
+from canal.parse.server_facts import Server
 from canal.schema import ColumnSchema, TableSchema
 
 log = logging.getLogger("canal.spark")
@@ -34,7 +35,7 @@ class Session(Protocol):
     """Asks the server; values of rows are bytes or None."""
 
     @property
-    def flavor(self) -> str: ...
+    def server(self) -> Server: ...
 
     def run(self, sql: str, args: tuple[Any, ...] = (), doing: str = "") -> list[tuple[Any, ...]]: ...
     def explain(self, sql: str) -> dict[str, Any]: ...
@@ -204,7 +205,7 @@ class _Finder:
         table_name = f"{quoted(table.schema)}.{quoted(table.table)}"
         self._select = f"SELECT {names} FROM {table_name} FORCE INDEX ({quoted(index)})"
         # Without FORCE INDEX: MySQL does not look into an index that it is told to use.
-        explain = "EXPLAIN" if session.flavor == "mariadb" else "EXPLAIN FORMAT=TRADITIONAL"
+        explain = "EXPLAIN FORMAT=TRADITIONAL" if session.server.has("explain_format") else "EXPLAIN"
         self._explain = f"{explain} SELECT {', '.join(quoted(name) for name in key)} FROM {table_name}"
 
     def all_rows(self) -> int:

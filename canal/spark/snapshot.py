@@ -31,8 +31,8 @@ from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.look_up import table_states
 from canal.parse.server_errors import query_error
-from canal.parse.server_facts import read_server
-from canal.parse.source import MySQLSource, run
+from canal.parse.server_facts import SHOW_KEYS, read_server
+from canal.parse.source import MySQLSource, run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark.cells import is_unseen, reader_of, to_array
@@ -254,7 +254,7 @@ def plan(
                     "%s.%s has no key that chunks can be made of: it is read in one, by one executor, and from the start "
                     "again after a failure", schema, table,
                 )  # fmt: skip
-            if session.run("SELECT @@global.binlog_row_image")[0][0].upper() != b"FULL":
+            if not session.server.full_images:
                 log.warning(
                     "binlog_row_image is not FULL: a row of %s.%s whose key changes while the snapshot is read cannot be told "
                     "from the log alone; set it to FULL, or use snapshot=consistent", schema, table,
@@ -314,7 +314,7 @@ def _server_batches(
 def _begun(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """A chunk's batches in a transaction, which begins anew where the table was altered or emptied between that and the rows."""
     for left in reversed(range(_ATTEMPTS)):
-        session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        session.begin()
         batches = _batches(session, shape, plan, chunk)
         try:
             first = next(batches, None)
@@ -444,12 +444,13 @@ class _Session:
                 f" net_write_timeout = {self.source.net_write_timeout}, sql_big_selects = 1,"
                 f" sql_select_limit = {(1 << 64) - 1}"
             )
-            if self.server.show_keys:
-                self.run(self.server.show_keys)
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            if self.server.has("time_limit"):
-                limit = "max_statement_time" if self.server.is_mariadb else "max_execution_time"
-                self.run(f"SET SESSION {limit} = 0")
+            with self._errors("prepare a snapshot"):
+                if self.server.has("generated_keys"):
+                    try_to_set(self.connection, SHOW_KEYS)
+                if self.server.has("time_limit"):
+                    limit = "max_statement_time" if self.server.is_mariadb else "max_execution_time"
+                    try_to_set(self.connection, f"{limit} = 0")
         except BaseException:
             self.__exit__()
             raise
@@ -467,6 +468,10 @@ class _Session:
         """All rows of a query; their values are bytes or None."""
         with self._errors(doing):
             return run(self.connection, sql, args)
+
+    def begin(self) -> None:
+        """Begin a transaction that sees the tables as they are now."""
+        self.run("START TRANSACTION WITH CONSISTENT SNAPSHOT" + ", READ ONLY" * self.server.has("read_only_transactions"))
 
     def stream(self, sql: str) -> Iterator[list[tuple[bytes | None, ...]]]:
         """The rows of a query as they come, some at once."""
@@ -537,7 +542,7 @@ def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: boo
     with _locked(session, found.state.schema, lock_timeout) as other:
         # The lock is held by another session: to begin a transaction would give it up.
         if stay:
-            session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            session.begin()
         row = other.run(session.server.status_query, doing="ask for the end of the log")
         now = _server_time(other)
     if not row:
@@ -551,7 +556,7 @@ def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: boo
 
 def _mariadb_barrier(session: _Session, stay: bool) -> tuple[Position, int]:
     """MariaDB begins a snapshot in the log and in the tables at once, without a lock, and tells the place."""
-    session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    session.begin()
     status = dict(session.run("SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", doing="ask for the place of a snapshot"))
     places = {name.lower(): value.decode() for name, value in status.items()}
     now = _server_time(session)
@@ -569,8 +574,8 @@ def _mariadb_position(session: _Session, journal: str, offset: int) -> Position:
 
 
 def _server_time(session: _Session) -> int:
-    """Microseconds since 1970 by the server's clock."""
-    text = session.run("SELECT UTC_TIMESTAMP(6)")[0][0].decode()
+    """Microseconds since 1970 by the server's clock, or the whole seconds that it tells."""
+    text = session.run(session.server.time_query)[0][0].decode()
     return (datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 

@@ -1,4 +1,4 @@
-"""T23, T24: what each error of a server means. The texts are those that MariaDB 10.11 and MySQL 9.7 gave."""
+"""T23, T24: what each error of a server means. The texts are those that MySQL 5.5 to 9.7 and MariaDB 10.1 to 11.8 gave."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SEEN = [
     (During.DUMP, 29, "File 'b.07' not found (Errcode: 2)", "log removed"),
     (During.DUMP, 1236, "could not find next log" + AT.format(4, "b.09", 198, "b.09"), "log reset"),
     (During.DUMP, 1236, "Cannot replicate because the source purged required binary logs.", "GTIDs purged"),
+    (During.DUMP, 1236, "…, but the master has purged binary logs containing GTIDs that the slave requires.", "GTIDs purged"),
     (During.DUMP, 1236, "Could not find GTID state requested by slave in any binlog files. [...] been purged", "GTIDs purged"),
     (During.DUMP, 1945, "…", "GTIDs not in the log"),
     (During.DUMP, 1955, "…", "GTIDs not in the log"),
@@ -43,6 +44,13 @@ SEEN = [
     (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
     (During.DUMP, 1236, "binlog truncated in the middle of event" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 127, "/d/b.01"), "no event there"),
+    (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "/d/b.01", 777, "/d/b.01"), "no event there"),
+    (During.START, 1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master",
+     "no event there, from the start"),
+    (During.START, 1236, "bogus data in log event", "no event there, from the start"),
+    (During.START, 1236, "binlog truncated in the middle of event; consider out of disk space on master",
+     "no event there, from the start"),
+    (During.DUMP, 1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master", "event too large"),
     (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 900, "b.01"), "event too large"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 900, "/d/b.01"), "log damaged"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(4, "b.01", 4, "b.01"), "log damaged"),
@@ -51,6 +59,7 @@ SEEN = [
     (During.DUMP, 1236, "Cannot replicate anonymous transaction when @@GLOBAL.GTID_MODE = ON, at file ./b.000001, position 158.",
      "anonymous transaction, gtid_mode=ON"),
     (During.DUMP, 1236, "SOURCE_AUTO_POSITION = 1, but the source has GTID_MODE = OFF", "no GTIDs"),
+    (During.DUMP, 1047, "command handling not implemented yet: 18", "no such dump"),
     (During.DUMP, 1236, "Binary log is not open", "no log"),
     (During.DUMP, 1236, "Misconfigured source - source server_id is 0", "no log"),
     (During.DUMP, 1236, "Replica can not handle replication events with the checksum", "checksums switched"),
@@ -62,6 +71,9 @@ SEEN = [
     (During.LOGIN, 1045, "Access denied for user 'u'@'h' (using password: YES)", "refused"),
     (During.QUERY, 1045, "Access denied for user 'u'@'%' (using password: YES)", "privilege missing"),
     (During.DUMP, 1227, "Access denied; you need REPLICATION SLAVE", "privilege missing"),
+    (During.QUERY, 1227, "Access denied; you need (at least one of) the SUPER,REPLICATION CLIENT privilege(s) for this operation",
+     "privilege missing"),
+    (During.QUERY, 1227, "Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "only SUPER may"),
     (During.LOGIN, 1040, "Too many connections", "too many connections"),
     (During.LOGIN, 3032, "The server is currently in offline mode", "offline mode"),
     (During.LOGIN, 2003, "Can't connect to MySQL server on 'db' (Connection refused)", "unreachable"),
@@ -73,8 +85,9 @@ SEEN = [
 
 
 def error_of(during: During, number: int, text: str) -> CanalError:
-    if during is During.DUMP:
-        return stream_error(ServerError(text, errno=number), SOURCE, 77, Position(journal="b.01", offset=777))
+    if during in During.DUMP | During.START:
+        begun = during is During.DUMP
+        return stream_error(ServerError(text, errno=number), SOURCE, 77, Position(journal="b.01", offset=777), begun=begun)
     raised = pymysql.err.OperationalError(number, text)
     return login_error(raised, SOURCE) if during is During.LOGIN else query_error(raised, SOURCE, "look")
 

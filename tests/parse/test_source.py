@@ -153,12 +153,28 @@ def test_the_clocks_are_compared_by_the_quickest_answer(monkeypatch: pytest.Monk
         now += delays.pop(0)
         return [(f"{told:%Y-%m-%d %H:%M:%S.%f}",)]
 
+    new = Release("mysql", (5, 6, 4))
     monkeypatch.setattr("canal.parse.source.run", answer)
     monkeypatch.setattr("canal.parse.source.time", SimpleNamespace(time=lambda: now))
-    assert _clock_offset(None) == 99.0
+    assert _clock_offset(None, new) == 99.0
     delays = [0.25, 0.0]
-    assert _clock_offset(None) == 99.875
+    assert _clock_offset(None, new) == 99.875
     assert delays == [0.0]
+
+
+def test_a_server_that_tells_whole_seconds_is_half_a_second_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(connection: Any, sql: str) -> list[tuple[str]]:
+        asked.append(sql)
+        return [("2026-11-22 10:00:00",)]
+
+    now = datetime(2026, 11, 22, 9, 59, 0, 250000, tzinfo=UTC).timestamp()
+    monkeypatch.setattr("canal.parse.source.run", answer)
+    monkeypatch.setattr("canal.parse.source.time", SimpleNamespace(time=lambda: now))
+
+    assert _clock_offset(None, Release("mysql", (5, 5, 9))) == 60.25
+    assert asked == ["SELECT UTC_TIMESTAMP()"]
 
 
 def test_registering_sends_no_password() -> None:
