@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -169,6 +170,15 @@ class _Table:
                 self.ids = [one for one in self.ids if one not in gone]
 
 
+def _plain_types(version: str) -> list[tuple[str, str]]:
+    """What takes the place of types that a server of this version does not have: patterns and replacements."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    is_mariadb = "MariaDB" in version
+    fractions = [] if is_mariadb or numbers >= (5, 6, 4) else [(r"\b(TIME|DATETIME|TIMESTAMP)\(\d\)", r"\1")]
+    json = [] if numbers >= ((10, 2, 7) if is_mariadb else (5, 7, 8)) else [(r"\bJSON\b", "LONGTEXT")]
+    return fractions + json
+
+
 class Load:
     """Writes to a schema from ``sessions`` threads, with DDL from one more, until stopped.
 
@@ -212,6 +222,7 @@ class Load:
         #: Transactions lost to deadlocks and DDL, by the server's error number.
         self.lost_races: Final[dict[int, int]] = {}
         self._server = server
+        self._types: list[tuple[str, str]] = []
         self._ddl = ddl
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -227,6 +238,7 @@ class Load:
     def setup(self) -> None:
         """Make the schema, its empty tables and the marker rows."""
         with self.connect(database=None) as connection, connection.cursor() as cursor:
+            self._types = _plain_types(connection.get_server_info())
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS `{self.schema}` CHARACTER SET utf8mb4")
             cursor.execute(f"USE `{self.schema}`")
             cursor.execute(f"CREATE TABLE {SESSION_TABLE} (id INT UNSIGNED PRIMARY KEY, txn BIGINT UNSIGNED NOT NULL)")
@@ -235,11 +247,17 @@ class Load:
                 "session INT UNSIGNED NOT NULL, txn BIGINT UNSIGNED NOT NULL)"
             )
             for table in self._tables:
-                cursor.execute(f"CREATE TABLE `{table.name}` {table.definition()}")
+                cursor.execute(self.typed(f"CREATE TABLE `{table.name}` {table.definition()}"))
             cursor.executemany(
                 f"INSERT INTO {SESSION_TABLE} VALUES (%s, 0)", [(n,) for n in range(1, self.sessions + 1)]
             )
             cursor.execute(f"INSERT INTO {ORDER_TABLE} VALUES (1, 0, 0, 0)")
+
+    def typed(self, sql: str) -> str:
+        """A statement that defines columns, with types that the server has."""
+        for pattern, plain in self._types:
+            sql = re.sub(pattern, plain, sql)
+        return sql
 
     def start(self) -> Self:
         """Start the writers and the DDL session."""
@@ -630,7 +648,7 @@ class _DdlSession(_Session):
         kind = self.rng.choice(list(_ADDED))
         column = f"{ADDED}{kind}_{self._next()}"
         place = self.rng.choice(["", " FIRST", f" AFTER `{self.rng.choice(table.columns)}`"])
-        sql = f"ALTER TABLE `{table.name}` ADD COLUMN `{column}` {_ADDED[kind][0]}{place}"
+        sql = self.load.typed(f"ALTER TABLE `{table.name}` ADD COLUMN `{column}` {_ADDED[kind][0]}{place}")
         if self._run("ALTER", table.name, sql, self._exists("column", table.name, column)):
             self._added.append((table, column))
 
@@ -659,7 +677,7 @@ class _DdlSession(_Session):
     def _create(self) -> None:
         columns = tuple(self.rng.sample(list(_COLUMNS), self.rng.randint(1, 10)))
         table = _Table(f"spare_{self._next()}", columns)
-        sql = f"CREATE TABLE `{table.name}` {table.definition()}"
+        sql = self.load.typed(f"CREATE TABLE `{table.name}` {table.definition()}")
         if self._run("CREATE", table.name, sql, self._exists("table", table.name)):
             self._spare.append(table)
             self.load.add_table(table)
