@@ -238,7 +238,8 @@ class Load:
     def setup(self) -> None:
         """Make the schema, its empty tables and the marker rows."""
         with self.connect(database=None) as connection, connection.cursor() as cursor:
-            self._types = _plain_types(connection.get_server_info())
+            cursor.execute("SELECT VERSION() AS version")
+            self._types = _plain_types(cursor.fetchone()["version"])
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS `{self.schema}` CHARACTER SET utf8mb4")
             cursor.execute(f"USE `{self.schema}`")
             cursor.execute(f"CREATE TABLE {SESSION_TABLE} (id INT UNSIGNED PRIMARY KEY, txn BIGINT UNSIGNED NOT NULL)")

@@ -17,6 +17,7 @@ from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log
 from tests.live.kill_child import read_records
+from tests.plugins.fix_servers import Line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,12 +67,13 @@ def merged(directory: Path) -> tuple[list[Change], int]:
 
 
 @pytest.mark.slow
+@pytest.mark.every_line
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(
-    own_server: ThrowawayServer, tmp_path: Path, full_size: bool
+    line: Line, own_server: ThrowawayServer, tmp_path: Path, full_size: bool
 ) -> None:
     """T8"""
-    kills = 200 if full_size else 10
+    kills = (200 if full_size else 10) if line.is_main else (20 if full_size else 3)
     rng = random.Random(7)
     load = Load(own_server, "load", seed=7, pause=0.01)
     load.setup()

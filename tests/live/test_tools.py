@@ -84,6 +84,7 @@ def write_all_types(cursor: Any, table: str, columns: list[tuple[str, ...]]) -> 
     return count
 
 
+@pytest.mark.needs("programs", "compression", "full_metadata")
 def test_all_types_in_all_images(own_server: ThrowawayServer) -> None:
     columns = COLUMNS + OWN_COLUMNS[own_server.kind]
     combinations = itertools.product(("FULL", "MINIMAL", "NOBLOB"), ("OFF", "ON"))
@@ -113,6 +114,7 @@ def test_geometry(mysql_server: ThrowawayServer) -> None:
         assert assert_all_equal(server) == 3
 
 
+@pytest.mark.needs("programs", "compression")
 def test_more_than_sixteen_megabytes(own_server: ThrowawayServer) -> None:
     """An event, and a compressed transaction, that no single packet holds."""
     own_server.query("SET GLOBAL max_allowed_packet = 64 << 20")
@@ -127,6 +129,7 @@ def test_more_than_sixteen_megabytes(own_server: ThrowawayServer) -> None:
     assert assert_all_equal(own_server) == 5
 
 
+@pytest.mark.needs("programs", "xa_in_log")
 def test_xa(own_server: ThrowawayServer) -> None:
     """T40: what the tool prints of a rolled back or a forgotten one is not delivered."""
     own_server.query("CREATE DATABASE d")

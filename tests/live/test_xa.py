@@ -11,6 +11,7 @@ import canal
 from canal.meta import MemoryMeta
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, source
+from tests.plugins.fix_servers import Line
 
 
 def session(server: ThrowawayServer, database: str = "") -> Any:
@@ -81,8 +82,9 @@ def make_tables(server: ThrowawayServer) -> None:
     server.query("CREATE TABLE x.m (id INT PRIMARY KEY) ENGINE=MyISAM")
 
 
+@pytest.mark.needs("xa_in_log")
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
-def test_xa_across_sessions_binlogs_and_restarts(own_server: ThrowawayServer, compressed: bool) -> None:
+def test_xa_across_sessions_binlogs_and_restarts(line: Line, own_server: ThrowawayServer, compressed: bool) -> None:
     """T40"""
     server = own_server
     make_tables(server)
@@ -154,6 +156,7 @@ def test_xa_across_sessions_binlogs_and_restarts(own_server: ThrowawayServer, co
     assert found == expected
 
 
+@pytest.mark.needs("xa_in_log")
 @pytest.mark.parametrize("restarted", [False, True], ids=["flush", "restart"])
 def test_latest_between_prepare_and_commit(own_server: ThrowawayServer, restarted: bool) -> None:
     """The rows lie before the start, the commit behind it: they are searched for and delivered."""
@@ -188,6 +191,7 @@ def test_latest_between_prepare_and_commit(own_server: ThrowawayServer, restarte
     assert alarms == []  # the dump goes on while another connection reads
 
 
+@pytest.mark.needs("xa_in_log")
 def test_a_restart_at_any_entry_gives_exactly_the_rest(own_server: ThrowawayServer) -> None:
     """XA decided in another order and binlog, savepoints, mixed engines and large transactions, read in small pieces."""
     server = own_server

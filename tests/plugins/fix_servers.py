@@ -54,6 +54,10 @@ class Line:
     def kind(self) -> str:
         return self.facts.kind
 
+    @property
+    def is_main(self) -> bool:
+        return self.name in MAIN
+
     def can(self, ability: str) -> bool:
         return self.facts.can(ability)
 
