@@ -123,20 +123,21 @@ def parse_format(data: bytes) -> Format:
 def check_format(data: bytes, form: Format) -> None:
     """Verify the CRC32 that a FORMAT_DESCRIPTION has itself, whatever it says of the events behind it.
 
-    A server marks the event of a log in use after it made the checksum. For a dump from the middle of a log it takes end
-    and time of creation out, and makes a new checksum only where the other events have one too; else the checksum is still
-    that of the event in the log, whose time of creation is 0 or the event's own.
+    A server marks the event of a log in use after it made the checksum. Of what it sends it takes out the time of creation,
+    for a dump by GTID set or from the middle of a log, and in the latter case the end. It makes a new checksum only where the
+    other events have one too; else it is still that of the event in the log, whose time of creation is 0 or the event's own.
 
     Raises:
-        ChecksumError: it is the CRC32 of neither form.
+        ChecksumError: it is the CRC32 of no such form.
     """
     if not form.knows_checksums or not form.checksum and data[-4:] == bytes(4):
         return
     plain = data[:17] + bytes((data[17] & ~IN_USE,)) + data[18:]
+    if not form.checksum and plain[13:17] == bytes(4):
+        plain = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
     forms = [data, plain]
-    if not form.checksum and not form.created and data[13:17] == bytes(4):
-        logged = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
-        forms += [logged, logged[:71] + data[:4] + logged[75:]]
+    if not form.checksum and not form.created:
+        forms.append(plain[:71] + data[:4] + plain[75:])
     if all(zlib.crc32(one) != CRC_RESIDUE for one in forms):
         raise checksum_error(data)
 

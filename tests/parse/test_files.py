@@ -23,6 +23,7 @@ from canal.errors import (
 )
 from canal.parse.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
 from canal.position import Position
+from tests.parse.test_parser import decoded, order, rows_of, shop
 
 FORMAT, QUERY, ROTATE, XID, GTID, PREVIOUS_GTIDS = 15, 2, 4, 16, 33, 35
 SID = bytes(range(16))
@@ -325,6 +326,24 @@ def test_damage_is_reported_with_its_file(tmp_path: Path) -> None:
 
     with pytest.raises(DecodeError, match=r"bin\.000001.*offset \d+ says that it has 0 bytes"):
         everything(LocalBinlogSource(tmp_path))
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_damaged_head_is_noticed_wherever_reading_begins(tmp_path: Path, checksum: bool) -> None:
+    """What is read from the middle of a file begins with a head without end and time of creation, sealed anew."""
+    fake, orders = shop("mysql", checksum=checksum)
+    start = fake.position
+    orders.insert(order(1))
+    whole = bytearray(MAGIC + b"".join(fake.events()))
+    path = tmp_path / fake.journal
+
+    for offset in (4, start.offset):
+        path.write_bytes(whole)
+        assert rows_of(decoded(everything(LocalBinlogSource(path), Position(fake.journal, offset)))) == [("INSERT", None, 1)]
+        for at in (9, 23, 75, 90):  # server id, format, time of creation, length of a type
+            path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x10,)) + whole[at + 1 :])
+            with pytest.raises(DecodeError):
+                decoded(everything(LocalBinlogSource(path), Position(fake.journal, offset)))
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
