@@ -110,12 +110,17 @@ def column_from_text(
         nullable=nullable,
         unsigned=" unsigned" in text or " zerofill" in text,
         # MariaDB's JSON is a LONGTEXT in the log; MySQL's own type needs no charset and ignores it.
-        charset="utf8mb4" if base == "json" else charset if base in _TEXT_TYPES else None,
+        charset="utf8mb4" if base == "json" else charset_name(charset) if charset and base in _TEXT_TYPES else None,
         key=key,
         labels=parse_labels(text) if base in ("enum", "set") else None,
         column_type=text,
         visible=visible,
     )
+
+
+def charset_name(charset: str) -> str:
+    """A charset's name as servers of today spell it: before MySQL 8.0.28 and MariaDB 10.6 utf8mb3 was called utf8."""
+    return "utf8mb3" if charset == "utf8" else charset
 
 
 def normal_type(column_type: str) -> str:

@@ -498,6 +498,8 @@ def altered(
         raise NotUnderstoodError("two columns of one name")
     row_end = _row_end(state, change)
     made, keys = _keys(state, change, columns, columns_made, row_end)
+    if keys is not None and not dialect.has_hash_keys:  # USING HASH is but a word there
+        keys = tuple(attrs.evolve(key, hash=False) for key in keys)
     hidden: tuple[ColumnSchema, ...] = ()
     if dialect.is_mariadb and keys is not None:
         hidden = hidden_columns(made, keys, row_end)

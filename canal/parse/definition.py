@@ -12,7 +12,8 @@ import attrs
 
 from canal.parse.charsets import MAX_CHAR_BYTES, is_charset
 from canal.parse.ddl import END, NAME, STRING, WORD, Scanner
-from canal.schema import ColumnSchema, column_from_text
+from canal.parse.server_facts import Release
+from canal.schema import ColumnSchema, charset_name, column_from_text
 
 #: Bits of sql_mode that change what a type means.
 REAL_AS_FLOAT, ORACLE, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 20
@@ -38,6 +39,11 @@ class Dialect:
     @property
     def is_mariadb(self) -> bool:
         return self.flavor == "mariadb"
+
+    @property
+    def has_hash_keys(self) -> bool:
+        """Whether a unique key may be kept by a hash of its columns, in a hidden column."""
+        return Release(self.flavor, self.version).has("hash_keys")
 
     @property
     def has_widths(self) -> bool:
@@ -206,9 +212,7 @@ def maybe_charset(scan: Scanner) -> CharsetChoice | None:
 
 
 def known_charset(text: str) -> str:
-    charset = text.lower()
-    if charset == "utf8":
-        charset = "utf8mb3"
+    charset = charset_name(text.lower())
     if not is_charset(charset):
         raise NotUnderstoodError(f"unknown charset {text!r}")
     return charset

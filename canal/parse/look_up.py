@@ -13,7 +13,7 @@ import attrs
 from canal.parse.alter import ROW_END, TableState, hidden_columns, with_keys
 from canal.parse.definition import Key
 from canal.parse.server_facts import Release
-from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.schema import ColumnSchema, TableSchema, charset_name, column_from_text
 
 #: Runs a query with arguments and gives its rows.
 Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
@@ -78,8 +78,7 @@ def _state(
 
 
 def _charset(collation: str) -> str:
-    charset = collation.partition("_")[0]
-    return "utf8mb3" if charset == "utf8" else charset
+    return charset_name(collation.partition("_")[0])
 
 
 def column_of(row: tuple[Any, ...]) -> ColumnSchema:

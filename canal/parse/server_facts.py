@@ -14,7 +14,7 @@ import attrs
 from canal.errors import ServerError
 
 Feature = Literal[
-    "fractions", "gtids", "explain_format", "json_checks", "read_only_transactions", "row_periods", "generated_keys", "show_binary_log_status", "time_limit"
+    "fractions", "gtids", "explain_format", "hash_keys", "json_checks", "read_only_transactions", "row_periods", "generated_keys", "show_binary_log_status", "time_limit"
 ]
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -26,6 +26,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "explain_format": {"mysql": (5, 6, 5)},
     # The checks that make a LONGTEXT MariaDB's JSON; information_schema has had checks since 10.2.22 and 10.3.10.
     "json_checks": {"mariadb": (10, 4, 3)},
+    # Unique keys of any length, kept by a hash in a hidden column.
+    "hash_keys": {"mariadb": (10, 4, 3)},
     "read_only_transactions": {"mysql": (5, 6, 5), "mariadb": (10, 0, 1)},
     # Columns for the begin and the end of a row's time; information_schema tells them by generation_expression.
     "row_periods": {"mariadb": (10, 3, 4)},
