@@ -1,7 +1,9 @@
 """The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
 
-Never sends anything of its own. Names checked against PyMySQL 1.1 to 1.2: ``_sock``, ``_rfile``, ``_execute_command``,
-``_read_ok_packet``, ``_ssl_required``, ``_secure``, ``_closed``; of a cursor ``_result`` with ``unbuffered_active``.
+Sends nothing of its own but answers to a login. Names checked against PyMySQL 1.1.1 to 1.2.4: ``_sock``, ``_rfile``,
+``_execute_command``, ``_read_packet``, ``_read_ok_packet``, ``_get_server_information``, ``_process_auth``, ``_secure``,
+``_auth_plugin_name``, ``_closed``; of ``_auth`` ``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; of a cursor ``_result``
+with ``unbuffered_active``.
 """
 
 from __future__ import annotations
@@ -12,29 +14,16 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pymysql
 import pymysql.connections
 import pymysql.cursors
+from pymysql import _auth
+from pymysql.constants import CLIENT
 
 #: Errors that PyMySQL raises for what a server or a network does.
 DriverError = pymysql.err.MySQLError
-
-
-class _ClearPassword:
-    """Sends the password as it is, which PyMySQL would also do where everybody can read it."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def authenticate(self, packet: Any) -> Any:
-        if not self._connection._secure:
-            raise pymysql.err.OperationalError(
-                2061, "the server asks for the password in clear text over a connection that is not encrypted"
-            )
-        self._connection.write_packet(self._connection.password + b"\0")
-        return self._connection._read_packet()
 
 
 @contextlib.contextmanager
@@ -118,6 +107,105 @@ def _reach(host: str, port: int, unix_socket: str | None, timeout: float, openin
     raise pymysql.err.OperationalError(2003, f"Can't connect to MySQL server on {host!r} ({failure})") from failure
 
 
+#: MariaDB goes through the plugins of an account that has several.
+_MAX_PLUGINS: Final = 8
+#: Bytes that OAEP with SHA-1 takes of an RSA key, and the NUL at the end of a password.
+_OAEP_AND_NUL: Final = 42 + 1
+#: Bytes of a salt, behind which comes a NUL.
+_SALT: Final = 20
+#: The server's word for a password that it has in its cache.
+_KNOWN: Final = b"\3"
+
+_Driver: Any = pymysql.connections.Connection  # its stubs do not know what is private
+
+
+class _Connection(_Driver):  # type: ignore[misc]
+    """PyMySQL's, with what some servers need of a login, and a number for each reason why it cannot be."""
+
+    ssl: bool
+    _auth_plugin_name: str
+    tls_required = False
+
+    def _get_server_information(self) -> None:
+        super()._get_server_information()
+        if self.ssl and not self.server_capabilities & CLIENT.SSL:
+            if self.tls_required:  # PyMySQL before 1.2 would log in without TLS
+                raise pymysql.err.OperationalError(2026, "the server does not offer TLS")
+            self.ssl = False
+            self.client_flag &= ~CLIENT.SSL  # MySQL from 5.6 on takes it for a "Bad handshake"
+        if self._auth_plugin_name in ("caching_sha2_password", "sha256_password"):
+            self._auth_plugin_name = "none"  # the server asks for the account's then, and _process_auth answers
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, *_: Any) -> Any:
+        for _count in range(_MAX_PLUGINS):
+            auth_packet = self._answer(plugin_name, auth_packet)
+            if not auth_packet.is_auth_switch_request():
+                return auth_packet
+            auth_packet.read_uint8()
+            plugin_name = auth_packet.read_string()
+        raise pymysql.err.OperationalError(2061, "the server asks for one authentication plugin after the other")
+
+    def _answer(self, plugin: bytes, question: Any) -> Any:
+        if plugin == b"mysql_old_password":
+            raise pymysql.err.OperationalError(2049, "the account has a password in the old format, which is not supported")
+        if plugin in (b"mysql_clear_password", b"dialog") and not self._secure:
+            raise pymysql.err.OperationalError(2061, "the server asks for the password in clear text, which needs TLS")
+        if plugin == b"caching_sha2_password":
+            return self._caching_sha2(question.read_all())
+        if plugin == b"sha256_password":
+            return self._sha256(question.read_all())
+        return super()._process_auth(plugin, question)
+
+    def _caching_sha2(self, salt: bytes) -> Any:
+        """Unlike PyMySQL's before 1.2.4 it gives back the server's last word."""
+        answer = self._ask(_auth.scramble_caching_sha2(self.password, salt[:_SALT]))
+        if not answer.is_extra_auth_data():
+            return answer
+        if answer._data[1:2] == _KNOWN:
+            return self._read_packet()
+        if self._secure:
+            return self._ask(self.password + b"\0")
+        return self._encrypted(b"\2", salt)
+
+    def _sha256(self, salt: bytes) -> Any:
+        """Unlike PyMySQL's it is right for a Unix socket, and for MySQL 5.6 without a password."""
+        if not self.password or is_encrypted(self):
+            return self._ask(self.password + b"\0")
+        return self._encrypted(b"\1", salt)
+
+    def _encrypted(self, request: bytes, salt: bytes) -> Any:
+        """Send the password under the server's RSA key."""
+        try:
+            key = self._ask(request)._data[1:]
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != 1045:
+                raise
+            # Nothing of the password was sent yet.
+            raise pymysql.err.OperationalError(2061, "the server has no RSA key, so that the password needs TLS") from error
+        try:
+            secret = _auth.sha2_rsa_encrypt(self.password, salt, key)
+        except ValueError as error:
+            room = _room(key)
+            if len(self.password) <= room:  # it is the key that makes no sense
+                raise
+            raise pymysql.err.OperationalError(
+                2061, f"the password needs TLS, as it is longer than the {room} bytes that the server's RSA key encrypts"
+            ) from error
+        return self._ask(secret)
+
+    def _ask(self, data: bytes) -> Any:
+        self.write_packet(data)
+        return self._read_packet()
+
+
+def _room(public_key: bytes) -> int:
+    """Bytes of a password that a server's key encrypts. Raises ValueError for what is no key."""
+    from cryptography.hazmat.primitives import serialization
+
+    key: Any = serialization.load_pem_public_key(public_key)
+    return int(key.key_size) // 8 - _OAEP_AND_NUL
+
+
 def log_in(
     *,
     host: str,
@@ -135,8 +223,7 @@ def log_in(
 
     Raises ``DriverError``, or OSError from a TLS handshake of older versions.
     """
-    connect: Any = pymysql.connections.Connection  # its stubs do not know what is private
-    connection = connect(
+    connection: Any = _Connection(
         host=host,
         port=port,
         unix_socket=unix_socket,
@@ -150,21 +237,16 @@ def log_in(
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,
         write_timeout=read_timeout,
-        auth_plugin_map={b"mysql_clear_password": _ClearPassword, "mysql_clear_password": _ClearPassword},
         program_name="canal",
         defer_connect=True,
     )
-    if tls is not None:
-        connection._ssl_required = tls_required
+    connection.tls_required = tls_required
     connection._secure = bool(unix_socket)
     try:
         with understood():
             connection.connect(_reach(host, port, unix_socket, connect_timeout, opening))
     finally:
         opening.done()
-    if tls_required and not isinstance(connection._sock, ssl.SSLSocket):
-        connection._force_close()  # PyMySQL before 1.2 goes on without TLS
-        raise pymysql.err.OperationalError(2026, "SSL is required but the server doesn't support it")
     return connection
 
 

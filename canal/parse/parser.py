@@ -278,7 +278,8 @@ class BinlogParser:
         raise ConnectionLostError(
             f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else self._follower.doing),
             destination=self._destination,
-            remedy="The parser goes on trying; subscribe again, or check host, port and network.",
+            remedy="The parser goes on trying; subscribe again. "
+            + (problem.remedy if problem else "Check host, port and network."),
         ) from problem
 
     @property

@@ -48,6 +48,10 @@ _ANEW: Final = 'copy the tables anew and start from "latest", or from "earliest"
 _OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on: " + _ANEW
 _NO_EVENT: Final = "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction."
 _GRANT: Final = "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
+_NEW_PASSWORD: Final = (
+    "Its hash is in the format before MySQL 4.1. As an administrator: SET old_passwords = 0; "
+    "SET PASSWORD FOR '{user}'@'%' = PASSWORD('…'); where that is refused (MySQL 5.6), make the account anew."
+)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -122,13 +126,44 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "Set log_bin and a server_id in the server's configuration, and restart it."),
     Meaning("checksums switched", During.DUMP, (), r"can ?not handle replication events", ConnectionLostError),
     # -- of anything
-    Meaning("TLS", During.LOGIN, (2026,), r"", ServerError, "Check ssl_mode and ssl_ca against the server's certificate."),
+    Meaning("no TLS", During.LOGIN, (2026,), r"does not offer TLS", ServerError,
+            'Set ssl_cert and ssl_key in the server\'s configuration, or use ssl_mode="PREFERRED" or "DISABLED".'),
+    Meaning("our certificate", During.LOGIN, (2006, 2013, 2026), r"alert.*(?:certificate|unknown ca)", AuthenticationError,
+            "Check ssl_cert and ssl_key: the server takes certificates only of the authorities in its own ssl_ca."),
+    Meaning("the server's certificate", During.LOGIN, (2026,), r"certificate", ServerError,
+            "Check ssl_mode and ssl_ca against the server's certificate."),
+    Meaning("old TLS", During.LOGIN, (2026,), r"protocol|version|cipher|handshake.failure|too.small|renegotiation", ServerError,
+            'The server has no TLS version and cipher that we take, or (MySQL 5.7 and older) refuses our ssl_cert: a lower '
+            'tls_min_version takes older ones ("TLSv1" those of every server), and ssl_mode="DISABLED" goes without TLS.'),
+    Meaning("TLS", During.LOGIN, (2026,), r"", ServerError,
+            "Check the TLS set-up of the server and of what is between it and us."),
     Meaning("password expired", During.ANY, (1820, 1862), r"", AuthenticationError,
             "The password has expired: as an administrator, ALTER USER … IDENTIFIED BY … and give us the new one."),
     Meaning("account locked", During.ANY, (3118, 4151), r"", AuthenticationError,
             "As an administrator: ALTER USER … ACCOUNT UNLOCK."),
-    Meaning("refused", During.LOGIN, (1044, 1045, 1130, 1142, 1143, 1156, 1227, 1251, 1396, 1524, 1698, 2059, 2061), r"",
-            AuthenticationError, "Check user, password and the host the account is for."),
+    Meaning("account blocked", During.LOGIN, (3955, 4150), r"", AuthenticationError,
+            "Too many passwords were wrong: as an administrator, ALTER USER … ACCOUNT UNLOCK; on MariaDB, FLUSH PRIVILEGES."),
+    Meaning("host blocked", During.LOGIN, (1129,), r"", AuthenticationError,
+            "Too many connections of our host were broken off: as an administrator, FLUSH HOSTS."),
+    Meaning("host unknown", During.LOGIN, (1130,), r"", AuthenticationError,
+            "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' with its name or address."),
+    Meaning("TLS demanded", During.LOGIN, (3159,), r"", AuthenticationError, 'Use ssl_mode="REQUIRED".'),
+    Meaning("TLS needed", During.LOGIN, (2061,), r"TLS", AuthenticationError,
+            'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" where the server has no TLS 1.2), or as an administrator '
+            "give the account another plugin."),
+    Meaning("old password", During.LOGIN, (1275, 2049), r"", AuthenticationError, _NEW_PASSWORD),
+    Meaning("old password, by its packet", During.LOGIN, (0,), r"unknown auth switch request", AuthenticationError,
+            _NEW_PASSWORD),
+    Meaning("plugin not loaded", During.LOGIN, (1524,), r"", AuthenticationError,
+            "As an administrator, load the plugin in the server, or give the account another one."),
+    Meaning("plugin not supported", During.LOGIN, (1251, 2059, 2061), r"", AuthenticationError,
+            "As an administrator, give the account mysql_native_password, caching_sha2_password or ed25519."),
+    Meaning("no password", During.LOGIN, (1698,), r"", AuthenticationError,
+            "The account has no password: log in over the server's unix_socket as the system's user of that name, or as an "
+            "administrator give it one."),
+    Meaning("refused", During.LOGIN, (1044, 1045), r"", AuthenticationError,
+            "Check user, password, the host that the account is for and what it REQUIREs: SSL needs TLS, X509 also ssl_cert and "
+            "ssl_key."),
     Meaning("only SUPER may", During.QUERY, (1227,), r"\(at least one of\) the SUPER privilege", AuthenticationError,
             "This release allows it to nobody else: as an administrator, GRANT SUPER ON *.* TO '{user}'@'%';"),
     # MySQL and MariaDB answer 1045 to a replica without REPLICATION SLAVE.
@@ -159,7 +194,7 @@ def login_error(error: BaseException, source: Asked) -> SourceError:
     message = f"cannot connect to {source.address} as {source.user!r}: {text}"
     if isinstance(error, RuntimeError):  # a package that PyMySQL needs for this kind of login is missing
         return AuthenticationError(message, remedy="Install pymysql[rsa,ed25519].")
-    if isinstance(cause, ssl.SSLError):
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
         number = 2026
     found = meaning(During.LOGIN, number, text)
     if found is None and isinstance(cause, OSError):

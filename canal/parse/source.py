@@ -16,6 +16,7 @@ import struct
 import threading
 import time
 import uuid
+import warnings
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final, Iterator, Protocol, runtime_checkable
@@ -156,6 +157,7 @@ class Connection(Protocol):
 
 
 SSL_MODES: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+TLS_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _VERIFYING: Final = SSL_MODES[3:]
 
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
@@ -188,6 +190,11 @@ def _check_ssl_mode(instance: Any, attribute: attrs.Attribute[Any], value: str) 
         raise ConfigError(f"ssl_mode is one of {', '.join(SSL_MODES)}, not {value!r}")
 
 
+def _check_tls_version(instance: Any, attribute: attrs.Attribute[Any], value: str | None) -> None:
+    if value is not None and value not in TLS_VERSIONS:
+        raise ConfigError(f"tls_min_version is one of {', '.join(TLS_VERSIONS)}, not {value!r}")
+
+
 def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, int) or not 0 < value < 1 << 16:  # the system would take the low 16 bits: another server
         raise ConfigError(
@@ -209,7 +216,9 @@ class MySQLSource:
     Its user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT where the server does not write
     binlog_row_metadata=FULL. ``server_id`` must differ from that of every other replica and reader of the server; when
     it is not given it is drawn at random, once per object. ``ssl_mode`` has the meanings of MySQL's own client:
-    PREFERRED encrypts where the server can, and only the VERIFY modes look at the certificate.
+    PREFERRED encrypts where the server can, and only the VERIFY modes look at the certificate. ``tls_min_version`` is one
+    of "TLSv1", "TLSv1.1", "TLSv1.2" and "TLSv1.3"; without it Python decides, which takes TLS 1.2 and newer. Below that the
+    weak ciphers and keys of such servers (MySQL 5.7 and MariaDB 10.2 or older) are taken too.
     """
 
     host: str = "127.0.0.1"
@@ -221,6 +230,7 @@ class MySQLSource:
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
+    tls_min_version: str | None = attrs.field(default=None, validator=_check_tls_version)
     server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(_int), validator=_check_server_id)
     connect_timeout: float = attrs.field(default=10.0, converter=_float, validator=positive)
     #: Seconds that an answer to a query or a login step may take.
@@ -250,6 +260,8 @@ class MySQLSource:
                 f"ssl_ca is not looked at with ssl_mode {self.ssl_mode}",
                 remedy="Use VERIFY_CA or VERIFY_IDENTITY, or leave it out.",
             )
+        if self.tls_min_version and self.ssl_mode == "DISABLED":
+            raise ConfigError("tls_min_version means nothing with ssl_mode DISABLED", remedy="Leave one of the two out.")
 
     @property
     def address(self) -> str:
@@ -304,6 +316,8 @@ class MySQLSource:
         context.check_hostname = self.ssl_mode == "VERIFY_IDENTITY"
         if self.ssl_mode not in _VERIFYING:
             context.verify_mode = ssl.CERT_NONE
+        if self.tls_min_version is not None:
+            _set_min_version(context, self.tls_min_version)
         return context
 
     def log_in(self, opening: _pymysql.Opening) -> Any:
@@ -318,6 +332,24 @@ class MySQLSource:
             if opening.is_closed:  # which looks like any fault of a network, in a TLS handshake like one of TLS
                 raise ConnectionLostError(f"the connection to {self.address} was closed") from error
             raise login_error(error, self) from error
+
+
+#: What Python from 3.12 on calls ssl.OP_LEGACY_SERVER_CONNECT.
+_LEGACY_SERVER_CONNECT: Final = 0x4
+
+
+def _set_min_version(context: ssl.SSLContext, name: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the older ones were asked for
+            context.minimum_version = ssl.TLSVersion[name.replace(".", "_")]
+        if name in ("TLSv1", "TLSv1.1"):
+            # Servers of that age have certificates signed with SHA-1, know no secure renegotiation, and do Diffie-Hellman
+            # with 512 bits (MySQL 5.6), which OpenSSL takes at no level.
+            context.set_ciphers("DEFAULT:!kDHE:@SECLEVEL=0")
+            context.options |= _LEGACY_SERVER_CONNECT
+    except (ValueError, ssl.SSLError) as error:
+        raise ConfigError(f"the TLS library of this machine cannot do {name}: {error}") from error
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -673,6 +705,7 @@ class MySQLConnection:
         self._opening = _pymysql.Opening()
         self._login: Any = None
         self._server: Server
+        self._limit = 0
 
     def open(self) -> None:
         """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends it."""
@@ -681,9 +714,28 @@ class MySQLConnection:
             if self._closed:
                 raise ConnectionLostError(f"the connection to {self._source.address} was closed")
             self._server = self._prepare(self._login)
+            self._limit = self._read_limit(self._login)
+            self._need(2)
         except BaseException:
             self.close()
             raise
+
+    def _read_limit(self, login: Any) -> int:
+        """The user's connections at once, 0 for any number."""
+        try:
+            rows = run(login, "SHOW SESSION VARIABLES LIKE 'max_user_connections'")
+        except (_pymysql.DriverError, OSError) as error:
+            raise query_error(error, self._source, "ask for max_user_connections") from error
+        return int(rows[0][1]) if rows else 0
+
+    def _need(self, count: int) -> None:
+        """Refuse a user that cannot have so many connections at once: the server would refuse each further one, for ever."""
+        if 0 < self._limit < count:
+            raise AuthenticationError(
+                f"{self._source.user!r} may have {self._limit} connections at once to {self._source.address}, and {count} are "
+                "needed",
+                remedy=f"As an administrator, raise max_user_connections of the user or of the server to {count} or more.",
+            )
 
     def _prepare(self, login: Any) -> Server:
         try:
@@ -950,6 +1002,7 @@ class MySQLConnection:
 
     def _non_blocking(self, journal: str, offset: int = 4) -> Iterator[bytes]:
         """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
+        self._need(3)
         # Of a replica of its own: a server ends the dump that a replica has when the same one begins another.
         other = self._beside = MySQLConnection(self._source, self.server_id ^ 0x40000000, str(uuid.uuid4()))
         try:
