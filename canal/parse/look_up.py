@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from canal.parse.alter import ROW_END, TableState, hidden_columns, with_keys
+from canal.parse.charsets import lenient_text
 from canal.parse.definition import Key
 from canal.parse.server_facts import Release
 from canal.schema import ColumnSchema, TableSchema, charset_name, column_from_text
@@ -21,10 +22,13 @@ Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
 _TABLES: Final = (
     "SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema.tables"
 )
+# As bytes: MySQL 5.5 to 5.7 and MariaDB up to 10.2 spoil labels of which two columns have the same in UCS-2, in their tables too.
 _COLUMNS: Final = (
-    "SELECT table_schema, table_name, column_name, column_type, is_nullable, character_set_name, column_key, extra,"
-    " {} FROM information_schema.columns"
+    "SELECT table_schema, table_name, column_name, CAST(column_type AS BINARY), is_nullable, character_set_name, column_key,"
+    " extra{} FROM information_schema.columns"
 )
+#: Of each column what ``column_of`` takes, after the schema and the table.
+COLUMNS_QUERY: Final = _COLUMNS.format("")
 _INDEXES: Final = (
     "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type, seq_in_index"
     " FROM information_schema.statistics"
@@ -37,24 +41,24 @@ def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Releas
     where, args = "", ()
     if schema:
         where, args = " WHERE table_schema = %s" + " AND table_name = %s" * bool(table), (schema, table)[: 1 + bool(table)]  # type: ignore[assignment]
-    columns_query = _COLUMNS.format("generation_expression" if release.has("row_periods") else "NULL")
+    columns_query = _COLUMNS.format(", generation_expression" if release.has("row_periods") else ", NULL")
     columns = _by_table(ask(f"{columns_query}{where} ORDER BY table_schema, table_name, ordinal_position", args))
     indexes = _by_table(ask(_INDEXES + where, args))
     return [
         _state(row, columns[row[:2]], indexes.get(row[:2], []), release.is_mariadb)
-        for row in map(_texts, ask(_TABLES + where, args))
+        for row in map(texts, ask(_TABLES + where, args))
         if row[3] not in _VIEWS and row[:2] in columns
     ]
 
 
-def _texts(row: Iterable[Any]) -> tuple[Any, ...]:
-    """Older drivers give long texts as bytes."""
-    return tuple(value.decode("utf-8") if isinstance(value, bytes) else value for value in row)
+def texts(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row with text for bytes."""
+    return tuple(lenient_text(value, "utf-8") if isinstance(value, bytes) else value for value in row)
 
 
 def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
     found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-    for row in map(_texts, rows):
+    for row in map(texts, rows):
         found.setdefault(row[:2], []).append(row[2:])
     return found
 

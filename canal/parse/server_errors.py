@@ -98,7 +98,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             _OTHER_LOG, LostReason.DIVERGED),
     Meaning("beyond the end", During.DUMP, (), r"impossible position|position > file size", PositionLostError, _OTHER_LOG,
             LostReason.BEYOND),
-    # The first thing that it read there: no event begins at that offset. Any bytes are taken for a length.
+    # The first thing that it read there: no event begins at that offset. Some servers take any bytes for a length.
     Meaning("no event there", During.DUMP, (),
             r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '[^']*' at (?!4,)(\d+), "
             r"the last event read from '[^']*' at (?:\1|4|12\d),", PositionLostError, _NO_EVENT, LostReason.BEYOND),
@@ -118,8 +118,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "Resume by journal and offset, without a GTID set."),
     # Dolt has no dump by offset.
     Meaning("no such dump", During.DUMP, (1047,), r"", ServerError,
-            "This server cannot read its log from an offset, which a schema history needs: set binlog_row_metadata=FULL on it, and "
-            "start from \"latest\" or a GTID set."),
+            "This server cannot read its log from an offset, as a schema history does: set binlog_row_metadata=FULL on it, and "
+            'start from "latest" or a GTID set.'),
     Meaning("no GTIDs", During.DUMP, (), r"auto_position.*gtid_mode", ServerError,
             "Set gtid_mode=ON on the server, or resume by journal and offset."),
     Meaning("no log", During.DUMP, (), r"binary log is not open|misconfigured (?:master|source)", ServerError,

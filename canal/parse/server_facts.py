@@ -14,15 +14,16 @@ import attrs
 from canal.errors import ServerError
 
 Feature = Literal[
-    "fractions", "gtids", "explain_format", "hash_keys", "json_checks", "read_only_transactions", "row_periods", "generated_keys", "show_binary_log_status", "time_limit"
-]
+    "explain_format", "fractions", "generated_keys", "gtids", "hash_keys", "json_checks", "read_only_transactions",
+    "row_periods", "show_binary_log_status", "time_limit",
+]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
 SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     # Fractions of seconds: UTC_TIMESTAMP(6).
     "fractions": {"mysql": (5, 6, 4), "mariadb": (5, 3)},
     "gtids": {"mysql": (5, 6, 5), "mariadb": (10, 0, 2)},
-    # EXPLAIN FORMAT=TRADITIONAL, which a session's explain_format does not change.
+    # EXPLAIN FORMAT=TRADITIONAL, whatever a session's explain_format is.
     "explain_format": {"mysql": (5, 6, 5)},
     # The checks that make a LONGTEXT MariaDB's JSON; information_schema has had checks since 10.2.22 and 10.3.10.
     "json_checks": {"mariadb": (10, 4, 3)},

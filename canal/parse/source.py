@@ -39,12 +39,12 @@ from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.cascades import ForeignKey
 from canal.parse.framing import PacketFramer
-from canal.parse.look_up import table_states
+from canal.parse.look_up import COLUMNS_QUERY, column_of, table_states, texts
 from canal.parse.scan import TransactionScan
 from canal.parse.server_errors import login_error, query_error, stream_error
 from canal.parse.server_facts import SHOW_KEYS, Release, Server, read_release, read_server
 from canal.position import Position, journal_key
-from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.schema import TableSchema
 from canal.status import SourceEnd
 
 log = logging.getLogger("canal.parse")
@@ -397,11 +397,11 @@ class Session:
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         """The columns of a table as they are now; None when there is none, or none that the user may see."""
         rows = self.rows(
-            _COLUMNS_QUERY + " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            COLUMNS_QUERY + " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             (schema, table),
             doing=f"read the columns of {schema}.{table}",
         )
-        return TableSchema(schema, table, tuple(_column(row) for row in rows)) if rows else None
+        return TableSchema(schema, table, tuple(column_of(texts(row)[2:]) for row in rows)) if rows else None
 
     def logs(self) -> list[tuple[str, int | None]]:
         """Names and sizes of the logs that the server still has, the oldest first; of a size that it does not tell us None."""
@@ -544,22 +544,6 @@ def _clock_offset(connection: Any, release: Release) -> float:
             raise ConnectionLostError(f"the answer makes no sense: {error}") from error
         found.append((abs(took), told.timestamp() + cut_off - (asked + took / 2)))
     return min(found)[1]
-
-
-_COLUMNS_QUERY: Final = (
-    "SELECT table_schema, table_name, column_name, column_type, is_nullable, character_set_name, column_key, extra"
-    " FROM information_schema.columns"
-)
-
-
-def _column(row: tuple[Any, ...]) -> ColumnSchema:
-    _, _, name, column_type, nullable, charset, key, extra = row
-    if isinstance(column_type, bytes):  # MySQL 8 has it as a LONGTEXT that older drivers give as bytes
-        column_type = column_type.decode("utf-8")
-    return column_from_text(
-        str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
-        visible="INVISIBLE" not in str(extra).upper(),
-    )  # fmt: skip
 
 
 # -- the dump ----------------------------------------------------------------------------------------------------------

@@ -474,7 +474,7 @@ def _subtract(session: _Session, found: re.Match[str]) -> str:
 def _columns(session: _Session, found: re.Match[str]) -> Result:
     """information_schema.columns: any of its usual columns, of one table or all."""
     fake = session._fake
-    names = [name.strip(" `").lower() for name in found["items"].split(",")]
+    names = [re.sub(r"cast\((.*) as binary\)", r"\1", name.strip(" `").lower()) for name in found["items"].split(",")]
     given = re.findall(r"(table_schema|table_name)\s*=\s*'([^']*)'", found["rest"], re.IGNORECASE)
     wanted = {key.lower(): value for key, value in given}
     rows = []

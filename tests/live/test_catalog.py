@@ -16,9 +16,9 @@ import pytest
 
 from canal.parse.catalog import Catalog, TableState
 from canal.parse.events import ddl_context, parse_format, query_context
-from canal.parse.look_up import table_states
+from canal.parse.look_up import COLUMNS_QUERY, column_of, table_states, texts
 from canal.parse.server_facts import Release
-from canal.parse.source import _COLUMNS_QUERY, MySQLConnection, _column
+from canal.parse.source import MySQLConnection
 from canal.parse.tables import RawTableMap, parse_table_map, schema_from_map
 from canal.schema import ColumnSchema
 from canal.testing.servers import ThrowawayServer
@@ -150,12 +150,12 @@ class Oracle:
 
     def tables(self) -> dict[tuple[str, str], Columns]:
         """What the server says."""
-        rows = self.ask(f"{_COLUMNS_QUERY} WHERE table_schema IN %s ORDER BY ordinal_position", (self.databases,))
+        rows = self.ask(f"{COLUMNS_QUERY} WHERE table_schema IN %s ORDER BY ordinal_position", (self.databases,))
         views = self.ask("SELECT table_schema, table_name FROM information_schema.views")
         found: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         for row in rows:
             if row[:2] not in views:
-                found.setdefault((row[0], row[1]), []).append(facts(_column(row)))
+                found.setdefault((row[0], row[1]), []).append(facts(column_of(texts(row)[2:])))
         return {name: tuple(columns) for name, columns in found.items()}
 
     def compare(self, sql: str) -> None:

@@ -1,4 +1,4 @@
-"""What each line of servers has and lacks: every statement that the library sends, on every line, and what it makes of the answers."""
+"""What each line of servers has and lacks: every statement that the library sends, and what it makes of the answers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any
 import pymysql
 import pytest
 
-import canal
 from canal import MySQLSource, Position
 from canal.spark.snapshot import plan, read_chunk, read_table
-from canal.spark.targets.mysql import MySQLTarget
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import Watch, rows_of, source
@@ -110,3 +108,26 @@ def test_no_statement_of_a_snapshot_is_refused(server: ThrowawayServer, database
 def test_the_clocks_are_compared_on_every_line(server: ThrowawayServer) -> None:
     with opened(source(server)) as connection:
         assert abs(connection.clock_offset) < 2.0  # it is this machine's
+
+
+@pytest.mark.every_line
+def test_labels_that_the_server_has_spoiled_stop_no_other_table(server: ThrowawayServer, database: str) -> None:
+    """MySQL 5.5 to 5.7 and MariaDB up to 10.2: of two columns with the same labels in UCS-2 both have others, maybe no text."""
+    labels = "ENUM('日本','本日') CHARACTER SET ucs2"
+    server.query(f"CREATE TABLE `{database}`.spoiled (id INT PRIMARY KEY, e {labels}, f {labels}) ENGINE=InnoDB")
+    server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY) ENGINE=InnoDB")
+    with Watch(server, rf"{database}\.t") as watch:
+        watch.run(f"INSERT INTO `{database}`.t VALUES (1)")
+        assert rows_of(watch.read()) == [("t", "INSERT", None, (1,))]
+    with Watch(server, rf"{database}\..*") as watch:
+        watch.run(f"INSERT INTO `{database}`.spoiled VALUES (2, 1, 2)", f"INSERT INTO `{database}`.t VALUES (2)")
+        (spoiled, plain) = rows_of(watch.read())
+    assert plain == ("t", "INSERT", None, (2,))
+    with server.connect(use_unicode=False) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT e, f FROM `{database}`.spoiled")
+        selected = cursor.fetchone()
+    assert tuple(map(raw, spoiled[3][1:])) == selected
+
+
+def raw(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")

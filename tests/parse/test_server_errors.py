@@ -44,7 +44,7 @@ SEEN = [
     (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
     (During.DUMP, 1236, "binlog truncated in the middle of event" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 127, "/d/b.01"), "no event there"),
-    (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "/d/b.01", 777, "/d/b.01"), "no event there"),
+    (During.DUMP, 1236, "exceeded max_allowed_packet" + AT.format(777, "/d/b.01", 777, "/d/b.01"), "no event there"),
     (During.START, 1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master",
      "no event there, from the start"),
     (During.START, 1236, "bogus data in log event", "no event there, from the start"),
