@@ -486,6 +486,8 @@ def altered(
     if change.convert is not None and convert is None:
         raise NotUnderstoodError("CONVERT TO a charset that is not known")
     charset = change.charset.over(database) if change.charset else convert or state.charset
+    if convert and not dialect.is_mariadb:  # refused since 8.0 where it differs from the default
+        charset = convert
     known = {column.name.lower() for column in state.shown}
     change = attrs.evolve(change, placed=_effective(change.placed, known))
     columns_made = _columns(state, change, dialect, convert or charset, convert)
