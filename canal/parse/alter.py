@@ -480,7 +480,8 @@ def altered(
     """The table after the clauses; ``database`` is the default charset of its schema, ``session`` of the current one."""
     convert = None
     if change.convert is not None:
-        if dialect.is_mariadb and dialect.version < (10, 11) and database != session and change.convert.charset is None:
+        unsure = dialect.is_mariadb and not dialect.has("convert_by_database")
+        if unsure and database != session and change.convert.charset is None:
             raise NotUnderstoodError("DEFAULT may be that of either database")
         convert = change.convert.over(database if dialect.is_mariadb else session)
     if change.convert is not None and convert is None:
@@ -500,7 +501,7 @@ def altered(
         raise NotUnderstoodError("two columns of one name")
     row_end = _row_end(state, change)
     made, keys = _keys(state, change, columns, columns_made, row_end)
-    if keys is not None and not dialect.has_hash_keys:  # USING HASH is but a word there
+    if keys is not None and not dialect.has("hash_keys"):  # USING HASH is but a word there
         keys = tuple(attrs.evolve(key, hash=False) for key in keys)
     hidden: tuple[ColumnSchema, ...] = ()
     if dialect.is_mariadb and keys is not None:

@@ -399,7 +399,7 @@ class BinlogDecoder:
         self._format = form
         self._checksum = form.checksum
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
-        self._bare = form.has_bare_rows and wire.u32(data, 13) != 0
+        self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
         self._tables.clear()
         if form.created and self._txn is not None:
             if self._part:
@@ -739,7 +739,7 @@ class BinlogDecoder:
         """Take back the rows behind the first ``length`` entries and ``row`` rows of the open transaction."""
         if txn.row_count == row or self._released:
             return
-        if self._format.is_older_than(5, 5):
+        if not self._format.release.has("savepoints_logged"):
             raise UnsupportedError(
                 f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=2,
                 remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",

@@ -27,7 +27,7 @@ class NotUnderstoodError(Exception):
 
 
 @attrs.frozen
-class Dialect:
+class Dialect(Release):
     """What the same words mean on the server that wrote them."""
 
     flavor: str = "mysql"
@@ -37,18 +37,9 @@ class Dialect:
     explicit_defaults: bool | None = True
 
     @property
-    def is_mariadb(self) -> bool:
-        return self.flavor == "mariadb"
-
-    @property
-    def has_hash_keys(self) -> bool:
-        """Whether a unique key may be kept by a hash of its columns, in a hidden column."""
-        return Release(self.flavor, self.version).has("hash_keys")
-
-    @property
     def has_widths(self) -> bool:
         """Whether integers are shown with their display width."""
-        return self.is_mariadb or self.version < (8, 0, 19)
+        return not self.has("bare_integers")
 
 
 @attrs.frozen
@@ -347,7 +338,7 @@ def type_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
     if base in ("time", "datetime", "timestamp"):
         return f"{base}({length})" if length else base
     if base == "geometrycollection":
-        return base if dialect.is_mariadb or dialect.version < (8, 0, 11) else "geomcollection"
+        return "geomcollection" if dialect.has("geomcollection") else base
     if base == "vector":
         return f"vector({2048 if length is None else length})"
     if base == "bit":

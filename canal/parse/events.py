@@ -16,6 +16,7 @@ import zstandard
 from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
 from canal.parse import charsets
+from canal.parse.server_facts import Release
 
 #: Names of the event types, as the server's documentation spells them.
 EVENT_NAMES = {
@@ -73,24 +74,10 @@ class Format:
         """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
         return self.post_header_lengths[kind - 1] if kind <= len(self.post_header_lengths) else 0
 
-    def is_older_than(self, *version: int) -> bool:
-        """Whether the server's version is below (major, minor); False where it does not read as a number."""
-        match = re.match(r"(\d+)\.(\d+)", self.server_version)
-        return match is not None and tuple(map(int, match.groups())) < version
-
     @property
-    def version(self) -> tuple[int, ...]:
-        """Major and minor number of the server."""
-        return tuple(int(part) for part in re.findall(r"\d+", self.server_version)[:2])
-
-    @property
-    def is_mariadb(self) -> bool:
-        return "mariadb" in self.server_version.lower()
-
-    @property
-    def has_bare_rows(self) -> bool:
-        """Whether rows of tables without transactions may stand in the log without BEGIN and COMMIT."""
-        return self.server_version.startswith("5.1.")
+    def release(self) -> Release:
+        """Of the server that wrote the log."""
+        return Release.parse(self.server_version)
 
 
 def parse_format(data: bytes) -> Format:
@@ -104,7 +91,8 @@ def parse_format(data: bytes) -> Format:
         raise UnsupportedError(f"event headers of {data[75]} bytes", event_type=15, remedy="A patched server wrote this.")
     server_version = data[21:71].split(b"\0")[0].decode("ascii", "replace")
     lengths, checksum = data[76:], False
-    knows_checksums = _writes_checksums(server_version)
+    release = Release.parse(server_version)
+    knows_checksums = release.has("checksums")
     if knows_checksums:
         if len(lengths) < 6:
             raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
@@ -112,7 +100,7 @@ def parse_format(data: bytes) -> Format:
         if algorithm not in (0, 1):
             raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=15)
         checksum = algorithm == 1
-    if len(lengths) < 25 or _number(server_version) < (5, 1):
+    if len(lengths) < 25 or not release.has("row_events"):
         raise UnsupportedError(
             f"a log that was written by version {server_version}, before rows had the form they have now", event_type=15,
             remedy="Rows are decoded from the first release of MySQL 5.1 on.",
@@ -148,16 +136,6 @@ def checksum_error(data: bytes) -> ChecksumError:
         f"{event_name(data[4])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[:-4]):08x}",
         event_type=data[4], remedy=DAMAGED,
     )  # fmt: skip
-
-
-def _number(server_version: str) -> tuple[int, ...]:
-    """Version as numbers; of a text without any it is taken for a new one."""
-    match = re.match(r"(\d+)\.(\d+)\.(\d+)", server_version)
-    return tuple(map(int, match.groups())) if match else (99,)
-
-
-def _writes_checksums(server_version: str) -> bool:
-    return _number(server_version) >= ((5, 3, 0) if "mariadb" in server_version.lower() else (5, 6, 1))
 
 
 def uuid_text(sid: bytes) -> str:

@@ -153,7 +153,7 @@ class LocalBinlogConnection:
 
     @property
     def flavor(self) -> str:
-        return "mariadb" if self._format is not None and self._format.is_mariadb else "mysql"
+        return "mariadb" if self._format is not None and self._format.release.is_mariadb else "mysql"
 
     @property
     def has_gtids(self) -> bool:
@@ -328,7 +328,7 @@ class LocalBinlogConnection:
     def logs_cascades(self) -> bool:
         """MySQL from 9.6 on logs what foreign keys change, unless it is told not to, which a file does not tell."""
         form = self._format
-        return form is not None and not form.is_mariadb and form.version >= (9, 6)
+        return form is not None and form.release.has("cascades_logged")
 
     def foreign_keys(self) -> list[ForeignKey]:
         """The cascading foreign keys that ``schema`` tells."""

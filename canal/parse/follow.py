@@ -11,7 +11,6 @@ for statements that change it. If there is one the columns cannot be known: an e
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, query_context
 from canal.parse.history import OtherSourceError, SchemaHistory, Snapshot, Version
+from canal.parse.server_facts import Release
 from canal.parse.tables import RawTableMap, misfit
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, column_from_text
@@ -35,13 +35,7 @@ log = logging.getLogger("canal.parse")
 _FORMAT_DESCRIPTION = 15
 #: Steps between two looks for what the history may forget.
 PRUNE_INTERVAL = 1000
-#: MySQL before it has no explicit_defaults_for_timestamp, and does as if it were off.
-_FIRST_WITH_EXPLICIT_DEFAULTS = (5, 6)
 _INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
-_REMEDY = (
-    "Set binlog_row_metadata=FULL on the source, keep a schema history from before (schema_history=), "
-    "start after the change, or leave the table out with black_filter."
-)
 
 
 @attrs.frozen
@@ -113,13 +107,13 @@ def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) 
     """What a QUERY event says: the statement and its status variables."""
     status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
     context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
-    version = tuple(int(part) for part in re.findall(r"\d+", decoder.server_version)[:3])
+    release = Release.parse(decoder.server_version)
     explicit = context.explicit_defaults
-    if explicit is None and version < _FIRST_WITH_EXPLICIT_DEFAULTS:
+    if explicit is None and not release.has("explicit_defaults"):
         explicit = False
     return LoggedStatement(
         statement, sql, decoder.place, query_context(status)[1], context.server_charset or "", explicit,
-        int.from_bytes(data[19:23], "little"), decoder.flavor, version, int.from_bytes(data[28:30], "little"),
+        int.from_bytes(data[19:23], "little"), decoder.flavor, release.version, int.from_bytes(data[28:30], "little"),
     )  # fmt: skip
 
 
@@ -340,7 +334,7 @@ class SchemaFollower:
             if state is None:
                 return None
             if problem:
-                raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=_REMEDY)
+                raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=self._remedy())
             return state.schema
         change, opaque = self._changes_ahead(_folded(name), place, read_at)
         if change is None and live is not None and not (now := misfit(raw, live.schema)):
@@ -354,14 +348,22 @@ class SchemaFollower:
                 f"the columns of {full} are not known for its rows behind {place}: "
                 + (f"{problem}; " if problem else "")
                 + f"what the source tells of it now is from after its change at {change.end}",
-                remedy=_REMEDY,
+                remedy=self._remedy(),
             )
         if live is None:
             raise SchemaError(
                 f"the source does not tell the columns of {full}: it was dropped since, or SELECT on it is missing",
-                remedy="Grant SELECT, set binlog_row_metadata=FULL on the source, or leave the table out with black_filter.",
+                remedy=self._remedy("grant SELECT"),
             )
-        raise SchemaError(f"{full} does not fit what the source tells of it: {now}", remedy=_REMEDY)
+        raise SchemaError(f"{full} does not fit what the source tells of it: {now}", remedy=self._remedy())
+
+    def _remedy(self, *ways: str) -> str:
+        """What helps where the columns of a table are not known: first the ``ways``, else a history from before the change."""
+        ways = ways or ("keep a schema history from before (schema_history=)", "start after the change")
+        if Release.parse(self.decoder.server_version).has("row_metadata"):
+            ways = ("set binlog_row_metadata=FULL on the source", *ways)
+        text = ", ".join((*ways, "or leave the table out with black_filter."))
+        return text[0].upper() + text[1:]
 
     def _adopt(self, name: Table, live: TableState, state: TableState | None, problem: str, opaque: bool) -> None:
         """The table as it is now holds from here on."""

@@ -1,4 +1,4 @@
-"""What a server has: one table of what its release brought, and what it says of itself at login.
+"""What a server has: one table of what each release brought, and what a server says of itself at login.
 
 Never connects: whoever calls brings the means to ask. No other module compares the versions of servers.
 """
@@ -6,6 +6,7 @@ Never connects: whoever calls brings the means to ask. No other module compares 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
@@ -14,32 +15,53 @@ import attrs
 from canal.errors import ServerError
 
 Feature = Literal[
-    "explain_format", "fractions", "generated_keys", "gtids", "hash_keys", "json_checks", "read_only_transactions",
-    "row_periods", "show_binary_log_status", "time_limit",
+    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "explain_format", "explicit_defaults",
+    "fractions", "generated_keys", "geomcollection", "gtids", "hash_keys", "json_checks", "read_only_transactions",
+    "row_events", "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit",
+    "transactions_logged",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
 SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
+    # -- of its log
+    "row_events": {"mysql": (5, 1), "mariadb": (5, 1)},
+    # Before it rows of tables without transactions may stand there without BEGIN and COMMIT.
+    "transactions_logged": {"mysql": (5, 5), "mariadb": (5, 2)},
+    # Before it a ROLLBACK does not tell which rows of its transaction it undoes.
+    "savepoints_logged": {"mysql": (5, 5), "mariadb": (5, 5)},
+    "checksums": {"mysql": (5, 6, 1), "mariadb": (5, 3)},
+    # binlog_row_metadata: names, charsets and labels in the table maps.
+    "row_metadata": {"mysql": (8, 0, 1), "mariadb": (10, 5)},
+    # The changes that foreign keys make, unless it is set otherwise.
+    "cascades_logged": {"mysql": (9, 6)},
+    # -- of its statements
+    # explicit_defaults_for_timestamp; before it a bare TIMESTAMP is NOT NULL.
+    "explicit_defaults": {"mysql": (5, 6), "mariadb": (5, 6)},
+    "geomcollection": {"mysql": (8, 0, 11)},
+    # Integers without their display width.
+    "bare_integers": {"mysql": (8, 0, 19)},
+    # Unique keys of any length, kept by a hash in a hidden column.
+    "hash_keys": {"mariadb": (10, 4, 3)},
+    # CONVERT TO CHARACTER SET DEFAULT always goes by the table's database; MySQL goes by the session's.
+    "convert_by_database": {"mariadb": (10, 11)},
+    # -- of what it answers
+    "read_only_transactions": {"mysql": (5, 6, 5), "mariadb": (10, 0, 1)},
     # Fractions of seconds: UTC_TIMESTAMP(6).
     "fractions": {"mysql": (5, 6, 4), "mariadb": (5, 3)},
     "gtids": {"mysql": (5, 6, 5), "mariadb": (10, 0, 2)},
     # EXPLAIN FORMAT=TRADITIONAL, whatever a session's explain_format is.
     "explain_format": {"mysql": (5, 6, 5)},
-    # The checks that make a LONGTEXT MariaDB's JSON; information_schema has had checks since 10.2.22 and 10.3.10.
-    "json_checks": {"mariadb": (10, 4, 3)},
-    # Unique keys of any length, kept by a hash in a hidden column.
-    "hash_keys": {"mariadb": (10, 4, 3)},
-    "read_only_transactions": {"mysql": (5, 6, 5), "mariadb": (10, 0, 1)},
+    # max_execution_time, in MariaDB max_statement_time.
+    "time_limit": {"mysql": (5, 7, 8), "mariadb": (10, 1, 1)},
     # Columns for the begin and the end of a row's time; information_schema tells them by generation_expression.
     "row_periods": {"mariadb": (10, 3, 4)},
+    # The checks that make a LONGTEXT MariaDB's JSON; information_schema has had checks since 10.2.22 and 10.3.10.
+    "json_checks": {"mariadb": (10, 4, 3)},
     # Primary keys that the server makes by itself and may hide from information_schema.
     "generated_keys": {"mysql": (8, 0, 30)},
     # The new name of SHOW MASTER STATUS.
     "show_binary_log_status": {"mysql": (8, 2)},
-    # max_execution_time, in MariaDB max_statement_time.
-    "time_limit": {"mysql": (5, 7, 8), "mariadb": (10, 1, 1)},
 }
-
 
 #: A setting that shows the keys which a server with "generated_keys" made by itself: they are in the log all the same.
 SHOW_KEYS: Final = "show_gipk_in_create_table_and_information_schema = ON"
@@ -54,9 +76,11 @@ class Release:
 
     @classmethod
     def parse(cls, version: str, comment: str = "") -> Release:
-        """From the variables version and version_comment."""
+        """From the variables version and version_comment; what the version does not tell is taken for new."""
         flavor = "mariadb" if "mariadb" in (version + comment).lower() else "mysql"
-        return cls(flavor, tuple(int(part) for part in re.findall(r"\d+", version)[:3]))
+        found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", version)
+        parts = (None,) if found is None else found.groups()
+        return cls(flavor, tuple(sys.maxsize if part is None else int(part) for part in parts))
 
     @property
     def is_mariadb(self) -> bool:
