@@ -11,11 +11,12 @@ from typing import Any
 import pymysql
 import pytest
 
+import canal
 from canal import MySQLSource, Position
 from canal.spark.snapshot import plan, read_chunk, read_table
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, rows_of, source
+from tests.live.helpers import Watch, end_of_log, rows_of, source
 
 GRANTS = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"  # README.md
 _names = itertools.count(1)
@@ -131,3 +132,17 @@ def test_labels_that_the_server_has_spoiled_stop_no_other_table(server: Throwawa
 
 def raw(value: Any) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+
+
+@pytest.mark.every_line
+@pytest.mark.lines("mysql<8.0", "mariadb<10.5")
+def test_a_remedy_names_no_setting_that_the_server_lacks(server: ThrowawayServer, database: str) -> None:
+    server.query(f"CREATE TABLE `{database}`.t (a INT, b INT)")
+    start = end_of_log(server)
+    server.query(f"INSERT INTO `{database}`.t VALUES (1, 2)")
+    server.query(f"ALTER TABLE `{database}`.t DROP b")
+    config = canal.InstanceConfig(destination="r", source=source(server), start=start, filter=rf"{database}\..*")
+    with canal.Instance(config) as instance, pytest.raises(canal.SchemaError, match="Keep a schema history") as caught:
+        instance.subscribe()
+        instance.get(10, timeout=30)
+    assert "row_metadata" not in str(caught.value)
