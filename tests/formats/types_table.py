@@ -44,6 +44,8 @@ TAIL = """
 * Spark: `_exact` and `_absent` are the same; a row before an update is in `_before` and has its own. Unsigned integers take the
   next wider type, BIT(n) is a bigint and BIT(64) a decimal(20,0), a DECIMAL of more than 38 digits is text. DATETIME has no zone
   (timestamp_ntz), TIMESTAMP is an instant, whatever the zones of session, driver and executors.
+* MySQL's JSON has the text that 8.0 and later print. MySQL 5.7 itself prints the double 1.0 as `1`, which then reads as an integer, and
+  leaves line breaks in base64 unescaped.
 * MySQL's JSON with `binlog_row_value_options=PARTIAL_JSON` may be `PartialJson`, see the README.
 * Types as old servers logged them (TIME, DATETIME and TIMESTAMP of before MySQL 5.6.4, MariaDB's with
   `mysql56_temporal_format=OFF`, COMPRESSED columns) give the same as the others.
