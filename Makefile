@@ -16,6 +16,7 @@ help:
 	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
+	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
 	@echo "make bench-spark  the Spark source beside ready Arrow, parquet and Debezium (Java; Maven for Debezium)"
@@ -44,6 +45,10 @@ test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	else \
 		echo "== interpreted only" && CANAL_PURE=1 $(BIN)/python -m pytest; \
 	fi
+
+# Hours: make matrix LINES="mysql-5.7" runs one line.
+matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+	$(BIN)/python -m tests.matrix $(filter-out all,$(LINES))
 
 lint: $(SETUP)lint
 	$(BIN)/ruff check .

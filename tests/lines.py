@@ -191,6 +191,11 @@ LINES: Final[tuple[Line, ...]] = (
 #: The lines that every live test runs on; the others run one test of each kind, and everything in ``make matrix``.
 MAIN: Final = ("mysql-9.7", "mariadb-10.11")
 
+#: What a user needs where, and what to know of a line; docs/servers.md shows it.
+GRANTS: Final = """\
+`GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO …` is enough on every line."""
+LIMITS: Final[dict[str, str]] = {}
+
 BY_NAME: Final[dict[str, Line]] = {line.name: line for line in LINES}
 
 

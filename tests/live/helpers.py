@@ -12,12 +12,13 @@ import pymysql.cursors
 import canal
 from canal.testing.journal import Change, changes_of
 from canal.testing.servers import ThrowawayServer
+from tests.lines import SETUPS
+from tests.plugins.fix_servers import SETUP
 
 
 def source(server: ThrowawayServer, **options: Any) -> canal.MySQLSource:
-    return canal.MySQLSource(
-        host=server.host, port=server.port, user=server.user, password=server.password, **options
-    )
+    address = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    return canal.MySQLSource(**address | dict(SETUPS[SETUP].source) | options)
 
 
 def is_since(server: ThrowawayServer, **releases: tuple[int, ...]) -> bool:

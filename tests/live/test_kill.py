@@ -67,6 +67,8 @@ def merged(directory: Path) -> tuple[list[Change], int]:
 
 
 @pytest.mark.slow
+@pytest.mark.any_setup
+@pytest.mark.needs("full_image")
 @pytest.mark.every_line
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(

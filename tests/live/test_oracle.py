@@ -418,6 +418,7 @@ def module_database(module_server: ThrowawayServer, request: pytest.FixtureReque
 
 
 @pytest.mark.slow  # make soak: every combination of settings
+@pytest.mark.any_setup
 def test_every_type_at_its_limits(module_line: Line, module_server: ThrowawayServer, module_database: str) -> None:
     cases = [case for case in CASES if available(case.since, module_server)]
 

@@ -324,6 +324,8 @@ def made_load(server: ThrowawayServer, seed: int) -> Iterator[Load]:
 
 
 @pytest.mark.slow
+@pytest.mark.any_setup
+@pytest.mark.needs("full_image")
 @pytest.mark.every_line
 def test_random_statements_give_the_rows_that_the_server_had(pair: Servers, full_size: bool) -> None:
     """T75 to T85: read when all is over, so that a look-up sees the last columns only.
