@@ -52,12 +52,12 @@ def transaction_start(connection: Any, place: Position) -> int:
     """The offset at which the transaction begins that the place lies in; the place's own where it lies in none.
 
     Args:
-        connection: to the source; it gives ``replay(journal, offset)``.
+        connection: to the source; it gives ``replay(journal, offset)`` and ``resolve("latest")``.
         place: journal and offset that somebody wrote down.
     """
     try:
         first = next((event for event in connection.replay(place.journal, place.offset) if event[4] not in _OPENING), None)
-        if first is None or first[4] in _GTIDS:
+        if first[4] in _GTIDS if first is not None else _is_end(connection, place):
             return place.offset
     except SourceError as error:
         # Hardly the beginning of an event; a server calls that a place that its log does not have.
@@ -75,6 +75,12 @@ def transaction_start(connection: Any, place: Position) -> int:
         if scan.offset >= place.offset:
             break
     return scan.whole
+
+
+def _is_end(connection: Any, place: Position) -> bool:
+    """Whether a log ends there: MySQL 5.5 sends nothing for an offset at which no event begins."""
+    end = connection.resolve("latest")
+    return bool((end.journal, end.offset) == (place.journal, place.offset))
 
 
 class TransactionScan:

@@ -875,11 +875,7 @@ class MySQLConnection:
         sizes = dict(self._logs())
         offset = max(start.offset, 4)
         if start.journal not in sizes:
-            raise PositionLostError(
-                f"{self._source.address} has no log {start.journal}; {self._has()}",
-                position=start,
-                remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
-            )
+            raise self._no_log(start)
         size = sizes[start.journal]
         if size is not None and offset > size:
             raise PositionLostError(
@@ -889,6 +885,13 @@ class MySQLConnection:
                 remedy="The server lost the end of its log, or is not the one that the position was made on.",
             )
         return attrs.evolve(start, offset=offset, source=self.identity)
+
+    def _no_log(self, position: Position) -> PositionLostError:
+        return PositionLostError(
+            f"{self._source.address} has no log {position.journal}; {self._has()}",
+            position=position,
+            remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+        )
 
     def _check_source(self, start: Position) -> None:
         if start.source and start.source != self.identity:
@@ -972,10 +975,7 @@ class MySQLConnection:
     def replay(self, journal: str, offset: int) -> Iterator[bytes]:
         """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
         if journal not in self.journal_names():
-            raise PositionLostError(
-                f"{self._source.address} has no log {journal}; {self._has()}",
-                position=Position(journal=journal, offset=offset),
-            )
+            raise self._no_log(Position(journal=journal, offset=offset))
         begun = False
         for event in self._non_blocking(journal, offset):
             if event[4] != _ROTATE:

@@ -153,7 +153,7 @@ class _Table:
     def definition(self) -> str:
         columns = ", ".join(f"`{name}` {_COLUMNS[name][0]}" for name in self.columns)
         key = "PRIMARY KEY (`id`)" if self.keyed else "KEY (`id`)"
-        return f"(`id` BIGINT UNSIGNED NOT NULL, `seq` INT UNSIGNED NOT NULL, {columns}, {key})"
+        return f"(`id` BIGINT UNSIGNED NOT NULL, `seq` INT UNSIGNED NOT NULL, {columns}, {key}) CHARACTER SET utf8mb4"
 
     def pick(self, rng: random.Random, count: int) -> list[int]:
         with self.lock:

@@ -241,6 +241,7 @@ def test_heartbeats_change_nothing(server: ThrowawayServer, flag: int, monkeypat
         assert watch.instance.position() == before
 
 
+@pytest.mark.lines("mysql>=5.6.2", "mariadb")
 def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """T17: one that may be ignored is, any other is an error that names it."""
     with server.connect() as connection, connection.cursor() as cursor:
@@ -269,6 +270,7 @@ def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp
 # -- stops, crashes and incidents ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("checksum")
 def test_a_restart(own_server: ThrowawayServer) -> None:
     """T35, T42: a STOP event, a new journal, and the statement that empties a MEMORY table. T15: checksums off and on."""
     server = own_server

@@ -72,7 +72,7 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         second.stop()  # the first one has the turn again, with what was done in the other's
         end_wait(first, Role.ACTIVE)
         server.query("INSERT INTO d.t VALUES (0, 5, 500)")
-        server.query("ALTER TABLE d.t RENAME COLUMN z TO c, RENAME COLUMN c TO z")
+        server.query("ALTER TABLE d.t CHANGE z c INT, CHANGE c z INT")
         server.query("INSERT INTO d.t VALUES (0, 6, 600)")
         rows, batch = read(first, 2)
         assert rows == [{"z": 0, "id": 5, "c": 500}, {"c": 0, "id": 6, "z": 600}]
@@ -80,7 +80,7 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         first.stop()
 
         server.query("INSERT INTO d.t VALUES (0, 7, 700)")  # while nobody runs
-        server.query("ALTER TABLE d.t RENAME COLUMN z TO c, RENAME COLUMN c TO z")
+        server.query("ALTER TABLE d.t CHANGE z c INT, CHANGE c z INT")
         server.query("INSERT INTO d.t VALUES (0, 8, 800)")
         third = process()
         assert read(third, 2)[0] == [{"c": 0, "id": 7, "z": 700}, {"z": 0, "id": 8, "c": 800}]

@@ -24,7 +24,9 @@ def test_every_committed_change_comes_once_in_order_and_again_from_the_files(
 ) -> None:
     load = Load(own_server, "load", seed=1)
     load.setup()
-    start = end_of_log(own_server)
+    own_server.query("FLUSH BINARY LOGS")
+    start, schema = end_of_log(own_server), created_tables(own_server, "load")
+    own_server.query(f"PURGE BINARY LOGS TO '{start.journal}'")  # the given schema is as of the oldest file
     config = canal.InstanceConfig(
         destination="load", source=source(own_server), filter=r"load\..*", meta=canal.FileMeta(tmp_path)
     )
@@ -49,7 +51,7 @@ def test_every_committed_change_comes_once_in_order_and_again_from_the_files(
     own_server.query("FLUSH BINARY LOGS")
     files = canal.InstanceConfig(
         destination="files",
-        source=canal.LocalBinlogSource(own_server.binlog_dir),
+        source=canal.LocalBinlogSource(own_server.binlog_dir, schema=schema),
         filter=r"load\..*",
         start=canal.Position(journal=start.journal, offset=start.offset),
     )
@@ -57,3 +59,14 @@ def test_every_committed_change_comes_once_in_order_and_again_from_the_files(
         instance.subscribe()
         offline = [change for message in instance.stream() for change in changes_of(message.entries)]
     assert offline == live
+
+
+def created_tables(server: ThrowawayServer, schema: str) -> str:
+    """The statements that make the tables of a schema as of now, for files that do not name their columns."""
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW TABLES")
+        found = []
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"SHOW CREATE TABLE `{name}`")
+            found.append(cursor.fetchone()[1].replace("`", f"`{schema}`.`", 1))  # type: ignore[index]
+        return ";\n".join(found)

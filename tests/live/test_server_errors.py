@@ -13,7 +13,7 @@ import pytest
 import canal
 from canal import LostReason, Position
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import source
+from tests.live.helpers import reset_log, source
 from tests.plugins.fix_servers import Line
 
 #: Seconds. Three of them without a word are a lost connection, and none that the server has ended.
@@ -245,13 +245,11 @@ def test_a_dump_that_is_killed_again_and_again_is_told_once(noisy: ThrowawayServ
 
 
 @pytest.mark.every_line
-def test_logs_that_are_reset_under_a_dump(noisy: ThrowawayServer, module_line: Line) -> None:
+def test_logs_that_are_reset_under_a_dump(noisy: ThrowawayServer) -> None:
     noisy.query("FLUSH LOGS")
-    new_words = module_line.kind == "mysql" and module_line.version >= (8, 2)
-    reset = "RESET BINARY LOGS AND GTIDS" if new_words else "RESET MASTER"
     place = end_of(noisy)
 
-    error = failure(noisy, place, lambda: (noisy.query(reset), write(noisy, 2)))
+    error = failure(noisy, place, lambda: (reset_log(noisy), write(noisy, 2)))
     assert error.reason is LostReason.PURGED
     if place.gtid:
         assert failure(noisy, place).reason is LostReason.DIVERGED

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import canal
 from canal import AlarmKind, State
 from canal.testing.servers import ThrowawayServer
@@ -20,6 +22,7 @@ def wait_until(instance: canal.Instance, done: Callable[[canal.InstanceStatus], 
     return status
 
 
+@pytest.mark.needs("gtid")
 def test_distances_are_those_that_the_server_tells(server: ThrowawayServer, database: str) -> None:
     with Watch(server, rf"{database}\..*") as watch:
         watch.run(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
