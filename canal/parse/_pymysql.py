@@ -108,6 +108,7 @@ def _reach(host: str, port: int, unix_socket: str | None, timeout: float, openin
 
 
 #: MariaDB goes through the plugins of an account that has several.
+_UNKNOWN_CHARSET = 1115
 _MAX_PLUGINS: Final = 8
 #: Bytes that OAEP with SHA-1 takes of an RSA key, and the NUL at the end of a password.
 _OAEP_AND_NUL: Final = 42 + 1
@@ -135,6 +136,14 @@ class _Connection(_Driver):  # type: ignore[misc]
             self.client_flag &= ~CLIENT.SSL  # MySQL from 5.6 on takes it for a "Bad handshake"
         if self._auth_plugin_name in ("caching_sha2_password", "sha256_password"):
             self._auth_plugin_name = "none"  # the server asks for the account's then, and _process_auth answers
+
+    def set_character_set(self, charset: str, collation: str | None = None) -> None:
+        try:
+            super().set_character_set(charset, collation)
+        except pymysql.err.MySQLError as error:
+            if error.args[0] != _UNKNOWN_CHARSET:
+                raise
+            super().set_character_set("utf8")  # MySQL before 5.5.3
 
     def _process_auth(self, plugin_name: bytes, auth_packet: Any, *_: Any) -> Any:
         for _count in range(_MAX_PLUGINS):

@@ -16,9 +16,9 @@ from canal.errors import ServerError
 
 Feature = Literal[
     "bare_integers", "cascades_logged", "checksums", "convert_by_database", "explain_format", "explicit_defaults",
-    "fractions", "generated_keys", "geomcollection", "gtids", "hash_keys", "json_checks", "read_only_transactions",
-    "row_events", "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit",
-    "transactions_logged",
+    "fractions", "generated_keys", "geomcollection", "gtids", "hash_keys", "heartbeats", "json_checks",
+    "read_only_transactions", "row_events", "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status",
+    "time_limit", "transactions_logged",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -48,6 +48,7 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "read_only_transactions": {"mysql": (5, 6, 5), "mariadb": (10, 0, 1)},
     # Fractions of seconds: UTC_TIMESTAMP(6).
     "fractions": {"mysql": (5, 6, 4), "mariadb": (5, 3)},
+    "heartbeats": {"mysql": (5, 5), "mariadb": (5, 3)},
     "gtids": {"mysql": (5, 6, 5), "mariadb": (10, 0, 2)},
     # EXPLAIN FORMAT=TRADITIONAL, whatever a session's explain_format is.
     "explain_format": {"mysql": (5, 6, 5)},

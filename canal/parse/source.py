@@ -240,7 +240,8 @@ class MySQLSource:
     #: Seconds without a change after which the end of the server's log is compared with what was read: a log that was
     #: reset under a running dump gives no error.
     check_interval: float = attrs.field(default=10.0, converter=_float, validator=positive)
-    #: Seconds without a byte that the server may take to find the start position in its logs.
+    #: Seconds without a byte that the server may take to find the start position in its logs; of MySQL 5.1, which sends no
+    #: heartbeats, those after which an idle connection is made anew.
     seek_timeout: float = attrs.field(default=600.0, converter=_float, validator=positive)
     #: Seconds that the server waits for a reader that is held up, before it gives up the connection.
     net_write_timeout: int = attrs.field(default=28800, converter=_int, validator=positive)
@@ -555,7 +556,9 @@ class DumpStream:
     One thread reads; ``close`` may come from any other and wakes it.
     """
 
-    def __init__(self, sock: socket.socket, ahead: bytes, source: MySQLSource, server_id: int, place: Position) -> None:
+    def __init__(
+        self, sock: socket.socket, ahead: bytes, source: MySQLSource, server_id: int, place: Position, *, beats: bool = True
+    ) -> None:
         self._socket = sock
         self._source = source
         self._server_id = server_id
@@ -567,6 +570,7 @@ class DumpStream:
         self._poll.register(sock, select.POLLIN)
         self._heard = time.monotonic()
         self._settled = False
+        self._beats = beats
         self._closed = False
         self._reading = threading.Lock()
 
@@ -635,11 +639,11 @@ class DumpStream:
     def _wait(self, deadline: float) -> bool:
         """Sleep until there may be bytes; False at the deadline. Raises when the server was silent for too long."""
         now = time.monotonic()
-        limit = 3 * self._source.heartbeat_interval if self._settled else self._source.seek_timeout
+        limit = 3 * self._source.heartbeat_interval if self._settled and self._beats else self._source.seek_timeout
         silent_until = self._heard + limit
         try:
             if now >= silent_until and not self._poll.poll(0):  # else it is this process that was held up
-                raise self._lost(f"is half-open: not even a heartbeat came for {limit:g} s")
+                raise self._lost(f"is half-open: {'not even a heartbeat' if self._beats else 'nothing'} came for {limit:g} s")
             if now >= deadline:
                 return False
             self._poll.poll(max(1.0, 1000 * (min(deadline, silent_until) - now)))
@@ -650,7 +654,7 @@ class DumpStream:
     @property
     def is_alive(self) -> bool:
         """Whether heartbeats come as they should, or something else does."""
-        return self._settled and time.monotonic() - self._heard < 1.5 * self._source.heartbeat_interval
+        return self._settled and self._beats and time.monotonic() - self._heard < 1.5 * self._source.heartbeat_interval
 
     def _lost(self, what: str, *, by_source: bool = False) -> ConnectionLostError:
         return ConnectionLostError(f"the replication connection to {self._source.address} {what}", by_source=by_source)
@@ -1026,7 +1030,8 @@ class MySQLConnection:
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "start the dump") from error
         self._login = None
-        self._stream = DumpStream(sock, ahead, self._source, self.server_id, position)
+        beats = self._server.has("heartbeats")
+        self._stream = DumpStream(sock, ahead, self._source, self.server_id, position, beats=beats)
         if self._queries.is_closed:  # closed while the dump was begun
             self._stream.close()
 

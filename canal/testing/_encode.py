@@ -246,8 +246,12 @@ class Codec:
     encode: Callable[[Any], bytes]
 
 
-def codec_of(column: Column, flavor: Flavor) -> Codec:
-    return _CODECS[column.type](column, flavor)
+def codec_of(column: Column, flavor: Flavor, old: bool = False) -> Codec:
+    """``old``: as MySQL before 5.6 has it."""
+    if old and column.type in _NEWER:
+        raise UsageError(f"column {column.name}: MySQL 5.1 has no type {column.type}")
+    codecs = _CODECS | _OLD_CODECS if old else _CODECS
+    return codecs[column.type](column, flavor)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -583,6 +587,41 @@ def _time(column: Column, flavor: Flavor) -> Codec:
     return Codec(19, bytes((digits,)), encode)
 
 
+def _whole_seconds(column: Column, value: Any) -> tuple[int, ...]:
+    *parts, micros = _datetime_parts(value)
+    if column.args or micros:
+        raise _Unfit("has decimals of a second, which MySQL has had since 5.6")
+    return tuple(parts)
+
+
+def _old_datetime(column: Column, flavor: Flavor) -> Codec:
+    def encode(value: Any) -> bytes:
+        return int("{:04}{:02}{:02}{:02}{:02}{:02}".format(*_whole_seconds(column, value))).to_bytes(8, "little")
+
+    return Codec(12, b"", encode)
+
+
+def _old_timestamp(column: Column, flavor: Flavor) -> Codec:
+    newer = _timestamp(column, flavor)
+
+    def encode(value: Any) -> bytes:
+        _whole_seconds(column, value)
+        return newer.encode(value)[::-1]
+
+    return Codec(7, b"", encode)
+
+
+def _old_time(column: Column, flavor: Flavor) -> Codec:
+    def encode(value: Any) -> bytes:
+        seconds, micros = divmod(abs(_time_micros(value)), 1_000_000)
+        if column.args or micros:
+            raise _Unfit("has decimals of a second, which MySQL has had since 5.6")
+        number = seconds // 3600 * 10000 + seconds // 60 % 60 * 100 + seconds % 60
+        return (-number if _time_micros(value) < 0 else number).to_bytes(3, "little", signed=True)
+
+    return Codec(11, b"", encode)
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
@@ -726,6 +765,10 @@ _CODECS: Final[dict[str, Callable[[Column, Flavor], Codec]]] = {
     "varchar": _varchar, "varbinary": _varchar, "enum": _enum, "set": _set, "date": _date, "datetime": _datetime,
     "timestamp": _timestamp, "time": _time, "json": _json, "geometry": _bytes, "vector": _bytes,
 }  # fmt: skip
+_OLD_CODECS: Final[dict[str, Callable[[Column, Flavor], Codec]]] = {
+    "datetime": _old_datetime, "timestamp": _old_timestamp, "time": _old_time,
+}  # fmt: skip
+_NEWER: Final = ("json", "vector")
 _ARGUMENTS: Final = {
     **dict.fromkeys((*_BLOB_WIDTHS, "json", "date", "enum", "set", "geometry"), (0, 0)),
     **dict.fromkeys(("float", "double"), (0, 0)),
@@ -920,12 +963,14 @@ class TableEncoder:
     columns: tuple[Column, ...]
     row_version: int
     """Of the rows events: version 2 has room for extra data."""
+    old: bool = False
+    """As MySQL before 5.6 writes them."""
     codecs: tuple[Codec, ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if not 1 <= len(self.columns) <= 4096:
             raise UsageError(f"{self.schema}.{self.table}: a table has 1 to 4096 columns")
-        self.codecs = tuple(codec_of(column, self.flavor) for column in self.columns)
+        self.codecs = tuple(codec_of(column, self.flavor, self.old) for column in self.columns)
 
     def table_map(self, table_id: int, metadata: str) -> bytes:
         """The body of a TABLE_MAP event."""
@@ -1055,8 +1100,10 @@ def resent(data: bytes, *, checksum: bool) -> bytes:
 
     Servers renew its checksum only where the journal's events have one.
     """
-    changed = data[:13] + bytes(4) + data[17:71] + bytes(4) + data[75:-4]
-    return changed + (struct.pack("<I", zlib.crc32(changed)) if checksum else data[-4:])
+    changed = data[:13] + bytes(4) + data[17:71] + bytes(4) + data[75:]
+    if not checksum:
+        return changed
+    return changed[:-4] + struct.pack("<I", zlib.crc32(changed[:-4]))
 
 
 _LENGTHS: Final[dict[Flavor, bytes]] = {
@@ -1072,17 +1119,27 @@ _LENGTHS: Final[dict[Flavor, bytes]] = {
 }
 
 
-def format_description(flavor: Flavor, version: str, created: int, checksum: bool, row_version: int) -> bytes:
-    """The body of a FORMAT_DESCRIPTION up to the checksum algorithm."""
+#: Of MySQL 5.1.
+_OLD_LENGTHS: Final = bytes.fromhex("380d0008001200040404041200005300041a0800000008080802")
+
+
+def format_description(
+    flavor: Flavor, version: str, created: int, checksum: bool, row_version: int, *, old: bool = False
+) -> bytes:
+    """The body of a FORMAT_DESCRIPTION up to the checksum algorithm, of which ``old`` releases know nothing."""
     name = version.encode("ascii").ljust(50, b"\0")
+    if old:
+        return struct.pack("<H", 4) + name + struct.pack("<IB", created, 19) + _OLD_LENGTHS
     lengths = bytearray(_LENGTHS[flavor])
     if row_version == 1:  # which MySQL 8.4 no longer knows
         lengths[22:25] = b"\x08\x08\x08"
     return struct.pack("<H", 4) + name + struct.pack("<IB", created, 19) + bytes(lengths) + bytes((checksum,))
 
 
-def query_status(flavor: Flavor, schema: str, *, ddl_xid: int | None = None, sql: str = "") -> bytes:
+def query_status(flavor: Flavor, schema: str, *, ddl_xid: int | None = None, sql: str = "", old: bool = False) -> bytes:
     """The status variables of a QUERY event: flags, sql_mode, catalog, charsets and what a DDL adds."""
+    if old:
+        return bytes.fromhex("0000000000" "010000000000000000" "0603737464" "04210021000800")
     if flavor == "mariadb":
         status = bytes.fromhex("0000000001010000205400000000" "0603737464" "042d002d000800")
         return status + (b"\x81" + struct.pack("<Q", ddl_xid) if ddl_xid is not None else b"")

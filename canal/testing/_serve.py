@@ -208,10 +208,12 @@ class _Session:
 
     def _log_in(self) -> bool:
         version = ("5.5.5-" if self._fake.flavor == "mariadb" else "") + self._fake.version
+        old = self._fake.is_old  # without authentication plugins
+        capabilities = _CAPABILITIES & 0xFFFF if old else _CAPABILITIES
         self._send(
             b"\x0a" + version.encode("ascii") + b"\0" + struct.pack("<I", self.number) + _SALT[:8] + b"\0"
-            + struct.pack("<HBHHB", _CAPABILITIES & 0xFFFF, 45, 2, _CAPABILITIES >> 16, 21) + bytes(10)
-            + _SALT[8:] + b"\0" + _NATIVE + b"\0"
+            + struct.pack("<HBHHB", capabilities & 0xFFFF, 8 if old else 45, 2, capabilities >> 16, 0 if old else 21)
+            + bytes(10) + _SALT[8:] + b"\0" + (b"" if old else _NATIVE + b"\0")
         )  # fmt: skip
         capabilities, user, proof, plugin = _parse_login(self._receive())
         if plugin and plugin != _NATIVE:
@@ -235,7 +237,7 @@ class _Session:
         elif code == _BINLOG_DUMP:
             offset, flags, _ = struct.unpack_from("<IHI", payload)
             return self._dump(self._start(payload[10:].rstrip(b"\0").decode("utf-8"), offset), flags)
-        elif code == _BINLOG_DUMP_GTID:
+        elif code == _BINLOG_DUMP_GTID and not self._fake.is_old:
             return self._dump(*_parse_dump_gtid(payload))
         else:
             raise _Error(1047, f"the fake binlog does not know command {code}", "08S01")
@@ -244,6 +246,10 @@ class _Session:
     def _query(self, text: str) -> None:
         statement = text.strip().rstrip(";").strip()
         self._server.queries.append(statement)
+        if self._fake.is_old:
+            for unknown, error in _UNKNOWN_TO_OLD:
+                if unknown.match(statement):
+                    raise attrs.evolve(error)
         for pattern, answer in ANSWERS:
             found = pattern.fullmatch(statement)
             if found is not None:
@@ -268,6 +274,8 @@ class _Session:
 
         checksum = self._checksum()
         period = float(self._variable("master_heartbeat_period", "source_heartbeat_period") or 0) / 1e9
+        if self._fake.is_old:
+            period = 0.0
         try:
             feed = Feed(
                 self._fake, position, checksum=checksum, period=period or None,
@@ -355,7 +363,7 @@ Answer = Callable[[_Session, re.Match[str]], Result | None]
 
 def variables_of(fake: FakeBinlog) -> dict[str, str]:
     """The server's global variables; add what another client asks for."""
-    mysql = fake.flavor == "mysql"
+    mysql = fake.flavor == "mysql" and not fake.is_old
     common = {
         "log_bin": "ON", "server_id": str(fake.server_id), "hostname": "fake", "port": "3306", "binlog_format": "ROW",
         "binlog_checksum": "CRC32" if fake.checksum else "NONE", "binlog_row_metadata": fake.metadata,
@@ -365,6 +373,9 @@ def variables_of(fake: FakeBinlog) -> dict[str, str]:
         "character_set_server": "utf8mb4", "autocommit": "1", "wait_timeout": "28800", "net_read_timeout": "30",
         "log_slave_updates": "ON", "rpl_semi_sync_master_enabled": "OFF", "read_only": "OFF", "init_connect": "",
     }  # fmt: skip
+    if fake.is_old:
+        lacking = ("binlog_checksum", "binlog_row_metadata", "binlog_row_image")
+        return {name: value for name, value in common.items() if name not in lacking} | {"character_set_server": "utf8"}
     if mysql:
         return common | {
             "server_uuid": fake.uuid, "gtid_mode": "ON" if fake.gtid else "OFF", "gtid_executed": fake.executed,
@@ -398,15 +409,21 @@ def _show_status(session: _Session, found: re.Match[str]) -> Result:
     fake = session._fake
     name, offset = fake.journals[-1]
     columns = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]
-    if fake.flavor == "mariadb":
+    if fake.flavor == "mariadb" or fake.is_old:
         return columns, [(name, offset, "", "")]
     return [*columns, "Executed_Gtid_Set"], [(name, offset, "", "", fake.executed)]
 
 
 def _show_logs(session: _Session, found: re.Match[str]) -> Result:
-    if session._fake.flavor == "mariadb":
+    if session._fake.flavor == "mariadb" or session._fake.is_old:
         return ["Log_name", "File_size"], list(session._fake.journals)
     return ["Log_name", "File_size", "Encrypted"], [(*row, "No") for row in session._fake.journals]
+
+
+def _show_events(session: _Session, found: re.Match[str]) -> Result:
+    """The first event of the first journal."""
+    names = ["Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", "Info"]
+    return names, [(session._fake.journals[0][0], 4, "Format_desc", session._fake.server_id, 106, "")]
 
 
 def _set(session: _Session, found: re.Match[str]) -> None:
@@ -545,6 +562,7 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
               r"(?: LIKE '(?P<like>[^']*)'| WHERE .*? IN \((?P<names>.*)\)| WHERE .*)?"), _show_variables),
     (_pattern(r"SHOW (?:MASTER|BINARY LOG|BINLOG) STATUS"), _show_status),
     (_pattern(r"SHOW (?:BINARY|MASTER) LOGS"), _show_logs),
+    (_pattern(r"SHOW BINLOG EVENTS LIMIT 1"), _show_events),
     (_pattern(r"SHOW (?:(?:SLAVE|REPLICA) HOSTS|REPLICAS|WARNINGS|(?:SLAVE|REPLICA) STATUS)"),
      lambda session, found: (["Empty"], [])),
     (_pattern(r"SET (?P<settings>.*)"), _set),
@@ -560,12 +578,26 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"(?:START TRANSACTION|BEGIN|COMMIT|ROLLBACK|USE|KILL|FLUSH)\b.*"), lambda session, found: None),
 ]  # fmt: skip
 
+#: What MySQL 5.1 answers with an error. Its users here have not SUPER.
+_UNKNOWN_TO_OLD: Final = [
+    (_pattern(r".*UTC_TIMESTAMP\(\d|.*READ ONLY|SHOW (?:BINARY LOG STATUS|REPLICA)|EXPLAIN FORMAT"),
+     _Error(1064, "You have an error in your SQL syntax", "42000")),
+    (_pattern(r"SET NAMES utf8mb"), _Error(1115, "Unknown character set: 'utf8mb4'", "42000")),
+    (_pattern(r".*(?:GTID_SUBTRACT|BINLOG_GTID_POS)\("), _Error(1305, "FUNCTION does not exist", "42000")),
+    (_pattern(r".*generation_expression"), _Error(1054, "Unknown column 'generation_expression' in 'field list'", "42S22")),
+    (_pattern(r".*information_schema\.check_constraints"), _Error(1109, "Unknown table 'check_constraints'", "42S02")),
+    (_pattern(r"SHOW (?:BINARY|MASTER) LOGS"),
+     _Error(1227, "Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "42000")),
+]  # fmt: skip
+
 #: What a SELECT without FROM can compute besides variables and whole numbers.
 FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_Session, re.Match[str]], Any]]]] = [
     (_pattern(r"VERSION\(\)"), lambda session, found: session._fake.version),
     (_pattern(r"CONNECTION_ID\(\)"), lambda session, found: session.number),
     (_pattern(r"(?:DATABASE|SCHEMA)\(\)"), lambda session, found: None),
     (_pattern(r"UNIX_TIMESTAMP\(\)"), lambda session, found: int(session._fake._clock())),
+    (_pattern(r"UTC_TIMESTAMP\(\)"),
+     lambda session, found: f"{datetime.fromtimestamp(session._fake._clock(), UTC):%Y-%m-%d %H:%M:%S}"),
     (_pattern(r"UTC_TIMESTAMP\(6\)"),
      lambda session, found: f"{datetime.fromtimestamp(session._fake._clock(), UTC):%Y-%m-%d %H:%M:%S.%f}"),
     (_pattern(r"BINLOG_GTID_POS\('([^']*)',\s*(\d+)\)"), _gtid_at),

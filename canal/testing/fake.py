@@ -228,7 +228,7 @@ class FakeTable:
 
     def _encoder_of(self, columns: Sequence[Column]) -> _encode.TableEncoder:
         fake = self._fake
-        return _encode.TableEncoder(fake.flavor, self.schema, self.name, tuple(columns), fake.row_version)
+        return _encode.TableEncoder(fake.flavor, self.schema, self.name, tuple(columns), fake.row_version, fake.is_old)
 
     def _checked(self, row: Row) -> dict[str, Any]:
         names = {column.name.lower(): column.name for column in self.columns}
@@ -303,7 +303,7 @@ class FakeBinlog:
         row_image: binlog_row_image: "FULL", "MINIMAL" or "NOBLOB".
         gtid: MySQL's gtid_mode; MariaDB always has GTIDs.
         server_id, domain, uuid: who writes; ``domain`` is MariaDB's, ``uuid`` MySQL's.
-        charset: of the columns that name none.
+        charset: of the columns that name none; utf8mb4, or utf8 for a version that has no utf8mb4.
         base_name: the journals are ``<base_name>.000001`` and so on.
         start_offset: the first journal's first transaction begins there, beyond 4 GiB if wanted; what would be before
             it does not exist, "earliest" is there, and such a journal cannot be written as a file.
@@ -311,6 +311,8 @@ class FakeBinlog:
         row_version: of the rows events; 2 for MySQL and 1 for MariaDB where it is not given.
         compression: "zstd" or "none", the compression type of MySQL's binlog_transaction_compression, or "zlib",
             MariaDB's log_bin_compress.
+        version: "5.1.73", or another release of MySQL 5.1, to write and to serve as that one does: without GTIDs, checksums,
+            metadata and fractions of seconds, whatever the other arguments say.
         clock: seconds since 1970, for the events' times.
     """
 
@@ -325,12 +327,13 @@ class FakeBinlog:
         server_id: int = 1,
         domain: int = 0,
         uuid: str | None = None,
-        charset: str = "utf8mb4",
+        charset: str = "",
         base_name: str = "binlog",
         start_offset: int = 4,
         row_event_max_size: int = 8192,
         row_version: Literal[1, 2] | None = None,
         compression: Literal["", "zstd", "none", "zlib"] = "",
+        version: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         for name, value, known in (
@@ -343,7 +346,13 @@ class FakeBinlog:
                 raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}")
         if flavor == "mariadb" and not gtid:
             raise UsageError("MariaDB always has GTIDs")
+        if version and (flavor != "mysql" or not version.startswith("5.1.") or compression):
+            raise UsageError("version is one of MySQL 5.1, which compresses nothing")
         self.flavor: Flavor = flavor
+        self.version: str = version or _VERSIONS[flavor]
+        self.is_old = bool(version)
+        if self.is_old:
+            metadata, checksum, row_image, gtid, row_version, charset = "NO_LOG", False, "FULL", False, 1, charset or "utf8"
         self.metadata = metadata
         self.checksum = checksum
         self.row_image = row_image
@@ -351,11 +360,10 @@ class FakeBinlog:
         self.server_id = server_id
         self.domain = domain
         self.uuid = uuid or str(uuids.UUID(int=0xFA4EFA4E << 96 | 0x4000_8000 << 48 | server_id))
-        self.charset = charset
+        self.charset = charset or "utf8mb4"
         self.row_event_max_size = row_event_max_size
         self.row_version = row_version or (2 if flavor == "mysql" else 1)
         self.compression = compression
-        self.version: str = _VERSIONS[flavor]
         self._base_name = base_name
         self._clock: Callable[[], float] = clock
         self._changed = threading.Condition(threading.RLock())
@@ -552,6 +560,8 @@ class FakeBinlog:
     @property
     def identity(self) -> str:
         """The source's identity, as a connection to the served fake would find it."""
+        if self.is_old:
+            return f"{self.server_id}@fake:3306"
         return self.uuid if self.flavor == "mysql" else f"{self.server_id}@{self.uuid}"
 
     @property
@@ -782,7 +792,7 @@ class FakeBinlog:
         is_ddl = ddl_xid is not None
         if of_schema and self.flavor == "mariadb":
             ddl_xid = None
-        status = _encode.query_status(self.flavor, schema, ddl_xid=ddl_xid, sql=sql if is_ddl else "")
+        status = _encode.query_status(self.flavor, schema, ddl_xid=ddl_xid, sql=sql if is_ddl else "", old=self.is_old)
         text, kind = sql.encode("utf-8"), QUERY
         if self.compression == "zlib" and len(text) >= _COMPRESS_FROM:
             text, kind = _encode.compressed(text), QUERY_COMPRESSED
@@ -830,7 +840,9 @@ class FakeBinlog:
         self._sequence += 1
         if self.compression in ("zstd", "none") and transactional and not standalone:
             pieces = [self._payload(pieces, now)]
-        if self.flavor == "mysql":
+        if self.is_old:
+            head = None
+        elif self.flavor == "mysql":
             head = self._mysql_gtid(with_gtid, pieces, now, statement=standalone)
         else:
             flags = _STANDALONE if standalone else 0
@@ -841,7 +853,7 @@ class FakeBinlog:
             body = body.ljust(19, b"\0")
             head = _Piece(MARIADB_GTID, body, _SUPPRESS_USE)
         server_id = with_gtid[1] if with_gtid is not None and len(with_gtid) == 3 else self.server_id
-        for piece in (head, *pieces):
+        for piece in (head, *pieces) if head else pieces:
             self._append(piece.kind, piece.body, piece.flags, gtid=with_gtid, now=now, server_id=server_id)
         if with_gtid is not None:
             self._executed = self._added(self._executed, with_gtid)
@@ -911,11 +923,12 @@ class FakeBinlog:
         if self._ended:
             raise StateError("the fake binlog was ended")
         journal = self._journals[-1]
-        size = _encode.HEADER.size + len(body) + 4 * (self.checksum or kind == FORMAT)
+        checksum = self.checksum or (kind == FORMAT and not self.is_old)
+        size = _encode.HEADER.size + len(body) + 4 * checksum
         data = _encode.event(
             kind, body, timestamp=int(self._clock() if now is None else now),
             server_id=self.server_id if server_id is None else server_id, end=journal.end + size, flags=flags,
-            checksum=self.checksum or kind == FORMAT,
+            checksum=checksum,
         )  # fmt: skip
         journal.events.append(_Event(journal.end, data, gtid))
         journal.end += len(data)
@@ -929,8 +942,12 @@ class FakeBinlog:
         self._sequence = 0
         self._journals.append(_Journal(self._journal_name(self._journal_number), self._executed))
         now = int(self._clock())
-        body = _encode.format_description(self.flavor, self.version, now if created else 0, self.checksum, self.row_version)
+        body = _encode.format_description(
+            self.flavor, self.version, now if created else 0, self.checksum, self.row_version, old=self.is_old
+        )
         self._append(FORMAT, body, now=now)
+        if self.is_old:
+            return
         if isinstance(self._executed, MysqlGtidSet):
             self._append(PREVIOUS_GTIDS, self._executed.encode(), _IGNORABLE)
         else:
