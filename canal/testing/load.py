@@ -122,7 +122,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[random.Random], Any]]]] = {
 #: What DDL adds: SQL type and values for updates. The defaults show that old rows are filled in without an event.
 _ADDED: Final[Mapping[str, tuple[str, Callable[[random.Random], Any]]]] = {
     "int": ("INT NOT NULL DEFAULT 7", lambda r: r.randrange(-(2**31), 2**31)),
-    "str": ("VARCHAR(60) DEFAULT 'näh'", lambda r: _text(r, 60)),
+    "str": ("VARCHAR(60) CHARACTER SET utf8mb4 DEFAULT 'näh'", lambda r: _text(r, 60)),
     "dec": ("DECIMAL(9,2)", lambda r: Decimal(r.randrange(-(10**8), 10**8)) / 100),
     "dt": ("DATETIME(3)", lambda r: _moment(r, 3)),
 }
@@ -665,7 +665,7 @@ class _DdlSession(_Session):
     def _widen(self) -> None:
         table = self.rng.choice([table for table in self.load.tables() if "c_name" in table.columns])
         size = 200 + self._next() % 50
-        self._run("ALTER", table.name, f"ALTER TABLE `{table.name}` MODIFY COLUMN `c_name` VARCHAR({size})")
+        self._run("ALTER", table.name, f"ALTER TABLE `{table.name}` MODIFY COLUMN `c_name` VARCHAR({size}) CHARACTER SET utf8mb4")
 
     def _index(self) -> None:
         table = self._lasting()
