@@ -121,11 +121,11 @@ def check_format(data: bytes, form: Format) -> None:
     if not form.knows_checksums or not form.checksum and data[-4:] == bytes(4):
         return
     plain = data[:17] + bytes((data[17] & ~IN_USE,)) + data[18:]
-    if not form.checksum and plain[13:17] == bytes(4):
-        plain = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
     forms = [data, plain]
     if not form.checksum and not form.created:
-        forms.append(plain[:71] + data[:4] + plain[75:])
+        if data[13:17] == bytes(4):
+            plain = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
+        forms += [plain, plain[:71] + data[:4] + plain[75:]]
     if all(zlib.crc32(one) != CRC_RESIDUE for one in forms):
         raise checksum_error(data)
 

@@ -428,6 +428,8 @@ def test_every_flipped_bit_of_the_head_of_a_dump_is_noticed(flavor: str, at_the_
                 continue  # a log in use is marked so after its checksum was made
             damaged = bytearray(event)
             damaged[bit // 8] ^= 1 << bit % 8
+            if event[4] == 15 and not checksum and damaged[13:17] == struct.pack("<I", 4 + len(event)):
+                continue  # its end, which the server had taken out, is there again
             with pytest.raises(canal.DecodeError):
                 decoded([*events[:number], bytes(damaged), *events[number + 1 :]], start, flavor=flavor)
 
