@@ -394,19 +394,16 @@ class BinlogParser:
                     self._progress.calm = self._backoff[1] * (3 if backoff.is_thrown_out else 1)
                     self._progress.lost(_what(error), error, wait)
                     if backoff.is_thrown_out:
-                        self._thrown_out(backoff.ended_soon)
+                        self._thrown_out(backoff.ended_soon, error)
             finally:
                 self._disconnect()
             self._wait(wait * random.uniform(0.8, 1.2), active)
 
-    def _thrown_out(self, times: int) -> None:
-        server_id = getattr(self._connection, "server_id", None)
+    def _thrown_out(self, times: int, error: SourceError) -> None:
         self._alarms.tell(
             AlarmKind.CONNECTION,
-            f"{_name(self.source)} has ended our dump {times} times in a row soon after it began: another replica or reader "
-            f"seems to use our server id{f' {server_id}' if server_id else ''}, or somebody kills it. "
-            "Give each reader a server_id of its own.",
-            "thrown out",
+            f"our dump of {_name(self.source)} has ended {times} times in a row soon after it began: {error}",
+            f"thrown out: {error.message}",
         )
 
     def _wait(self, seconds: float, active: int) -> None:
@@ -492,10 +489,20 @@ class BinlogParser:
         if now - self._quiet_since < getattr(self.source, "check_interval", math.inf):
             return
         self._quiet_since = now
+        if self._progress.state is State.SEEKING and self._is_held_up(connection):
+            return
         behind = not connection.check_end(self._decoder.place)
         if behind and self._is_behind:
             raise ConnectionLostError(f"{_name(self.source)} has changes in its log that it does not send")
         self._is_behind = behind
+
+    def _is_held_up(self, connection: Any) -> bool:
+        """Whether the source waits for somebody else before it begins to send."""
+        held_up_by = getattr(connection, "held_up_by", None)
+        text = "" if held_up_by is None else held_up_by()
+        if text:
+            self._progress.held_up(text)
+        return bool(text)
 
     def _choose(self, connection: Connection) -> Connection | None:
         """At the start: a connection with that one of source and standby of which the stored cursor is a place.

@@ -117,7 +117,7 @@ class Progress:
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
             self._caught_up(getattr(self._connection, "is_alive", True))
-        if self._troubled and self._monotonic() - self._connected_at >= self.calm:
+        if self._troubled and self.state is State.STREAMING and self._monotonic() - self._connected_at >= self.calm:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
 
@@ -132,6 +132,11 @@ class Progress:
         kind = AlarmKind.POSITION if isinstance(error, PositionLostError) else AlarmKind.CONNECTION
         self._alarms.tell(kind, f"{what}, again in {wait:.1f} s: {error}", error.message)
         self.state = State.WAITING
+
+    def held_up(self, text: str) -> None:
+        """The source does not begin to send, and says why."""
+        self._troubled = True
+        self._alarms.tell(AlarmKind.CONNECTION, text)
 
     def ended(self, error: CanalError | None) -> None:
         self._seen = self._look()

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 import warnings
+from collections import deque
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final, Iterator, Protocol, runtime_checkable
@@ -156,12 +157,27 @@ class Connection(Protocol):
         ...
 
 
+@attrs.frozen
+class Thread:
+    """A connection as the server with that identity sees it: nobody else's has the same number, user and address."""
+
+    identity: str
+    number: int
+    user: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"connection {self.number} of {self.user!r} from {self.host}"
+
+
 SSL_MODES: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 TLS_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _VERIFYING: Final = SSL_MODES[3:]
 
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCK, _SEND_ANNOTATE_ROWS = 1, 2
+#: What the server says that a connection does which sends a dump; MariaDB says so of one that it wants to end, too.
+_DUMPING = ("Binlog Dump", "Killed")
 _MAX_FILE_OFFSET = 0xFFFFFFFF
 _ROTATE = 4
 #: Events that open a dump before the server has found the place to start from.
@@ -254,6 +270,8 @@ class MySQLSource:
     )
     #: Lets a server drop what is left of our previous connection when we come back.
     _replica_uuid: str = attrs.field(init=False, repr=False, eq=False, factory=lambda: str(uuid.uuid4()))
+    #: Dumps that we have closed, and of which the server may not know.
+    _left: deque[Thread] = attrs.field(init=False, repr=False, eq=False, factory=lambda: deque(maxlen=64))
 
     def __attrs_post_init__(self) -> None:
         if self.ssl_ca and self.ssl_mode not in _VERIFYING:
@@ -571,6 +589,8 @@ class DumpStream:
         self._heard = time.monotonic()
         self._settled = False
         self._beats = beats
+        #: Whether the server has sent a byte of the dump.
+        self.has_begun = bool(ahead)
         self._closed = False
         self._reading = threading.Lock()
 
@@ -618,8 +638,9 @@ class DumpStream:
         if self._closed:
             raise self._lost("was closed")
         if count == 0:
-            raise self._lost("was closed by the server", by_source=True)
+            raise self._ended()
         self._heard = time.monotonic()
+        self.has_begun = True
         return count
 
     def _receive_rest(self, room: memoryview, count: int) -> int:
@@ -659,6 +680,14 @@ class DumpStream:
     def _lost(self, what: str, *, by_source: bool = False) -> ConnectionLostError:
         return ConnectionLostError(f"the replication connection to {self._source.address} {what}", by_source=by_source)
 
+    def _ended(self) -> ConnectionLostError:
+        error = self._lost("was closed without a word, by the server or on the way", by_source=True)
+        error.remedy = (
+            f"That was {time.monotonic() - self._heard:.1f} s after the last byte. A KILL does so, and whatever on the way "
+            f"ends connections that are idle for less than heartbeat_interval, {self._source.heartbeat_interval:g} s."
+        )
+        return error
+
     def _failure(self, error: Exception) -> Exception:
         if isinstance(error, ServerError):
             return stream_error(error, self._source, self._server_id, self._place, begun=self._settled)
@@ -682,6 +711,7 @@ class MySQLConnection:
         self._replica_uuid = replica_uuid or source._replica_uuid
         self._queries = Session(source)
         self._stream: DumpStream | None = None
+        self._thread: Thread | None = None
         self._beside: MySQLConnection | None = None
         self._closed = False
         #: What an operator should know about the place from which it streams.
@@ -1022,6 +1052,7 @@ class MySQLConnection:
         if login is None or self._closed:
             raise ConnectionLostError(f"the connection to {self._source.address} was closed")
         try:
+            self._end_left(login)
             if position.gtid and self._server.has_gtids:
                 self._dump_gtid(login, position, flags)
             else:
@@ -1034,6 +1065,41 @@ class MySQLConnection:
         self._stream = DumpStream(sock, ahead, self._source, self.server_id, position, beats=beats)
         if self._queries.is_closed:  # closed while the dump was begun
             self._stream.close()
+
+    def _end_left(self, login: Any) -> None:
+        """End the dumps that we have closed and that the server goes on with, because something on the way keeps its side.
+
+        They block in a write for as long as net_write_timeout says, and MariaDB from 10.6 on begins no dump with the same
+        server_id before they end.
+        """
+        threads = self._threads(run(login, "SHOW PROCESSLIST"))
+        (own,) = run(login, "SELECT CONNECTION_ID()")[0]
+        self._thread = next((thread for thread in threads if thread.number == own), None)
+        for thread in [one for one in self._source._left if one.identity == self.identity]:
+            self._source._left.remove(thread)
+            if threads.get(thread, "").startswith(_DUMPING):
+                log.info("ending %s on %s, a dump that we have closed", thread, self._source.address)
+                with contextlib.suppress(_pymysql.DriverError):  # it has ended by itself
+                    run(login, f"KILL {thread.number}")
+
+    def _threads(self, rows: list[tuple[Any, ...]]) -> dict[Thread, str]:
+        """What each connection does, by the answer to SHOW PROCESSLIST."""
+        return {Thread(self.identity, int(row[0]), str(row[1]), str(row[2])): str(row[4]) for row in rows}
+
+    def held_up_by(self) -> str:
+        """Which dumps the server has to end before it begins ours; "" where it has begun, or it is something else."""
+        own, stream = self._thread, self._stream
+        if own is None or stream is None or stream.has_begun or self.flavor != "mariadb":
+            return ""
+        rows = self._rows("SHOW PROCESSLIST", doing="ask what holds up the dump")
+        if not any(row[0] == own.number and row[4].startswith(_DUMPING) and row[6] == "starting" for row in rows):
+            return ""
+        others = [str(thread) for thread, doing in self._threads(rows).items() if doing == "Killed"]
+        return (
+            f"{self._source.address} has not begun our dump: it waits for the end of another one with our server id "
+            f"{self.server_id}, which does not take what it is sent: {' or '.join(others) or 'of another user'}. "
+            "Give each reader a server_id of its own; if nobody reads there any more, KILL that connection on the server."
+        )
 
     def _dump_gtid(self, login: Any, position: Position, flags: int) -> None:
         if self.flavor == "mariadb":
@@ -1114,7 +1180,8 @@ class MySQLConnection:
             raise ConnectionLostError(
                 f"{self._source.address} ended the dump",
                 by_source=True,
-                remedy="It shuts down, or another reader uses the same server_id.",
+                remedy=f"It shuts down; or another reader uses our server id {self.server_id}, of which MySQL before 5.7 "
+                "and MariaDB before 10.2 say no more. Give each reader a server_id of its own.",
             )
         return events
 
@@ -1190,9 +1257,11 @@ class MySQLConnection:
         login = self._login
         if login is not None:
             _pymysql.abort(login)
-        stream = self._stream
+        stream, thread = self._stream, self._thread
         if stream is not None:
             stream.close()
+            if thread is not None and ":" in thread.host:  # else nothing tells it from a later one with its number
+                self._source._left.append(thread)
         beside = self._beside
         if beside is not None:
             beside.close()

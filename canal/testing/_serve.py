@@ -141,6 +141,7 @@ class _Session:
         self._server = server
         self._fake = server.fake
         self._socket = sock
+        self.address = sock.getpeername()
         self._stream = sock.makefile("rb")
         self._sequence = 0
         self.number = number
@@ -426,6 +427,12 @@ def _show_events(session: _Session, found: re.Match[str]) -> Result:
     return names, [(session._fake.journals[0][0], 4, "Format_desc", session._fake.server_id, 106, "")]
 
 
+def _show_processlist(session: _Session, found: re.Match[str]) -> Result:
+    host = ":".join(map(str, session.address))
+    columns = ["Id", "User", "Host", "db", "Command", "Time", "State", "Info"]
+    return columns, [(session.number, session._server.user, host, None, "Query", 0, "", found[0])]
+
+
 def _set(session: _Session, found: re.Match[str]) -> None:
     for name, value in re.findall(r"@(\w+)\s*:?=\s*('(?:[^'\\]|''|\\.)*'|@@[\w.]+|[-\w.]+)", found["settings"]):
         session.variables[name.lower()] = _value(session, value)
@@ -565,6 +572,7 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SHOW BINLOG EVENTS LIMIT 1"), _show_events),
     (_pattern(r"SHOW (?:(?:SLAVE|REPLICA) HOSTS|REPLICAS|WARNINGS|(?:SLAVE|REPLICA) STATUS)"),
      lambda session, found: (["Empty"], [])),
+    (_pattern(r"SHOW PROCESSLIST"), _show_processlist),
     (_pattern(r"SET (?P<settings>.*)"), _set),
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
     (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"

@@ -37,6 +37,7 @@ class _Link:
         self.mask = _MASK
         self.open = asyncio.Event()
         self.open.set()
+        self.stranded = False  # the server does not hear of the client's end
 
     def close(self, *, reset: bool) -> None:
         self.open.set()
@@ -105,6 +106,15 @@ class FaultProxy:
     def hold(self, client: int) -> bool:
         """Forward nothing more on one connection and never end it: half-open. False when there is no such connection."""
         return self._on_link(client, lambda link: link.open.clear())
+
+    def strand(self, client: int) -> bool:
+        """As ``hold``, and the server's end stays open when the client goes: so does what has forgotten one side of it."""
+
+        def keep(link: _Link) -> None:
+            link.stranded = True
+            link.open.clear()
+
+        return self._on_link(client, keep)
 
     def corrupt_after(self, size: int, client: int, mask: int = _MASK) -> bool:
         """Let ``size`` more bytes through to one client, then flip the bits of ``mask`` in the next; once."""
@@ -283,6 +293,8 @@ class FaultProxy:
             self.bytes_up += len(data)
             writer.write(data)
             await writer.drain()
+        if link.stranded:
+            await asyncio.Event().wait()
         link.open.set()  # nobody is left for whom it could be half-open
         _end_of_input(writer)
 

@@ -218,6 +218,19 @@ def test_one_connection_is_held_and_the_others_are_not(proxy: FaultProxy, client
     assert not proxy.hold(1)
 
 
+def test_the_server_of_a_stranded_connection_does_not_hear_that_its_client_has_gone(proxy: FaultProxy) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy.retarget(*listener.getsockname())
+        with connect(proxy) as client:
+            server, _ = listener.accept()
+            assert proxy.strand(client.getsockname()[1])
+        with server:
+            server.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                server.recv(100)
+    assert not proxy.strand(1)
+
+
 def test_a_byte_of_one_open_connection_is_damaged_once(proxy: FaultProxy, client: socket.socket) -> None:
     client.sendall(b"abc")
     assert client.recv(100) == b"abc"
