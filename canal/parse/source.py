@@ -881,8 +881,8 @@ class MySQLConnection:
             return start
         if start.gtid and not start.journal and not start.timestamp:
             raise ServerError(
-                f"{self._source.address} has gtid_mode off and the position has only a GTID set",
-                remedy="Set gtid_mode=ON on the server, or give a journal and an offset.",
+                f"{self._source.address} has no GTIDs and the position has only a GTID set",
+                remedy=self._or_gtids("Give a journal and an offset"),
             )
         if start.journal and (start.offset or not start.timestamp):
             return self._check_journal(start)
@@ -891,6 +891,9 @@ class MySQLConnection:
         raise ConfigError(
             "the start position is empty", remedy='Give a journal, a GTID set or a time, or "latest" or "earliest".'
         )
+
+    def _or_gtids(self, remedy: str) -> str:
+        return f"{remedy}, or set gtid_mode=ON on the server." if self._server.has("gtids") else f"{remedy}."
 
     def _check_purged(self, start: Position) -> None:
         if self.flavor != "mysql":
@@ -1138,10 +1141,10 @@ class MySQLConnection:
     def _dump_file(self, login: Any, position: Position, flags: int) -> None:
         if not position.journal:
             raise PositionLostError(
-                f"{self._source.address} has gtid_mode off and the position names no journal",
+                f"{self._source.address} has no GTIDs and the position names no journal",
                 reason=LostReason.UNREACHABLE,
                 position=position,
-                remedy="Set gtid_mode=ON on the server, or start from a journal and an offset.",
+                remedy=self._or_gtids("Start from a journal and an offset"),
             )
         self._check_source(position)
         if position.offset > _MAX_FILE_OFFSET:
