@@ -27,7 +27,7 @@ cdef class RowDecoder:
     cdef tuple _arguments
     cdef readonly Py_ssize_t count, width, bitmap_bytes
     cdef readonly object timezone
-    cdef readonly bint json_text
+    cdef readonly bint json_text, old_temporals
     cdef readonly tuple plan, json_columns
     cdef RowDecoder _text_form
     cdef readonly Image full
@@ -43,6 +43,14 @@ cdef class RowDecoder:
     cpdef list decode(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
     @cython.locals(at=Cursor, image=Image, values=tuple, rows=list)
     cpdef list diffs(self, bytes data, Py_ssize_t pos, Py_ssize_t end)
+    @cython.locals(at=Cursor, before=Image, after=Image, start=Py_ssize_t, out=bytearray, size=Py_ssize_t)
+    cpdef object canonical(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
+    @cython.locals(p="const unsigned char*", bits=Py_ssize_t)
+    cdef bint _has_stray_bits(self, Image first, Image after, bytes data, Cursor at)
+    @cython.locals(p="const unsigned char*", to="unsigned char*", kinds="const unsigned char*", widths="const unsigned char*",
+                   nulls=Py_ssize_t, pos=Py_ssize_t, i=Py_ssize_t, width=Py_ssize_t, start=Py_ssize_t, kind=int,
+                   number="unsigned long long")
+    cdef Py_ssize_t _put_row(self, Image image, bytes data, Cursor at, bytearray out, Py_ssize_t size) except -1
     @cython.locals(pos=Py_ssize_t, size=Py_ssize_t, columns=tuple, found=Image)
     cdef Image _partial_image(self, Image image, bytes data, Cursor at)
     cdef tuple _apply(self, Image image, tuple old, tuple new)
@@ -74,6 +82,9 @@ cdef class RowDecoder:
     @cython.locals(moment="long long", second=int, days="long long", era=int, of_era=int, year=int, of_year=int, month=int, day=int)
     cdef object _timestamp(self, long long seconds, int micros, int digits)
 
+@cython.locals(p="const unsigned char*", number="unsigned long long", day="unsigned long long")
+cdef unsigned long long _new_temporal(int kind, bytes data, Py_ssize_t start) noexcept
+cdef unsigned long long _packed_time(unsigned long long number) noexcept
 @cython.locals(p="const unsigned char*", value="long long")
 cdef object _integer(bytes data, Py_ssize_t start, int kind)
 @cython.locals(head=int, width=int, size="unsigned long long", plain=bytes)

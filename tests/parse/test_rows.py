@@ -900,3 +900,49 @@ def test_old_and_new_temporal_formats_in_one_table() -> None:
     ((_, found),) = decode(decoder, event(len(cells), image([cell[3] for cell in cells])))
 
     assert list(found) == [cell[4] for cell in cells]
+
+
+# -- the form that digests are made of ---------------------------------------------------------------------------------
+
+_MOMENTS = st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59))
+_CELLS = st.tuples(
+    st.binary(min_size=4, max_size=4),
+    _MOMENTS.map(lambda one: (struct.pack("<Q", int(one.strftime("%Y%m%d%H%M%S").zfill(14))), datetime2(str(one)[:19], 0))),
+    st.integers(-3020399, 3020399).map(lambda one: (_old_time(one), time2(1000000 * one, 0))),
+    st.integers(0, 2**32 - 1).map(lambda one: (struct.pack("<I", one), struct.pack(">I", one))),
+    st.binary(max_size=9).map(lambda one: bytes([len(one)]) + one),
+)
+
+
+def _old_time(seconds: int) -> bytes:
+    number = abs(seconds) // 3600 * 10000 + abs(seconds) // 60 % 60 * 100 + abs(seconds) % 60
+    return (number if seconds >= 0 else -number).to_bytes(3, "little", signed=True)
+
+
+@given(data=st.data(), kind=st.sampled_from([INSERT, UPDATE, DELETE]))
+def test_rows_have_one_form_whichever_server_logged_them(data: st.DataObject, kind: int) -> None:
+    """With the temporal types of before 5.6 and with those since; with the unused NULL bits set and clear."""
+    images: list[list[bytes]] = [[], [], []]
+    for _ in range(2 * data.draw(st.integers(1, 3))):
+        nulls = data.draw(st.lists(st.booleans(), min_size=5, max_size=5))
+        cells = [one if isinstance(one, tuple) else (one, one) for one in data.draw(_CELLS)]
+        for number in (0, 1):
+            images[number].append(image([None if null else cell[number] for null, cell in zip(nulls, cells)]))
+        images[2].append(bytes([images[1][-1][0] & 0x1F]) + images[1][-1][1:])
+    before_56 = RowDecoder(b"\x03\x0c\x0b\x07\x0f", (0, 0, 0, 0, 9), None)
+    since_56 = RowDecoder(b"\x03\x12\x13\x11\x0f", (0, 0, 0, 0, 9), None)
+
+    forms = []
+    for decoder, rows_of_it in zip((before_56, since_56, since_56), images):
+        framed = b"\xee" * 5 + event(5, *rows_of_it, kind=kind) + b"\xff" * 4
+        assert decoder.walk(framed, 5, len(framed) - 4, kind) == len(rows_of_it) // (2 if kind == UPDATE else 1)
+        forms.append(bytes(decoder.canonical(framed, 5, len(framed) - 4, kind)))
+
+    assert forms == [b"".join(images[2])] * 3
+    assert decode(before_56, event(5, *images[0], kind=kind), kind) == decode(since_56, event(5, *images[1], kind=kind), kind)
+
+
+def test_rows_without_columns_have_an_empty_form() -> None:
+    decoder = RowDecoder(b"\x03\x03", (0, 0), None)
+    data = event(2, present=[b"\xfc"])
+    assert bytes(decoder.canonical(data, 0, len(data), INSERT)) == b""
