@@ -86,3 +86,4 @@ cdef class TableMap:
     cdef readonly ColumnNames names
     cdef readonly object decoder
     cdef public bint accepted
+    cdef readonly unsigned long long digest

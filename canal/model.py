@@ -6,6 +6,7 @@ and rows are decoded each time ``entry.rows`` is asked for. Compiled where a C c
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -571,10 +572,11 @@ class RowData:
 class TableMap:
     """A table as one TABLE_MAP announced it: its schema at that position and the decoder of its rows.
 
-    ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision.
+    ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision; ``digest`` stands
+    for the table in digests of transactions.
     """
 
-    __slots__ = ("schema", "columns", "names", "decoder", "accepted")
+    __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest")
 
     def __init__(self, schema: TableSchema, columns: tuple[Any, ...], decoder: Any, accepted: bool) -> None:
         self.schema = schema
@@ -582,6 +584,7 @@ class TableMap:
         self.names = ColumnNames(tuple(column.name for column in columns))
         self.decoder = decoder
         self.accepted = accepted
+        self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))
 
     def __repr__(self) -> str:
         return f"<TableMap {self.schema.schema}.{self.schema.table}>"

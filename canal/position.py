@@ -92,8 +92,8 @@ class Position:
     """XA transactions that are prepared before this place and whose end lies behind it, in the order of the log."""
 
     tail: str = attrs.field(default="", validator=_is_tail)
-    """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs, the place in the
-    log of another server is found by them. Hexadecimal, 8 bytes each."""
+    """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs in common, the place
+    in the log of another server is found by them. Hexadecimal, 8 bytes each."""
 
     @property
     def is_concrete(self) -> bool:

@@ -2,7 +2,7 @@ cimport cython
 from canal.model cimport Entry, TableMap, Transaction
 from canal.parse cimport wire
 
-cdef unsigned long long _MAX_GTID
+cdef unsigned long long _MAX_GTID, _SPREAD
 cdef unsigned int _CRC_RESIDUE
 
 cdef class BinlogDecoder:
@@ -37,9 +37,8 @@ cdef class BinlogDecoder:
     cdef str _query_text
     cdef object _gtid_source, _run_base, _run_source
     cdef bytearray _tape
-    cdef dict _names
-    cdef long long _digest, _digest_of
-    cdef object _digest_head
+    cdef unsigned long long _digest, _digest_of, _digest_head
+    cdef bint _digesting, _digest_ddl
     cdef unsigned long long _gtid_number, _gtid_previous, _run_first, _run_last
 
     cpdef feed(self, list events)
@@ -98,9 +97,10 @@ cdef class BinlogDecoder:
     cdef _prepare_xa(self, bytes data, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*", body=bytes, table=TableMap)
     cdef _table_map(self, bytes data, Py_ssize_t end)
-    @cython.locals(at=Py_ssize_t, count=Py_ssize_t)
-    cdef _digest_rows(self, bytes data, Py_ssize_t body, Py_ssize_t end, int change, unsigned long long table_id)
-    cdef _digest_bytes(self, bytes data, long long of, Py_ssize_t at, Py_ssize_t end)
+    cdef _digest_rows(self, TableMap table, bytes data, Py_ssize_t body, Py_ssize_t end, int change)
+    cdef _digest_statement(self, bytes data, object statement, str sql)
+    @cython.locals(p="const unsigned char*")
+    cdef _digest_part(self, bytes data, unsigned long long of)
     cdef _close_digest(self, Transaction txn)
     cdef Py_ssize_t _body_start(self, bytes data, int kind, Py_ssize_t end) except -1
     @cython.locals(p="const unsigned char*", body=Py_ssize_t, table_id="unsigned long long", table=TableMap,

@@ -54,6 +54,8 @@ _CRC_RESIDUE = CRC_RESIDUE  # a C integer when compiled
 _MAX_GTID = MAX_NUMBER  # a C integer when compiled
 #: Digests kept before the part that nobody refers to is let go.
 _TAPE_BYTES = 32768
+#: A product with this odd number spreads what is in few bits over 32.
+_SPREAD = 0x9E3779B1
 
 #: So many prepared XA transactions a position names; the rows of one that it does not name are searched for.
 _MOST_PREPARED = 500
@@ -190,10 +192,10 @@ class BinlogDecoder:
         self._held = {}
         self._held_bytes = 0
         self._tape = bytearray.fromhex(position.tail) if digests else None
-        self._names = {}
         self._digest = 0
         self._digest_of = 0
-        self._digest_head = None
+        self._digest_head = 0
+        self._digesting = self._digest_ddl = False
         if position.source and position.source != source:  # places in the logs of another server
             self.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
         else:
@@ -613,7 +615,7 @@ class BinlogDecoder:
         self._out_bytes += self._pending_bytes + size
         self._pending.clear()
         self._pending_bytes = 0
-        if self._digest_head is not None:
+        if self._digesting:
             self._close_digest(self._txn)
         self._txn = None
         self._skip = self._skip_later
@@ -637,7 +639,7 @@ class BinlogDecoder:
 
     def _drop_transaction(self) -> None:
         self._alone = False
-        self._digest_head = None
+        self._digesting = self._digest_ddl = False
         self._pending.clear()
         self._pending_bytes = 0
         self._txn = None
@@ -697,7 +699,7 @@ class BinlogDecoder:
                     del self._savepoints[next(iter(self._savepoints))]
             return
         if self._tape is not None:
-            self._digest_bytes(data, zlib.crc32(data[schema_start:schema_end]), schema_end + 1, end)
+            self._digest_statement(data, statement, sql)
         if kind == "xa":
             self._xa_statement(data, start, statement)
             return
@@ -967,8 +969,6 @@ class BinlogDecoder:
                 self._maps.clear()
             self._maps[body] = table
         self._tables[wire.u48(p, 19)] = table
-        if self._tape is not None:
-            self._names[wire.u48(p, 19)] = zlib.crc32(body[: body[0] + body[body[0] + 2] + 4])
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
         """Index of the packed column count of a rows event."""
@@ -1018,7 +1018,7 @@ class BinlogDecoder:
             )  # fmt: skip
         count = self._measure(table, data, body, end, kind, change, start)
         if self._tape is not None:
-            self._digest_rows(data, body, end, change, table_id)
+            self._digest_rows(table, data, body, end, change)
         first = txn.row_count
         txn.row_count = first + count
         if table.accepted and txn.row_count > self._skip:
@@ -1052,7 +1052,6 @@ class BinlogDecoder:
 
     def _close_statement(self) -> None:
         self._tables.clear()
-        self._names.clear()
         self._query = None
         self._query_text = None
 
@@ -1069,29 +1068,45 @@ class BinlogDecoder:
             error.position = f"{self.journal}:{start}"
             raise
 
-    # -- digests of transactions: the same in the log of every replica, which has its own table ids, offsets and pieces --
+    # -- digests of transactions: the same in the log of every replica, which has its own table ids, offsets, pieces, formats
+    # -- of rows and words for statements
 
-    def _digest_rows(self, data: bytes, body: int, end: int, change: int, table_id: int) -> None:
-        count, at = data[body], body + 1
-        if count == 252:
-            count, at = wire.u16(data, at), at + 2
-        at += (count + 7) // 8 * (2 if change & 1 else 1)
-        self._digest_bytes(data, self._names.get(table_id, 0) ^ change, at, end)
+    def _digest_rows(self, table: TableMap, data: bytes, body: int, end: int, change: int) -> None:
+        if self._digest_ddl:  # CREATE TABLE … SELECT, of which a replica may make two transactions
+            self._close_digest(self._txn)
+        self._digest_part(data, table.digest + change)
+        rows = table.decoder
+        # Of MariaDB's old temporal values a log that is searched does not tell how long they are.
+        if rows is not None and not (rows.old_temporals and self.flavor == "mariadb"):
+            self._digest = zlib.crc32(rows.canonical(data, body, end, change), self._digest)
 
-    def _digest_bytes(self, data: bytes, of: int, at: int, end: int) -> None:
-        """Add bytes of a table, or of whatever else ``of`` stands for, to the digest of the open transaction."""
-        if self._digest_head is None:
-            self._digest_head = zlib.crc32(data[:4] + data[5:9])  # time and server id, which a replica keeps
+    def _digest_statement(self, data: bytes, statement: Any, sql: str) -> None:
+        """What a statement does: each server words anew what it logs. Temporary tables only some of them log."""
+        if statement.temporary:
+            return
+        if statement.kind == "ddl":
+            self._digest_ddl = True
+        words = [sql]
+        if statement.kind != "dml" and not statement.doubtful:
+            words = [statement.event_type, statement.database, statement.xid, *map(".".join, statement.tables)]
+        self._digest_part(data, zlib.crc32("\0".join(words).encode("utf-8", "surrogateescape")))
+
+    def _digest_part(self, data: bytes, of: int) -> None:
+        """What follows is of a table or statement that ``of`` stands for."""
+        p = data
+        if not self._digesting:
+            self._digesting = True
+            self._digest_head = (wire.u32(p, 0) + wire.u32(p, 5) * _SPREAD) & 0xFFFFFFFF  # which a replica keeps
             self._digest = 0
-            self._digest_of = -1
+            self._digest_of = 0
         if of != self._digest_of:
             self._digest_of = of
-            self._digest = zlib.crc32(of.to_bytes(4, "little"), self._digest)
-        self._digest = zlib.crc32(memoryview(data)[at:end], self._digest)
+            self._digest = ((self._digest + of) * _SPREAD) & 0xFFFFFFFF
 
     def _close_digest(self, txn: Transaction) -> None:
-        self._tape += ((self._digest_head << 32) | self._digest).to_bytes(8, "big")
-        self._digest_head = None
+        """The last bit tells whether a schema may have changed."""
+        self._tape += ((self._digest_head << 32) | self._digest & 0xFFFFFFFE | self._digest_ddl).to_bytes(8, "big")
+        self._digesting = self._digest_ddl = False
         txn.tape_end = len(self._tape)
 
     # -- compressed transactions ------------------------------------------------------------------------------------

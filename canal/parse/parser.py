@@ -46,7 +46,7 @@ from canal.parse.scan import transaction_start
 from canal.parse.source import Connection, Source
 from canal.parse.start import Decision, Facts, How, decide
 from canal.parse.tables import TableResolver
-from canal.parse.tail import find_tail, transactions
+from canal.parse.tail import changes_schema, digests_of, find_tail, transactions
 from canal.parse.xa import read_again
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
@@ -448,7 +448,8 @@ class BinlogParser:
         executed = self._executed(connection, position)
         if self._started is None:
             self._read_foreign_keys(connection)
-        digests = bool(connection.identity) and not connection.has_gtids
+        # By them a place is found where GTIDs are not known: in the log of a standby of the other flavor too.
+        digests = bool(connection.identity) and (not connection.has_gtids or len(self._sources) > 1)
         self._work |= 1
         self._decoder.reset(position, connection.flavor, connection.identity, executed, digests)
         if executed is None:
@@ -709,13 +710,15 @@ class BinlogParser:
             return attrs.evolve(
                 place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared
             )
+        done = digests_of(place.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
-            place, journal=found.journal, offset=found.offset, gtid="", source=connection.identity,
-            row=0 if found.missing else place.row, tail=place.tail[: len(place.tail) - 16 * found.missing],
-            xa=prepared,
+            place, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
+            gtid=found.position.gtid if connection.has_gtids else "",
+            row=0 if found.missing else place.row, tail="".join(done), xa=prepared,
         )  # fmt: skip
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
-        self._same_as = None if found.missing else place
+        if not any(map(changes_schema, digests_of(place.tail)[len(done) :])):
+            self._same_as = place
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
         return exact
 
