@@ -33,14 +33,14 @@ class Address:
 class Pair:
     """Two logs with the same transactions at different places."""
 
-    def __init__(self, *, gtid: bool = True, flavor: str = "mysql") -> None:
+    def __init__(self, *, gtid: bool = True, flavor: str = "mysql", other: str = "", **options: Any) -> None:
         seconds = itertools.count(1_700_000_000)
         self.now = next(seconds)
         self.gtid = gtid
         logs = []
-        for number in (1, 2):
+        for number, kind in enumerate((flavor, other or flavor), 1):
             uuid = f"{number}e11fa47-71ca-11e1-9e33-c80aa9429562"
-            log = FakeBinlog(flavor, gtid=gtid, uuid=uuid, clock=lambda: self.now)  # type: ignore[arg-type]
+            log = FakeBinlog(kind, gtid=gtid, uuid=uuid, clock=lambda: self.now, **options)  # type: ignore[arg-type]
             logs.append((log, log.table("shop", "orders", "id INT PRIMARY KEY")))
         (self.first, one), (self.second, two) = logs
         self.tables = {id(self.first): one, id(self.second): two}
@@ -121,6 +121,51 @@ def test_a_switch_and_a_switch_back_lose_and_repeat_nothing(pair: Pair) -> None:
         pair.write(6)
         assert following.ids(1) == [6]
         assert following.alarm("switching from")
+
+
+def test_a_switch_from_mysql_with_gtids_to_mariadb_and_back() -> None:
+    """Neither knows the GTIDs of the other: the last transactions tell the place."""
+    pair = Pair(flavor="mysql", other="mariadb")
+    with Following(source=pair.first, standby=pair.second, start="latest") as following:
+        pair.write(1, 2, 3)
+        assert following.ids(3) == [1, 2, 3]
+        for other, begin in ((pair.second, "0-1-"), (pair.first, "1e11fa47-")):
+            assert following.instance.switch()
+            pair.write(4, 5)
+            assert following.ids(2) == [4, 5]
+            assert following.instance.position().source == other.identity
+            assert following.instance.position().gtid.startswith(begin)
+        assert not following.alarm("come again")
+
+
+def test_a_switch_without_gtids_keeps_the_schema_history() -> None:
+    """Cursors are places in the log of the old server until the next ack."""
+    pair = Pair(gtid=False, metadata="MINIMAL")
+    with Following(source=pair.first, standby=pair.second, start="latest") as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+        pair.write(2, to=(pair.first,))
+        assert following.ids(1) == [2]
+        assert following.instance.switch()
+        pair.write(3, to=(pair.second,))
+        assert following.ids(1) == [3]
+        assert following.alarm("but for the last 1")
+        assert not following.alarm("schema history")
+
+
+@pytest.mark.parametrize("lost", ["CREATE TABLE shop.lost (id INT)", "ALTER TABLE shop.lost ADD COLUMN a INT"])
+def test_what_a_standby_lacks_of_the_statements_is_not_kept_in_the_schema_history(lost: str) -> None:
+    pair = Pair(gtid=False, metadata="MINIMAL")
+    with Following(source=pair.first, standby=pair.second, start="latest") as following:
+        pair.write(1)
+        pair.first.ddl(lost)
+        pair.write(2, to=(pair.first,))
+        assert following.ids(2) == [1, 2]
+        assert following.instance.switch()
+        pair.write(3, to=(pair.second,))
+        assert following.ids(1) == [3]
+        assert following.alarm("but for the last 2")
+        assert following.alarm("the schema history is begun anew")
 
 
 def test_a_restart_on_the_other_side_goes_on_at_the_cursor(pair: Pair) -> None:

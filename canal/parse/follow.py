@@ -10,6 +10,7 @@ for statements that change it. If there is one the columns cannot be known: an e
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -263,7 +264,8 @@ class SchemaFollower:
 
     def _prune(self, position: Position | None) -> None:
         if position is not None:
-            self._history.prune(position)
+            with contextlib.suppress(OtherSourceError):  # of the server that was read before, until a client has acked
+                self._history.prune(position)
 
     # -- statements ------------------------------------------------------------------------------------------------
 
