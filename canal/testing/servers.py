@@ -393,7 +393,7 @@ class ThrowawayServer:
         raise NotImplementedError
 
     def _login_settings(self) -> str:
-        """What a replica needs to log in without TLS."""
+        """What a replica needs to log in to a server that may have no TLS."""
         return ""
 
     def program(self, name: str) -> list[str]:
@@ -509,6 +509,9 @@ class MariaDBServer(ThrowawayServer):
 
     def _at_gtid(self) -> dict[str, object]:
         return {"USE_GTID": "slave_pos"}
+
+    def _login_settings(self) -> str:
+        return ", MASTER_SSL = 0"  # since 11.3 it asks for TLS by itself
 
 
 class MySQLServer(ThrowawayServer):
