@@ -17,7 +17,7 @@ from canal.testing.journal import Change, check
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import Reader, end_of_log, replica_status, replica_word, source
-from tests.plugins.fix_servers import Way
+from tests.plugins.fix_servers import Pairing
 
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
 
@@ -59,11 +59,11 @@ def repeated(changes: list[Change]) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.every_line
-def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(way: Way, full_size: bool) -> None:
+def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(pairing: Pairing, full_size: bool) -> None:
     """T31, T34"""
     for round in range(10 if full_size else 1):
         alarms: list[str] = []
-        with way.pair() as (first, second):
+        with pairing.pair() as (first, second):
             before = Load(first, "before", seed=round, ddl=False, pause=0.005)
             before.setup()
             wait_for_row(second, "SELECT COUNT(*) FROM `before`.load_order")  # the last that it makes
@@ -89,15 +89,15 @@ def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(way: Way,
         print(f"{len(before.journal.committed())}+{len(after.journal.committed())} transactions, {lost} lost, {count} repeated")
         print("\n".join(alarms))
         assert any("switching" in text for text in alarms), alarms
-        assert check(before.journal, changes, repeats=not way.gtid) == []
+        assert check(before.journal, changes, repeats=not pairing.gtid) == []
         assert check(after.journal, changes) == []
-        assert way.gtid is False or count == 0
+        assert pairing.gtid is False or count == 0
 
 
 @pytest.mark.every_line
-def test_a_switch_without_column_names_in_the_log(way: Way, tmp_path: Path) -> None:
+def test_a_switch_without_column_names_in_the_log(pairing: Pairing, tmp_path: Path) -> None:
     """The schema history of one server does not fit the log of another; restarts on either side of the switch."""
-    with way.pair(named=False) as (first, second):
+    with pairing.pair(named=False) as (first, second):
 
         def config() -> canal.InstanceConfig:
             return canal.InstanceConfig(
@@ -165,11 +165,11 @@ def has_row(server: ThrowawayServer, sql: str) -> bool:
         return False
 
 
-def test_a_replica_that_lags_and_one_that_lost_transactions(way: Way) -> None:
+def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) -> None:
     """T31: what the replica applies after the switch does not come again; what it never gets is named."""
     named = ("has not executed", "does not have", "but for the last 3")
     alarms: list[str] = []
-    with way.pair() as (first, second):
+    with pairing.pair() as (first, second):
         word = replica_word(second)
         first.query("CREATE DATABASE d")
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
@@ -213,7 +213,7 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(way: Way) -> None:
             promote(second)
             second.query("INSERT INTO d.t VALUES (5)")
             read(5)
-    assert rows == ([1, 2, 3, 4, 5] if way.gtid else [1, 2, 3, 4, 2, 3, 5])
+    assert rows == ([1, 2, 3, 4, 5] if pairing.gtid else [1, 2, 3, 4, 2, 3, 5])
 
 
 def wait_for_relay(server: ThrowawayServer, of: ThrowawayServer) -> None:
@@ -226,10 +226,10 @@ def wait_for_relay(server: ThrowawayServer, of: ThrowawayServer) -> None:
 
 
 @pytest.mark.lines("mariadb")
-def test_a_large_transaction_that_was_delivered_in_part_goes_on_at_a_replica_that_lags(way: Way, tmp_path: Path) -> None:
+def test_a_large_transaction_that_was_delivered_in_part_goes_on_at_a_replica_that_lags(pairing: Pairing, tmp_path: Path) -> None:
     """What the replica sends before it is done too, and is not the transaction whose first rows were acked."""
     alarms: list[str] = []
-    with way.pair() as (first, second):
+    with pairing.pair() as (first, second):
         first.query("CREATE DATABASE d")
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         wait_for_row(second, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'd'")

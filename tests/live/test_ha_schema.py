@@ -13,7 +13,7 @@ from canal.testing import ZooKeeperServer
 from tests.ha_group import PATIENT, end_wait
 from tests.live.helpers import source
 from tests.live.test_failover import wait_for_row
-from tests.plugins.fix_servers import Line, Way
+from tests.plugins.fix_servers import Line, Pairing
 
 
 def read(instance: canal.Instance, count: int, keep: bool = False) -> tuple[list[dict[str, Any]], int]:
@@ -36,7 +36,7 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
 ) -> None:
     """All columns are INT, and renamed crosswise: what the table is now would fit, with the wrong names."""
     with ExitStack() as stack:
-        server = stack.enter_context(Way(line, line.can("gtid")).server(named=False))
+        server = stack.enter_context(Pairing(line, line.can("gtid")).server(named=False))
         server.query("CREATE DATABASE d")
         server.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
         ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.2)
@@ -87,9 +87,11 @@ def test_a_statement_while_another_process_is_active_names_the_columns_right(
         assert third.error is None
 
 
-def test_a_take_over_after_a_switch_of_the_source(way: Way, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+def test_a_take_over_after_a_switch_of_the_source(
+    pairing: Pairing, zookeeper_server: ZooKeeperServer, zookeeper_root: str
+) -> None:
     with ExitStack() as stack:
-        one, two = stack.enter_context(way.pair(named=False))
+        one, two = stack.enter_context(pairing.pair(named=False))
         one.query("CREATE DATABASE d")
         one.query("CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT)")
         ha = canal.ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=30.0, takeover_delay=0.2)

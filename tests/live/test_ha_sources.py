@@ -22,7 +22,7 @@ from canal.testing import ZooKeeperServer
 from canal.testing.servers import ThrowawayServer
 from tests.ha_journal import read_records
 from tests.live.test_failover import promote, wait_for_row
-from tests.plugins.fix_servers import Way
+from tests.plugins.fix_servers import Pairing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,8 +74,8 @@ class Process:
 class Stage:
     """A source, its replica, and processes that embed one destination."""
 
-    def __init__(self, way: Way, folder: Path, zookeeper: ZooKeeperServer, stack: ExitStack) -> None:
-        self.first, self.second = stack.enter_context(way.pair())
+    def __init__(self, pairing: Pairing, folder: Path, zookeeper: ZooKeeperServer, stack: ExitStack) -> None:
+        self.first, self.second = stack.enter_context(pairing.pair())
         self.folder, self.stack = folder, stack
         self.options = {
             "destination": f"sources-{folder.name}", "schema": "d", "user": self.first.user, "password": self.first.password,
@@ -126,9 +126,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(way: Way, tmp_path: Path, zookeeper_server: ZooKeeperServer) -> Iterator[Stage]:
+def stage(pairing: Pairing, tmp_path: Path, zookeeper_server: ZooKeeperServer) -> Iterator[Stage]:
     with ExitStack() as stack:
-        yield Stage(way, tmp_path, zookeeper_server, stack)
+        yield Stage(pairing, tmp_path, zookeeper_server, stack)
 
 
 def test_the_source_goes_then_its_reader(stage: Stage) -> None:

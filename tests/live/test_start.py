@@ -14,7 +14,7 @@ from canal.testing import FaultProxy
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, reset_log, source
 from tests.live.test_failover import wait_for_row
-from tests.plugins.fix_servers import Line, Way
+from tests.plugins.fix_servers import Line, Pairing
 
 
 class Written:
@@ -164,7 +164,7 @@ def attrs_without_gtid(place: canal.Position) -> canal.Position:
 @pytest.mark.needs("online_gtid_mode")
 @pytest.mark.every_line
 def test_from_journals_to_gtids_and_back(line: Line, tmp_path: Path) -> None:
-    with Way(line, gtid=False).server() as server:
+    with Pairing(line, gtid=False).server() as server:
         log = Written(server, 1)
         meta = canal.FileMeta(tmp_path)
         assert log.read(log.begins[0], meta=meta, count=3)[0] == log.rows(0)
@@ -179,15 +179,15 @@ def test_from_journals_to_gtids_and_back(line: Line, tmp_path: Path) -> None:
                 server.query("FLUSH LOGS")
 
 
-def test_another_server_behind_the_same_address(way: Way, tmp_path: Path) -> None:
+def test_another_server_behind_the_same_address(pairing: Pairing, tmp_path: Path) -> None:
     """A virtual address moves: while connected, and while nothing of ours runs."""
-    with way.pair() as (first, second), FaultProxy(first.host, first.port) as proxy:
+    with pairing.pair() as (first, second), FaultProxy(first.host, first.port) as proxy:
         address = canal.MySQLSource(
             host=proxy.host, port=proxy.port, user=first.user, password=first.password, ssl_mode="DISABLED"
         )
         second.stop_replication()  # what it had of the log that is reset would stand in the way of the new one
         log = Written(first, 0)
-        second.replicate(first, gtid=way.gtid)
+        second.replicate(first, gtid=pairing.gtid)
         meta = canal.FileMeta(tmp_path)
         config = canal.InstanceConfig(
             destination="start", source=address, filter=r"s\.t", meta=meta, reconnect_backoff=(0.05, 0.2)
@@ -220,9 +220,9 @@ def test_another_server_behind_the_same_address(way: Way, tmp_path: Path) -> Non
         assert found == log.rows(0)
 
 
-def test_a_log_that_is_reset_under_a_running_dump_is_noticed(way: Way) -> None:
+def test_a_log_that_is_reset_under_a_running_dump_is_noticed(pairing: Pairing) -> None:
     """The server tells a reader at the end of the first journal nothing: the name of the journal is the same again."""
-    with way.server() as server:
+    with pairing.server() as server:
         Written(server, 1)
         quick = source(server, check_interval=0.3, heartbeat_interval=0.2)
         config = canal.InstanceConfig(destination="start", source=quick, start="earliest", filter=r"s\.t")

@@ -71,7 +71,7 @@ class Line:
 
 
 @attrs.frozen
-class Way:
+class Pairing:
     """How two servers of a line replicate: by GTID, or by journal and offset."""
 
     line: Line
@@ -102,10 +102,10 @@ class Way:
             yield first, second
 
 
-def _ways(item: Any) -> list[Way]:
+def _pairings(item: Any) -> list[Pairing]:
     """For each line of a test the ways there are, where it does not say that it needs GTIDs; MariaDB always has them."""
     return [
-        Way(Line(line), gtid)
+        Pairing(Line(line), gtid)
         for line in lines_of(item)
         for gtid in (True, False)
         if (line.can("gtid") if gtid else line.kind == "mysql" and "gtid" not in _words(item, "needs"))
@@ -154,10 +154,10 @@ def _words(item: Any, mark: str) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for fixture, scope in (("line", "function"), ("module_line", "module"), ("way", "function")):
+    for fixture, scope in (("line", "function"), ("module_line", "module"), ("pairing", "function")):
         if fixture in metafunc.fixturenames:
             test = metafunc.definition
-            found: list[Any] = _ways(test) if fixture == "way" else list(map(Line, lines_of(test)))
+            found: list[Any] = _pairings(test) if fixture == "pairing" else list(map(Line, lines_of(test)))
             metafunc.parametrize(fixture, found, ids=[one.name for one in found], indirect=True, scope=scope)  # type: ignore[arg-type]
 
 
@@ -206,11 +206,11 @@ def module_line(request: pytest.FixtureRequest) -> Line:
 
 
 @pytest.fixture
-def way(request: pytest.FixtureRequest) -> Way:
-    """How two servers of the line replicate, each way in turn."""
+def pairing(request: pytest.FixtureRequest) -> Pairing:
+    """How two servers of the line replicate, by GTID and by file in turn."""
     if _skipping():
         pytest.skip(f"NO {request.param.line.name.upper()}: CANAL_TEST_SERVERS=skip")
-    found: Way = request.param
+    found: Pairing = request.param
     return found
 
 
@@ -301,7 +301,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = getattr(item, "fixturenames", ())
         chosen = getattr(getattr(item, "callspec", None), "params", {})
-        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"line", "module_line", "way"}
+        servers = chosen.keys() if "live" in item.path.parts else chosen.keys() & {"line", "module_line", "pairing"}
         given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
