@@ -1,9 +1,9 @@
 """The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
 
 Sends nothing of its own but answers to a login. Names checked against PyMySQL 1.1.1 to 1.2.4: ``_sock``, ``_rfile``,
-``_execute_command``, ``_read_packet``, ``_read_ok_packet``, ``_get_server_information``, ``_process_auth``, ``_secure``,
-``_auth_plugin_name``, ``_closed``; of ``_auth`` ``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; of a cursor ``_result``
-with ``unbuffered_active``.
+``_execute_command``, ``_read_packet``, ``_read_ok_packet``, ``_read_bytes``, ``_write_bytes``, ``_write_timeout``,
+``_force_close``, ``_get_server_information``, ``_process_auth``, ``_auth_plugin_name``, ``_secure``, ``_closed``; of ``_auth``
+``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; of a cursor ``_result`` with ``unbuffered_active``.
 """
 
 from __future__ import annotations
@@ -201,6 +201,16 @@ class _Connection(_Driver):  # type: ignore[misc]
                 2061, f"the password needs TLS, as it is longer than the {room} bytes that the server's RSA key encrypts"
             ) from error
         return self._ask(secret)
+
+    def _write_bytes(self, data: bytes) -> None:
+        try:
+            self._sock.settimeout(self._write_timeout)
+            self._sock.sendall(data)
+        except OSError as error:
+            if is_encrypted(self) and not isinstance(error, TimeoutError):
+                self._read_bytes(1)  # raises what TLS has said before it closed: that it refuses our certificate
+            self._force_close()
+            raise pymysql.err.OperationalError(2006, f"the server has gone away ({error!r})") from error
 
     def _ask(self, data: bytes) -> Any:
         self.write_packet(data)
