@@ -248,9 +248,7 @@ class ThrowawayServer:
                 raise ServerUnavailableError(f"{self.kind} ended at its start: {self._logs()}")
             with contextlib.suppress(pymysql.err.OperationalError, OSError):
                 # Only the server we started has this socket; the TCP port is its own once it has bound both.
-                with pymysql.connect(
-                    host=self.host, port=port, user=self.user, password=self.password, connect_timeout=5
-                ) as connection, connection.cursor() as cursor:
+                with self.connect(port=port, connect_timeout=5) as connection, connection.cursor() as cursor:
                     cursor.execute("SELECT @@datadir, VERSION()")
                     row = cursor.fetchone()
                 if row and Path(row[0]).resolve() == self.data_dir.resolve():
@@ -353,6 +351,8 @@ class ThrowawayServer:
             "autocommit": True,
             "charset": "utf8mb4",
             "connect_timeout": 10,
+            # Certificates may be given to a server whose TLS is too old for Python.
+            "ssl_disabled": any("-ssl-cert=" in option for option in self.options),
         }
         return pymysql.connect(**arguments | options)
 
