@@ -63,11 +63,38 @@ SEEN = [
     (During.DUMP, 1236, "Binary log is not open", "no log"),
     (During.DUMP, 1236, "Misconfigured source - source server_id is 0", "no log"),
     (During.DUMP, 1236, "Replica can not handle replication events with the checksum", "checksums switched"),
-    (During.LOGIN, 2026, "SSL is required but the server doesn't support it", "TLS"),
+    (During.LOGIN, 2026, "the server does not offer TLS", "no TLS"),
+    (During.LOGIN, 2026, "[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:1006)", "our certificate"),
+    (During.LOGIN, 2013, "Lost connection to MySQL server ([SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert bad certificate)",
+     "our certificate"),
+    (During.LOGIN, 2026, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate",
+     "the server's certificate"),
+    (During.LOGIN, 2026, "[SSL: UNSUPPORTED_PROTOCOL] unsupported protocol (_ssl.c:1006)", "old TLS"),
+    (During.LOGIN, 2026, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", "old TLS"),
+    (During.LOGIN, 2026, "[SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure (_ssl.c:1006)", "old TLS"),
+    (During.LOGIN, 2026, "[SSL: UNSAFE_LEGACY_RENEGOTIATION_DISABLED] unsafe legacy renegotiation disabled", "old TLS"),
+    (During.LOGIN, 2026, "[SSL: DH_KEY_TOO_SMALL] dh key too small (_ssl.c:1006)", "old TLS"),
+    (During.LOGIN, 2026, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] decryption failed or bad record mac", "TLS"),
     (During.LOGIN, 1862, "Your password has expired.", "password expired"),
     (During.QUERY, 1820, "You must SET PASSWORD before executing this statement", "password expired"),
     (During.LOGIN, 3118, "Access denied for user 'u'. Account is locked.", "account locked"),
     (During.LOGIN, 4151, "Access denied, this account is locked", "account locked"),
+    (During.LOGIN, 3955, "Access denied for user 'u'@'%'. Account is blocked for 1 day(s) (1 day(s) remaining) due to 2 "
+     "consecutive failed logins.", "account blocked"),
+    (During.LOGIN, 4150, "User is blocked because of too many credential errors; unblock with 'ALTER USER / FLUSH PRIVILEGES'",
+     "account blocked"),
+    (During.LOGIN, 1129, "Host 'h' is blocked because of many connection errors; unblock with 'mysqladmin flush-hosts'",
+     "host blocked"),
+    (During.LOGIN, 1130, "Host 'h' is not allowed to connect to this MySQL server", "host unknown"),
+    (During.LOGIN, 3159, "Connections using insecure transport are prohibited while --require_secure_transport=ON.",
+     "TLS demanded"),
+    (During.LOGIN, 2061, "the server has no RSA key, so that the password needs TLS", "TLS needed"),
+    (During.LOGIN, 1275, "Server is running in --secure-auth mode, but 'u'@'h' has a password in the old format; please change "
+     "the password to the new format", "old password"),
+    (During.LOGIN, 0, "received unknown auth switch request", "old password, by its packet"),
+    (During.LOGIN, 1524, "Plugin 'mysql_native_password' is not loaded", "plugin not loaded"),
+    (During.LOGIN, 2059, "Authentication plugin 'b'auth_gssapi_client'' not configured", "plugin not supported"),
+    (During.LOGIN, 1698, "Access denied for user 'u'@'h'", "no password"),
     (During.LOGIN, 1045, "Access denied for user 'u'@'h' (using password: YES)", "refused"),
     (During.QUERY, 1045, "Access denied for user 'u'@'%' (using password: YES)", "privilege missing"),
     (During.DUMP, 1227, "Access denied; you need REPLICATION SLAVE", "privilege missing"),
@@ -146,6 +173,10 @@ def test_the_document_shows_the_table() -> None:
 
     for row in MEANINGS:
         assert document_line(row) in text
+
+
+def test_advice_to_check_the_password_is_for_where_nothing_else_is_known() -> None:
+    assert [row.name for row in MEANINGS if "Check user, password" in row.remedy] == ["refused"]
 
 
 def document_line(row: object) -> str:

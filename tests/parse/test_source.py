@@ -110,6 +110,7 @@ def test_the_server_id_is_random_and_stays_with_the_object() -> None:
     [
         {"ssl_mode": "MAYBE"}, {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"}, {"server_id": 0}, {"server_id": 1 << 32},
         {"heartbeat_interval": 0}, {"connect_timeout": -1}, {"port": 0}, {"port": 1 << 16}, {"port": (1 << 16) + 3306},
+        {"tls_min_version": "1.2"}, {"tls_min_version": "TLSv1.2", "ssl_mode": "DISABLED"},
         {"port": "x"}, {"server_id": []}, {"receive_buffer": float("inf")}, {"read_timeout": None}, {"ssl_mode": None},
     ],
 )  # fmt: skip
@@ -127,6 +128,18 @@ def test_options_may_be_text_as_in_a_url() -> None:
 def test_missing_tls_files_are_a_config_error() -> None:
     with pytest.raises(ConfigError, match="TLS files"):
         MySQLSource(ssl_mode="VERIFY_CA", ssl_ca="/nowhere/ca.pem").tls_context()
+
+
+@pytest.mark.parametrize(
+    ("name", "weak"), [(None, False), ("TLSv1.3", False), ("TLSv1.2", False), ("TLSv1.1", True), ("TLSv1", True)]
+)
+def test_old_tls_and_its_weak_ciphers_are_for_who_asks_for_them(name: str | None, weak: bool) -> None:
+    context = MySQLSource(tls_min_version=name).tls_context()
+
+    assert context is not None
+    assert context.minimum_version.name == (name or "TLSv1.2").replace(".", "_")
+    assert bool(context.options & 0x4) is weak
+    assert any(cipher["name"] == "AES128-SHA" for cipher in context.get_ciphers()) is weak
 
 
 def test_nobody_listening_is_a_lost_connection() -> None:
@@ -384,7 +397,10 @@ def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
 def test_the_driver_still_has_the_parts_that_are_used() -> None:
     connection = pymysql.connections.Connection(defer_connect=True)
 
-    for name in ("_execute_command", "_read_ok_packet", "_read_packet", "_force_close", "write_packet"):
+    for name in (
+        "_execute_command", "_read_ok_packet", "_read_packet", "_read_bytes", "_write_bytes", "_force_close", "write_packet",
+        "_get_server_information", "_process_auth",
+    ):  # fmt: skip
         assert callable(getattr(connection, name)), name
     assert connection._sock is None
 
@@ -495,29 +511,68 @@ def test_passwords_of_any_length_log_in(server: ThrowawayServer, password: str) 
         assert connection.resolve("latest").journal
 
 
-def test_a_password_is_never_sent_in_clear_text_over_a_plain_connection() -> None:
-    """T27: a server, or somebody in its place, may ask for it."""
+@contextmanager
+def asking(*questions: bytes, **options: Any) -> Iterator[tuple[MySQLSource, list[bytes]]]:
+    """A server that greets, answers all that comes with its ``questions`` and then closes; what came."""
     received: list[bytes] = []
+    tls = options.pop("tls", False)
 
     def serve(listener: socket.socket) -> None:
         sock, _ = listener.accept()
         with sock:
-            sock.sendall(packet(0, b"\x0a8.4.0\0" + bytes(4) + b"saltsalt\0\xff\xf7\x2d\2\0\xff\xdf\x15" + bytes(10)
-                                + b"saltsaltsalt\0mysql_native_password\0"))  # fmt: skip
-            received.append(sock.recv(4096))
-            sock.sendall(packet(received[-1][3] + 1, b"\xfemysql_clear_password\0"))
+            sock.sendall(packet(0, b"\x0a8.4.0\0" + bytes(4) + b"saltsalt\0\xff" + (b"\xff" if tls else b"\xf7") + b"\x2d\2\0"
+                                + b"\xff\xdf\x15" + bytes(10) + b"saltsaltsalt\0mysql_native_password\0"))  # fmt: skip
+            for question in questions:
+                received.append(sock.recv(4096))
+                if not received[-1]:
+                    return
+                sock.sendall(packet(received[-1][3] + 1, question))
             received.append(sock.recv(4096))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = threading.Thread(target=serve, args=(listener,))
         serving.start()
-        source = MySQLSource(port=listener.getsockname()[1], password="geheim", ssl_mode="DISABLED")
-        with pytest.raises(AuthenticationError, match="clear text"):
-            source.connect()
+        yield MySQLSource(port=listener.getsockname()[1], password="geheim", **options), received
         serving.join(10)
+
+
+@pytest.mark.parametrize("question", [b"\xfemysql_clear_password\0", b"\xfedialog\0\5Password: "])
+def test_a_password_is_never_sent_in_clear_text_over_a_plain_connection(question: bytes) -> None:
+    """T27: a server, or somebody in its place, may ask for it."""
+    with asking(question) as (source, received), pytest.raises(AuthenticationError, match="clear text.*Use TLS"):
+        source.connect()
 
     assert len(received) == 2
     assert b"geheim" not in b"".join(received)
+
+
+def test_the_old_password_that_mysql_5_1_asks_for_is_refused_for_good() -> None:
+    with asking(b"\xfe") as (source, _), pytest.raises(AuthenticationError, match="before MySQL 4.1"):
+        source.connect()
+
+
+def test_a_server_that_asks_for_ever_is_refused_for_good() -> None:
+    """MariaDB asks for one plugin of an account after the other."""
+    questions = [b"\xfemysql_native_password\0" + b"salt" * 5 + b"\0"] * 20
+    with asking(*questions) as (source, received), pytest.raises(AuthenticationError, match="one authentication plugin after"):
+        source.connect()
+
+    assert len(received) < 12
+
+
+def test_a_public_key_that_was_damaged_on_the_way_is_a_lost_connection() -> None:
+    questions = b"\xfesha256_password\0" + b"salt" * 5 + b"\0", b"\1no key"
+    with asking(*questions) as (source, received), pytest.raises(ConnectionLostError, match="makes no sense"):
+        source.connect()
+
+    assert b"geheim" not in b"".join(received)
+
+
+def test_a_connection_that_ends_in_the_tls_handshake_is_a_lost_connection() -> None:
+    with asking(tls=True) as (source, received), pytest.raises(ConnectionLostError):
+        source.connect()
+
+    assert len(received) == 1
 
 
 def test_a_wrong_password_is_an_authentication_error(server: ThrowawayServer) -> None:
