@@ -124,18 +124,26 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+def read() -> dict[str, dict[str, Any]]:
+    """What was found so far, by line and set-up."""
+    found: dict[str, dict[str, Any]] = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("line", nargs="*", choices=[*BY_NAME, []], help="all without one")
     parser.add_argument("--setup", action="append", choices=list(SETUPS), help="all without one")
     parser.add_argument("--page", action="store_true", help="only make the page anew")
     options = parser.parse_args()
-    found: dict[str, dict[str, Any]] = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     for line in [] if options.page else [BY_NAME[name] for name in options.line] or LINES:
         for setup in options.setup or list(SETUPS):
             if line.takes(setup):
-                found.setdefault(line.name, {})[setup] = run(line, setup)
+                result = run(line, setup)
+                found = read()  # another run may have added to it
+                found.setdefault(line.name, {})[setup] = result
                 FOUND.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    found = read()
     PAGE.write_text(page(found))
     failed = sum(total(one).get("failed", 0) for line in found.values() for one in line.values())
     print(f"{PAGE.relative_to(ROOT)}: {failed} failed")
