@@ -89,6 +89,8 @@ def test_xa_across_sessions_binlogs_and_restarts(line: Line, own_server: Throwaw
     server = own_server
     make_tables(server)
     if compressed:
+        if not line.can("compression"):
+            pytest.skip("it writes no compressed log")
         compress(server)
     early = Reader(server, "earliest")
     stepwise = Reader(server, "earliest")
