@@ -58,7 +58,7 @@ class Statement:
     schema_wide: bool = False
     database: str = ""
     doubtful: bool = False
-    #: The tables are temporary ones: no other session sees them and they have no rows in the log.
+    #: The tables are temporary ones: no other session sees them and they have no rows in the log. The event type is QUERY.
     temporary: bool = False
     #: IF EXISTS or IF NOT EXISTS was given: it may have done nothing.
     conditional: bool = False
@@ -468,8 +468,10 @@ def _create_table(scan: Scanner, schema: str, modifiers: frozenset[str]) -> Stat
     if table is None:
         return _doubtful(schema)
     like, selects, starts = _definition(scan, schema)
+    temporary = "TEMPORARY" in modifiers
+    event_type = "QUERY" if temporary else "CREATE"
     return Statement(
-        "ddl", "CREATE", (table,), schema, ("CREATE",), temporary="TEMPORARY" in modifiers, conditional=conditional,
+        "ddl", event_type, (table,), schema, (event_type,), temporary=temporary, conditional=conditional,
         replaces="REPLACE" in modifiers, like=like, selects=selects, starts_transaction=starts, doubtful=scan.broken,
     )  # fmt: skip
 
@@ -541,10 +543,12 @@ def _drop(scan: Scanner, schema: str) -> Statement:
         _wait(scan)
         scan.accept("RESTRICT", "CASCADE")
         doubtful = not tables or not scan.at_end() or scan.broken
+        temporary = "TEMPORARY" in modifiers
+        effect = "QUERY" if temporary else "ERASE"
         _skip_statement(scan)
         return Statement(
-            "ddl", "ERASE" if tables else "QUERY", _unique(tables), schema, ("ERASE",), conditional=conditional,
-            temporary="TEMPORARY" in modifiers, doubtful=doubtful,
+            "ddl", effect if tables else "QUERY", _unique(tables), schema, (effect,), conditional=conditional,
+            temporary=temporary, doubtful=doubtful,
         )  # fmt: skip
     if what == "INDEX":
         return _index(scan, schema, "DINDEX")
@@ -877,6 +881,7 @@ def _merge(first: Statement, second: Statement) -> Statement:
     """Two statements of one text: every effect of both, told under the type of the first."""
     return attrs.evolve(
         first,
+        event_type=second.event_type if first.temporary and second.event_types else first.event_type,
         tables=_unique([*first.tables, *second.tables]),
         event_types=tuple(dict.fromkeys((*first.event_types, *(second.event_types or (second.event_type,))))),
         renames=first.renames + second.renames,
