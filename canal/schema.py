@@ -48,19 +48,26 @@ class ColumnSchema:
     text.
 
     ``meta`` is the table map's; 0 where the column comes from anything else. ``key`` says that it is part of the
-    primary key.
+    primary key. Of a delivered row's column ``nullable`` is never None.
     """
 
     name: str
     type_code: int = UNKNOWN_TYPE
     meta: int = 0
-    nullable: bool = True
+    #: None: a setting of the server decided, which only table maps tell.
+    nullable: bool | None = True
     unsigned: bool = False
     charset: str | None = None
     key: bool = False
     labels: tuple[str, ...] | None = None
     column_type: str = ""
     visible: bool = True
+    #: Computed when it is read, as VIRTUAL columns are.
+    virtual: bool = False
+    #: False: a VIRTUAL column of which the log holds no values to rely on.
+    logged: bool = True
+    #: MySQL made it for a part of a functional key; before 8.0.18 table maps have it, and rows never do.
+    hidden: bool = False
 
     @property
     def is_key(self) -> bool:
@@ -97,9 +104,10 @@ def column_from_text(
     column_type: str,
     *,
     charset: str | None = None,
-    nullable: bool = True,
+    nullable: bool | None = True,
     key: bool = False,
     visible: bool = True,
+    virtual: bool = False,
 ) -> ColumnSchema:
     """Make a column of its type's text, as information_schema or a CREATE TABLE writes it."""
     text = normal_type(column_type)
@@ -115,7 +123,34 @@ def column_from_text(
         labels=parse_labels(text) if base in ("enum", "set") else None,
         column_type=text,
         visible=visible,
+        virtual=virtual,
     )
+
+
+#: Charsets with characters that the servers' information_schema, in a UTF-8 of 3 bytes, shows as "?".
+_BEYOND_3_BYTES = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"))
+
+
+def as_shown(column: ColumnSchema) -> ColumnSchema:
+    """A column of information_schema: each "?" of its labels that may stand for another character is not sure."""
+    if column.labels is None or column.charset not in _BEYOND_3_BYTES:
+        return column
+    return attrs.evolve(column, labels=tuple(label.replace("?", unsure_label(b"?")) for label in column.labels))
+
+
+def unsure_label(label: bytes) -> str:
+    """A label, or a part of one, of which it is not known what text it is: the bytes as surrogates from U+DC00 on."""
+    return "".join(chr(0xDC00 + byte) for byte in label)
+
+
+def is_sure(label: str) -> bool:
+    """Whether a label is the column's own text."""
+    return not any("\udc00" <= char <= "\udcff" for char in label)
+
+
+def label_bytes(label: str) -> bytes:
+    """What is known of a label that is not sure."""
+    return b"".join(char.encode() if is_sure(char) else bytes([ord(char) - 0xDC00]) for char in label)
 
 
 def charset_name(charset: str) -> str:
@@ -320,7 +355,7 @@ def _column(tokens: _Tokens, charset: str, table: str) -> ColumnSchema:
     text = tokens.slice(type_start)
     if first in ("nchar", "nvarchar", "national"):
         charset = "utf8mb3"
-    nullable, key, visible = True, first == "serial", True
+    nullable, key, visible, virtual = True, first == "serial", True, False
     while tokens.word not in (",", ")", ""):
         named = _maybe_charset(tokens)
         if named:
@@ -336,11 +371,14 @@ def _column(tokens: _Tokens, charset: str, table: str) -> ColumnSchema:
         elif tokens.accept("("):
             tokens.skip_group()
         else:
-            tokens.next()
+            word = tokens.next()
+            virtual = (virtual or word == "as" and tokens.word == "(") and word not in ("stored", "persistent")
     text = normal_type(text)
     if charset == "binary":
         text = re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", text))
-    return column_from_text(name, text, charset=charset, nullable=nullable and not key, key=key, visible=visible)
+    return column_from_text(
+        name, text, charset=charset, nullable=nullable and not key, key=key, visible=visible, virtual=virtual
+    )
 
 
 class _Tokens:

@@ -50,6 +50,7 @@ from canal.parse.follow import logged_statement
 from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
 from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects
 from canal.parse.rows import RowDecoder
+from canal.parse.server_facts import Release
 from canal.parse.tables import RawTableMap, TableResolver, misfit
 from canal.parse.values import ABSENT
 from canal.position import Position, PreparedXa
@@ -66,6 +67,10 @@ MEMORY = 3 << 30
 GROWTH_KIB = 32 << 10
 
 ROOT = Path(__file__).resolve().parent.parent
+RELEASES = (
+    Release("mysql", (9, 7, 0)), Release("mysql", (8, 0, 15)), Release("mysql", (8, 0, 22)), Release("mariadb", (10, 2, 11)),
+    Release("mariadb", (11, 8, 2)),
+)  # fmt: skip
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 
 # -- seeds -------------------------------------------------------------------------------------------------------------
@@ -679,7 +684,7 @@ class Fuzzer:
         for _ in range(rng.choice((1, 1, 2, 3))):
             body = damage(rng, body, rng.choice(self.maps))
         resolver = TableResolver(lambda raw: None, TableFilter(""), FieldFilter(), datetime.UTC)
-        table = resolver.resolve(body, rng.choice(("mysql", "mariadb")))
+        table = resolver.resolve(body, rng.choice(RELEASES))
         return repr(table.schema)
 
     def _statement(self, rng: random.Random) -> str:

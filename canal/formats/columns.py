@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from canal.errors import DecodeError
-from canal.parse.values import ABSENT, NoLabel, PartialJson
+from canal.parse.values import ABSENT, InvalidText, NoLabel, PartialJson
 from canal.schema import ColumnSchema
 
 BIT = -7
@@ -196,6 +196,8 @@ def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
     """The number of an ENUM's label from 1 (0: the invalid value), or a SET's bits."""
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, InvalidText) and value.number is not None:
+        return str(value.number)
     if isinstance(value, bytes):  # no charset is known, so labels cannot be compared
         return value.decode("latin-1")
     labels = column.labels or ()

@@ -55,8 +55,22 @@ class TableState:
     @property
     def shown(self) -> tuple[ColumnSchema, ...]:
         """The columns that information_schema has."""
+        return tuple(column for column in self.defined if not column.hidden)
+
+    @property
+    def defined(self) -> tuple[ColumnSchema, ...]:
+        """The columns that statements made, those of MySQL's functional keys among them."""
         columns = self.schema.columns
         return columns[: len(columns) - self.hidden]
+
+    @property
+    def as_logged(self) -> TableSchema:
+        """As its rows are in the log: of a table WITH SYSTEM VERSIONING those in MINIMAL images lack VIRTUAL values."""
+        if not self.row_end:
+            return self.schema
+        return attrs.evolve(
+            self.schema, columns=tuple(attrs.evolve(column, logged=not column.virtual) for column in self.schema.columns)
+        )
 
 
 #: MariaDB's column of the time a row ends, in tables that name none.
@@ -75,7 +89,8 @@ def hidden_columns(columns: tuple[ColumnSchema, ...], keys: Iterable[Key], row_e
     by_name = {column.name.lower(): column for column in columns}
     hashed = [key for key in keys if is_hashed(key, by_name)]
     for i, key in enumerate(hashed, 1):
-        nullable = any(by_name[named.lower()].nullable for named, _ in key.columns if named.lower() in by_name)
+        nulls = {by_name[named.lower()].nullable for named, _ in key.columns if named.lower() in by_name}
+        nullable = True if True in nulls else None if None in nulls else False
         hidden.append(column_from_text(f"DB_ROW_HASH_{i}", "bigint(20) unsigned", nullable=nullable, visible=False))
     return tuple(hidden)
 
@@ -97,6 +112,31 @@ def _key_bytes(column: ColumnSchema, length: int | None) -> int:
     if length is None:
         length = int(column.column_type.partition("(")[2].partition(")")[0])
     return length * MAX_CHAR_BYTES.get(column.charset or "", 1)
+
+
+def functional_columns(key: Key) -> list[ColumnSchema]:
+    """What MySQL adds to a table for the expressions of a key, behind all columns that are there."""
+    expressions = sum(not part for part, _ in key.columns)
+    return [ColumnSchema(f"!hidden!{key.name}!{n}", nullable=None, visible=False, hidden=True) for n in range(expressions)]
+
+
+def _with_functional(
+    columns: list[ColumnSchema], old: Iterable[Key], dropped: set[str], renamed: dict[str, str], keys: Iterable[Key]
+) -> list[ColumnSchema]:
+    """Columns with those of functional keys: without those of dropped ones, then with those of new ones."""
+    kept = []
+    for column in columns:
+        owner, _, number = column.name[len("!hidden!") :].rpartition("!") if column.hidden else ("", "", "")
+        if column.hidden and not owner and any(key.name.lower() in dropped and functional_columns(key) for key in old):
+            raise NotUnderstoodError("which hidden column a functional key has")
+        if column.hidden and owner.lower() in renamed:
+            column = attrs.evolve(column, name=f"!hidden!{renamed[owner.lower()]}!{number}")
+        if not column.hidden or owner.lower() not in dropped:
+            kept.append(column)
+    there = {column.name.lower() for column in kept}
+    if any(name.startswith("!hidden!!") for name in there):
+        there |= {column.name.lower() for key in old for column in functional_columns(key)}
+    return kept + [one for key in keys for one in functional_columns(key) if one.name.lower() not in there]
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -137,6 +177,8 @@ def with_keys(
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
     by_name = {column.name.lower(): column for column in columns}
     keys = [attrs.evolve(key, columns=tuple(_part(part, by_name) for part in key.columns)) for key in keys]
+    if not primary and any(_needs_nullability(key, by_name) for key in keys):
+        raise NotUnderstoodError("a unique key of a column that may be nullable")
     keys.sort(key=lambda key: _rank(key, by_name))
     chosen: set[str] = set()
     if keys and _rank(keys[0], by_name) <= 1:
@@ -153,9 +195,15 @@ def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
     return 1 if all(_can_identify(columns.get(named.lower()), length) for named, length in key.columns) else 2
 
 
+def _needs_nullability(key: Key, columns: dict[str, ColumnSchema]) -> bool:
+    """Whether it may stand in for the primary key or not, as a column is nullable or not, which is not known."""
+    sure = {name: attrs.evolve(one, nullable=False) if one.nullable is None else one for name, one in columns.items()}
+    return _rank(key, columns) == 2 and _rank(key, sure) == 1
+
+
 def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
     return (
-        column is not None and length is None and not column.nullable and not column.base_type.endswith(("text", "blob"))
+        column is not None and length is None and column.nullable is False and not column.base_type.endswith(("text", "blob"))
     )
 
 
@@ -500,7 +548,7 @@ def altered(
     if len({column.name.lower() for column in columns}) != len(columns):
         raise NotUnderstoodError("two columns of one name")
     row_end = _row_end(state, change)
-    made, keys = _keys(state, change, columns, columns_made, row_end)
+    made, keys = _keys(state, change, dialect, columns, columns_made, row_end)
     if keys is not None and not dialect.has("hash_keys"):  # USING HASH is but a word there
         keys = tuple(attrs.evolve(key, hash=False) for key in keys)
     hidden: tuple[ColumnSchema, ...] = ()
@@ -542,7 +590,7 @@ def _columns(
         raise NotUnderstoodError("a column that the table does not have")
     replaced = {p.old.lower(): p for p in placed if p.old.lower() in known - change.dropped.keys()}
     made: list[_Made] = []
-    for column in state.shown:
+    for column in state.defined:
         old = column.name.lower()
         new = replaced.get(old)
         if old in change.dropped:
@@ -617,13 +665,13 @@ def _converted(column: ColumnSchema, charset: str | None) -> ColumnSchema:
     text = converted_type(column.column_type, column.charset, charset)
     made = column_from_text(
         column.name, text, charset=None if charset == "binary" else charset, nullable=column.nullable, key=column.key,
-        visible=column.visible,
+        visible=column.visible, virtual=column.virtual,
     )  # fmt: skip
     return attrs.evolve(made, labels=column.labels)
 
 
 def _keys(
-    state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made], row_end: str
+    state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made], row_end: str
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
     if state.keys is None:
         return _unknown_keys(state, change, columns, made), None
@@ -650,7 +698,10 @@ def _keys(
         attrs.evolve(key, columns=tuple((names[part.lower()] if part else "", length) for part, length in key.columns))
         for key in change.body.keys
     ]
-    return with_keys(columns, named_keys(kept, added, state.keys), row_end)
+    ordered = named_keys(kept, added, state.keys)
+    if dialect.logs_functional_keys:
+        columns = _with_functional(columns, state.keys, dropped, change.renamed_keys, ordered)
+    return with_keys(columns, ordered, row_end)
 
 
 def _length(

@@ -150,7 +150,7 @@ class Catalog:
             return Applied()
         if error and statement.event_type == "CREATE" and statement.replaces and not statement.temporary:
             return self._commit(_Change(dict.fromkeys(statement.tables)))  # in the log only if the old table is gone
-        if error and statement.event_type != "ERASE":
+        if error and statement.event_type != "ERASE" and not statement.temporary:
             return self._doubt(statement)
         dialect = Dialect(flavor, version, sql_mode, explicit_defaults)
         try:
@@ -605,7 +605,10 @@ def table_to_document(state: TableState) -> dict[str, Any]:
         "row_end": state.row_end,
         "hidden": state.hidden,
         "columns": [
-            [c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels)]
+            [
+                c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels),
+                *(word for word in ("virtual", "hidden") if getattr(c, word)),
+            ]
             for c in state.schema.columns
         ],
         "keys": None
@@ -617,9 +620,10 @@ def table_to_document(state: TableState) -> dict[str, Any]:
 def table_from_document(document: dict[str, Any]) -> TableState:
     """Read what ``table_to_document`` made."""
     columns = []
-    for named, text, charset, nullable, key, visible, labels in document["columns"]:
+    for named, text, charset, nullable, key, visible, labels, *words in document["columns"]:
         column = column_from_text(named, text, charset=charset, nullable=nullable, key=key, visible=visible)
-        columns.append(attrs.evolve(column, labels=None if labels is None else tuple(labels)))
+        labels = None if labels is None else tuple(labels)
+        columns.append(attrs.evolve(column, labels=labels, virtual="virtual" in words, hidden="hidden" in words))
     keys = document["keys"]
     return TableState(
         TableSchema(document["schema"], document["table"], tuple(columns)),

@@ -94,7 +94,7 @@ class Column:
         """Where each label ends in the bytes of all of them."""
         try:
             texts = [label.encode() for label in labels]
-        except UnicodeEncodeError:
+        except (UnicodeEncodeError, AttributeError):  # the bytes of a label that is not known for sure
             return _OTHER_TEXT
         self.extra = b"".join(texts)
         self.longest = max(map(len, texts))

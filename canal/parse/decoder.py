@@ -46,6 +46,7 @@ from canal.parse.events import (
     query_context,
     uuid_text,
 )
+from canal.parse.server_facts import Release
 from canal.position import TAIL_BYTES, Position, PreparedXa
 
 log = logging.getLogger("canal.parse")
@@ -90,8 +91,8 @@ class BinlogDecoder:
     """Turns raw events, in order, into lists of entries.
 
     Args:
-        resolve: called with the body of a table map that was not seen before, and the flavor; gives its ``TableMap``
-            or raises.
+        resolve: called with the body of a table map that was not seen before, and the release that wrote it; gives its
+            ``TableMap`` or raises.
         classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for anything but BEGIN and COMMIT.
         wants: ``Statement -> Statement | None``: what is delivered of a statement.
         changed: called with each ``Statement`` that may change a schema, its text and its QUERY event, before later table
@@ -104,7 +105,7 @@ class BinlogDecoder:
 
     def __init__(
         self,
-        resolve: Callable[[bytes, str], TableMap],
+        resolve: Callable[[bytes, Release], TableMap],
         classify: Callable[..., Any],
         wants: Callable[[Any], Any],
         changed: Callable[[Any, str, bytes], None],
@@ -964,7 +965,7 @@ class BinlogDecoder:
         body = data[25:end]
         table = self._maps.get(body)
         if table is None:
-            table = self._resolve(body, self.flavor)
+            table = self._resolve(body, self._format.release)
             if len(self._maps) > 4096:
                 self._maps.clear()
             self._maps[body] = table

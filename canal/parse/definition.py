@@ -80,6 +80,7 @@ class Column:
     visible: bool = True
     #: START or END of AS ROW START and AS ROW END, in a system-versioned table.
     row_bound: str = ""
+    virtual: bool = False
 
 
 @attrs.frozen
@@ -441,10 +442,10 @@ def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bo
     if nullable is None:
         nullable = not column.row_bound
         if base == "timestamp" and nullable:
-            if dialect.explicit_defaults is None:
-                raise NotUnderstoodError("a bare TIMESTAMP, and explicit_defaults_for_timestamp is not known")
             nullable = dialect.explicit_defaults
-    made = column_from_text(column.name, text, charset=charset, nullable=nullable, visible=column.visible)
+    made = column_from_text(
+        column.name, text, charset=charset, nullable=nullable, visible=column.visible, virtual=column.virtual
+    )
     return attrs.evolve(made, labels=column.type.labels)
 
 
@@ -479,9 +480,10 @@ class _ColumnReader:
     nullable: bool | None = None
     visible: bool = True
     row_bound: str = ""
+    virtual: bool = False
 
     def column(self) -> Column:
-        return Column(self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound)
+        return Column(self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual)
 
     def key(self, unique: bool) -> None:
         found = Key("" if unique else PRIMARY, True, ((self.name, None),))
@@ -583,6 +585,10 @@ class _ColumnReader:
             self.row_bound = expect(self.scan, "START", "END")
         else:
             group(self.scan)
+            self.virtual = True
+
+    def stored(self) -> None:
+        self.virtual = False
 
     def references(self) -> None:
         pass_references(self.scan)
@@ -632,8 +638,8 @@ _ATTRIBUTES: dict[str, _Attribute] = {
     "AS": _ColumnReader.expression,
     "REFERENCES": _ColumnReader.references,
     "VIRTUAL": _ColumnReader.nothing,
-    "STORED": _ColumnReader.nothing,
-    "PERSISTENT": _ColumnReader.nothing,
+    "STORED": _ColumnReader.stored,
+    "PERSISTENT": _ColumnReader.stored,
     "ENFORCED": _ColumnReader.nothing,
     "VISIBLE": _ColumnReader.nothing,
     "INVISIBLE": _ColumnReader.hidden,

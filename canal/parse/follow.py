@@ -27,7 +27,7 @@ from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, query_context
 from canal.parse.history import OtherSourceError, SchemaHistory, Snapshot, Version
 from canal.parse.server_facts import Release
-from canal.parse.tables import RawTableMap, misfit
+from canal.parse.tables import RawTableMap, misfit, with_nullability
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, column_from_text
 
@@ -110,6 +110,8 @@ def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) 
     context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
     release = Release.parse(decoder.server_version)
     explicit = context.explicit_defaults
+    if release.is_mariadb and not explicit and not release.has("logs_explicit_defaults"):
+        explicit = None  # 0 may mean that it is not told
     if explicit is None and not release.has("explicit_defaults"):
         explicit = False
     return LoggedStatement(
@@ -317,17 +319,20 @@ class SchemaFollower:
         if self._catalog is None:
             self._learn(self.decoder.group_place)
         assert self._catalog is not None
-        state = self._catalog.get(*name)
+        found = state = self._catalog.get(*name)
         problem = misfit(raw, state.schema) if state is not None else ""
         suspect = self._checked.get(_folded(name), 0) < self._opaque
-        if state is not None and not problem and not suspect:
-            return state.schema
-        found = self._read(raw, name, state, problem)
-        if found is not None:
-            self._checked[_folded(name)] = self._opaque
-        return found
+        if state is None or problem or suspect:
+            found = self._read(raw, name, state, problem)
+        if found is None:
+            return None
+        self._checked[_folded(name)] = self._opaque
+        if any(column.nullable is None and not column.hidden for column in found.schema.columns):
+            found = attrs.evolve(found, schema=with_nullability(raw, found.schema))
+            self._catalog.put(found)
+        return found.as_logged
 
-    def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableSchema | None:
+    def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
         """The table as it is now, if that is what it was at the place of the stream; else an error."""
         full = ".".join(name)
         place = self.decoder.group_place
@@ -337,14 +342,14 @@ class SchemaFollower:
                 return None
             if problem:
                 raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=self._remedy())
-            return state.schema
+            return state
         change, opaque = self._changes_ahead(_folded(name), place, read_at)
         if change is None and live is not None and not (now := misfit(raw, live.schema)):
             self._adopt(name, live, state, problem, opaque)
-            return live.schema
+            return live
         if state is not None and not problem:  # only suspect, and nobody can tell more
             self._tell(f"the columns of {full} are those from before a statement that is not understood", name)
-            return state.schema
+            return state
         if change is not None:
             raise SchemaError(
                 f"the columns of {full} are not known for its rows behind {place}: "
@@ -536,7 +541,7 @@ def _nothing(value: Any) -> None:
     pass
 
 
-def _unread(body: bytes, flavor: str) -> TableMap:
+def _unread(body: bytes, release: Release) -> TableMap:
     return TableMap(TableSchema("", "", ()), (), None, False)
 
 

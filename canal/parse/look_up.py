@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import attrs
 
-from canal.parse.alter import ROW_END, TableState, hidden_columns, with_keys
+from canal.parse.alter import ROW_END, TableState, functional_columns, hidden_columns, with_keys
 from canal.parse.charsets import lenient_text
 from canal.parse.definition import Key
 from canal.parse.server_facts import Release
-from canal.schema import ColumnSchema, TableSchema, charset_name, column_from_text
+from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
 
 #: Runs a query with arguments and gives its rows.
 Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
@@ -41,11 +41,11 @@ def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Releas
     where, args = "", ()
     if schema:
         where, args = " WHERE table_schema = %s" + " AND table_name = %s" * bool(table), (schema, table)[: 1 + bool(table)]  # type: ignore[assignment]
-    columns_query = _COLUMNS.format(", generation_expression" if release.has("row_periods") else ", NULL")
+    columns_query = _COLUMNS.format(", ordinal_position, " + ("generation_expression" if release.has("row_periods") else "NULL"))
     columns = _by_table(ask(f"{columns_query}{where} ORDER BY table_schema, table_name, ordinal_position", args))
     indexes = _by_table(ask(_INDEXES + where, args))
     return [
-        _state(row, columns[row[:2]], indexes.get(row[:2], []), release.is_mariadb)
+        _state(row, columns[row[:2]], indexes.get(row[:2], []), release)
         for row in map(texts, ask(_TABLES + where, args))
         if row[3] not in _VIEWS and row[:2] in columns
     ]
@@ -64,21 +64,42 @@ def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tup
 
 
 def _state(
-    row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], mariadb: bool
+    row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release
 ) -> TableState:
     schema, table, collation, kind, engine = row
     shown = [column_of(column[:6]) for column in columns]
-    bounds = [str(column[0]) for column in columns if column[6] == "ROW END"]
+    bounds = [str(column[0]) for column in columns if column[7] == "ROW END"]
     row_end = (bounds[0] if bounds else ROW_END) if kind == "SYSTEM VERSIONED" else ""
-    keys = _keys(indexes, row_end, mariadb and engine != "MEMORY")
+    keys = _keys(indexes, row_end, release.is_mariadb and engine != "MEMORY")
     flagged = {column.name.lower() for column in shown if column.key} - {row_end.lower()}
     keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
+    if release.logs_functional_keys:
+        shown = _with_functional(shown, [int(column[6]) for column in columns], keys)
     made, ordered = with_keys(shown, keys, row_end)
     # Which key stands in for a missing primary one is for the server to say.
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
-    hidden = hidden_columns(made, ordered, row_end) if mariadb else ()
+    hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()
     charset = None if collation is None else _charset(str(collation))
     return TableState(TableSchema(schema, table, made + hidden), charset, ordered, row_end, len(hidden))
+
+
+def _with_functional(shown: list[ColumnSchema], numbers: list[int], keys: list[Key]) -> list[ColumnSchema]:
+    """With the hidden columns of functional keys: the gaps in the numbers of the others tell where, what is left is behind them.
+
+    Where there are columns between them it is not known which is of which key.
+    """
+    hidden = [column for key in keys for column in functional_columns(key)]
+    gaps = [number - 1 - before for before, number in zip([0, *numbers], numbers)] + [0]
+    gaps[-1] = len(hidden) - sum(gaps)
+    if gaps[-1] < 0:
+        return shown
+    if sum(gap > 0 for gap in gaps) > 1:
+        hidden = [attrs.evolve(column, name=f"!hidden!!{n}") for n, column in enumerate(hidden)]
+    made: list[ColumnSchema] = []
+    for gap, column in zip(gaps, [*shown, None]):
+        made += hidden[:gap] + ([column] if column is not None else [])
+        hidden = hidden[gap:]
+    return made
 
 
 def _charset(collation: str) -> str:
@@ -88,10 +109,11 @@ def _charset(collation: str) -> str:
 def column_of(row: tuple[Any, ...]) -> ColumnSchema:
     """A column of its name, type, nullability, charset, key and extra."""
     name, column_type, nullable, charset, key, extra = row
-    return column_from_text(
+    made = column_from_text(
         str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
-        visible="INVISIBLE" not in str(extra).upper(),
+        visible="INVISIBLE" not in str(extra).upper(), virtual="VIRTUAL" in str(extra).upper(),
     )  # fmt: skip
+    return as_shown(made)
 
 
 def _keys(rows: list[tuple[Any, ...]], row_end: str, hashes: bool) -> list[Key]:

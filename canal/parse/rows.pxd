@@ -28,7 +28,7 @@ cdef class RowDecoder:
     cdef readonly Py_ssize_t count, width, bitmap_bytes
     cdef readonly object timezone
     cdef readonly bint json_text, old_temporals
-    cdef readonly tuple plan, json_columns
+    cdef readonly tuple plan, json_columns, unlogged, hidden
     cdef RowDecoder _text_form
     cdef readonly Image full
     cdef bint _fixed_zone
@@ -58,6 +58,7 @@ cdef class RowDecoder:
     cdef Cursor _open(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
     @cython.locals(p="const unsigned char*", last=Py_ssize_t, i=Py_ssize_t, present=bytes)
     cdef Image _image(self, bytes data, Py_ssize_t pos)
+    cdef object _unhidden(self, Py_ssize_t i)
     cdef object _truncated(self, Image image, Py_ssize_t column, Cursor at)
     @cython.locals(p="const unsigned char*", steps="const unsigned char*", nulls=Py_ssize_t, end=Py_ssize_t,
                    pos=Py_ssize_t, i=Py_ssize_t, stop=Py_ssize_t, size=Py_ssize_t, found=int)

@@ -18,6 +18,7 @@ from canal.parse.charsets import codec_of
 from canal.parse.events import packed
 from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects, text_objects
 from canal.parse.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
+from canal.schema import is_sure, label_bytes
 
 native.setup()
 
@@ -150,11 +151,10 @@ class Image:
 
     def __init__(self, decoder, present, partial=()):
         """``present`` is the bitmap of columns; of those in ``partial`` there are the diffs, not the documents."""
-        rows = [
-            (native.JSON_DIFFS, _VARIABLE + 4, *row[2:]) if i in partial else row
-            for i, row in enumerate(decoder.plan) if present[i >> 3] >> (i & 7) & 1
-        ]  # fmt: skip
-        slots = [row[2] for row in rows]
+        here = [i for i in range(decoder.count) if present[i >> 3] >> (i & 7) & 1]
+        plan = decoder.plan
+        rows = [(native.JSON_DIFFS, _VARIABLE + 4, *plan[i][2:]) if i in partial else plan[i] for i in here]
+        slots = [_SKIP if i in decoder.unlogged else plan[i][2] for i in here]
         self.present = present
         found = set(slots)
         self.count = len(rows)
@@ -235,6 +235,9 @@ class RowDecoder:
             self._resolve(i, types[i], metas[i], None if columns is None else columns[i], places.get(i, _SKIP))
             for i in range(self.count)
         )
+        known = () if columns is None else columns
+        self.unlogged = tuple(i for i, column in enumerate(known) if not column.logged)
+        self.hidden = tuple(i for i, column in enumerate(known) if column.hidden)
         self.bitmap_bytes = (self.count + 7) // 8
         self.last_mask = 0xFF >> (-self.count & 7)
         self.json_columns = tuple(i for i, code in enumerate(types) if code == 245)
@@ -302,8 +305,10 @@ class RowDecoder:
         labels = None if column is None else column.labels
         if labels is None:
             return native.NUMBER, 0, None
+        if real == 247:
+            return native.ENUM, 0, (NoLabel(), *[_label_value(label, column.charset, n + 1) for n, label in enumerate(labels)])
         # What was seen of a SET is kept: there are few combinations in practice.
-        return (native.ENUM, 0, (NoLabel(), *labels)) if real == 247 else (native.SET, 0, (tuple(labels), {}))
+        return native.SET, 0, (tuple(labels), {}, column.charset)
 
     def _text_kind(self, code, meta, column, column_type):
         if column is None:
@@ -544,14 +549,26 @@ class RowDecoder:
         while i < last and p[i] == 0xFF:
             i += 1
         if i > last or i == last and p[i] & self.last_mask == self.last_mask:
+            if self.hidden:
+                raise self._unhidden(self.hidden[0])
             return self.full
         present = p[pos : last + 1]
         image = self._images.get(present)
         if image is None:
+            for i in self.hidden:
+                if present[i >> 3] >> (i & 7) & 1:
+                    raise self._unhidden(i)
             image = Image(self, present)
             if len(self._images) < _MAX_IMAGES:
                 self._images[present] = image
         return image
+
+    def _unhidden(self, i):
+        name = self.plan[i][5]
+        return UnsupportedError(
+            f"column {name!r} is in a row, and seems to be one that MySQL has made for a functional key", column=name,
+            remedy="Rename a column of yours that is named as those are.",
+        )  # fmt: skip
 
     def _truncated(self, image, column, at):
         name = image.names[column] if column >= 0 else ""
@@ -1047,7 +1064,7 @@ def _label(image, i, number):
 
 
 def _set_text(image, i, mask):
-    labels, seen = image.extras[i]
+    labels, seen, charset = image.extras[i]
     text = seen.get(mask)
     if text is None:
         if mask >> len(labels):
@@ -1055,10 +1072,15 @@ def _set_text(image, i, mask):
                 f"bits {mask:#x} in the SET {image.names[i]!r}, which has {len(labels)} members", column=image.names[i],
                 remedy="The table's columns are not what its schema says.",
             )  # fmt: skip
-        text = ",".join([label for bit, label in enumerate(labels) if mask >> bit & 1])
+        text = _label_value(",".join([label for bit, label in enumerate(labels) if mask >> bit & 1]), charset, mask)
         if len(seen) < 4096:
             seen[mask] = text
     return text
+
+
+def _label_value(text, charset, number):
+    """A text of labels, or what is known of it."""
+    return text if is_sure(text) else InvalidText(label_bytes(text), charset or "", number)
 
 
 def _address(kind, raw):

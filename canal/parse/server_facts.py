@@ -15,10 +15,11 @@ import attrs
 from canal.errors import ServerError
 
 Feature = Literal[
-    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "explain_format", "explicit_defaults",
-    "fractions", "generated_keys", "geomcollection", "gtids", "hash_keys", "heartbeats", "json_checks",
-    "read_only_transactions", "row_events", "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status",
-    "time_limit", "transactions_logged",
+    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "counts_years", "explain_format",
+    "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys",
+    "heartbeats", "hides_functional_keys", "json_checks", "logs_explicit_defaults", "may_count_years",
+    "read_only_transactions", "row_events", "row_metadata", "row_periods", "savepoints_logged",
+    "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -34,9 +35,19 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "row_metadata": {"mysql": (8, 0, 1), "mariadb": (10, 5)},
     # The changes that foreign keys make, unless it is set otherwise.
     "cascades_logged": {"mysql": (9, 6)},
+    # Values of VIRTUAL columns: MariaDB before this (seen on 10.1 and 10.2) logs what it has not computed.
+    "virtual_values": {"mysql": (5, 7, 6), "mariadb": (10, 5)},
+    # Keys of expressions, each of which is a hidden column; from the second on table maps do not have them.
+    "functional_keys": {"mysql": (8, 0, 13)},
+    "hides_functional_keys": {"mysql": (8, 0, 18)},
+    # YEAR among the columns whose signs a table map tells: not in the sources of 8.0.20, in those of 8.0.23.
+    "counts_years": {"mysql": (8, 0, 23), "mariadb": (10, 5)},
+    "may_count_years": {"mysql": (8, 0, 21), "mariadb": (10, 5)},
     # -- of its statements
     # explicit_defaults_for_timestamp; before it a bare TIMESTAMP is NOT NULL.
     "explicit_defaults": {"mysql": (5, 6), "mariadb": (5, 6)},
+    # It is among the flags of a statement: 10.1 and 10.2 do not write it, 10.5.23 does. MySQL's events show by themselves.
+    "logs_explicit_defaults": {"mariadb": (10, 10)},
     "geomcollection": {"mysql": (8, 0, 11)},
     # Integers without their display width.
     "bare_integers": {"mysql": (8, 0, 19)},
@@ -86,6 +97,11 @@ class Release:
     @property
     def is_mariadb(self) -> bool:
         return self.flavor == "mariadb"
+
+    @property
+    def logs_functional_keys(self) -> bool:
+        """Whether table maps have the hidden columns of functional keys."""
+        return self.has("functional_keys") and not self.has("hides_functional_keys")
 
     def has(self, feature: Feature) -> bool:
         since = SINCE[feature].get(self.flavor)

@@ -7,29 +7,36 @@ schema is looked up and compared with the map.
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Any, Callable, Container
+from typing import Any, Callable, Container, Final
 
 import attrs
 
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
-from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of, lenient_text
+from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of
 from canal.parse.ddl import Statement
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.rows import RowDecoder
-from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
+from canal.parse.server_facts import Release
+from canal.schema import TYPE_CODES, ColumnSchema, TableSchema, unsure_label
 
 log = logging.getLogger("canal.parse")
+
+#: For a map of which nobody says who wrote it.
+NEWEST: Final = Release("mysql", (99,))
 
 BIT, ENUM, SET, STRING, VAR_STRING, VARCHAR, GEOMETRY, VECTOR = 16, 247, 248, 254, 253, 15, 255, 242
 #: MariaDB's COMPRESSED columns.
 BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
 _BLOBS = frozenset((249, 250, 251, 252, BLOB_COMPRESSED))
 _TEXTS = frozenset((STRING, VAR_STRING, VARCHAR, VARCHAR_COMPRESSED)) | _BLOBS
-#: Types that have a bit in the SIGNEDNESS field, in the order of the columns.
-_NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 13, 246))
+YEAR = 13
+#: Types that have a bit in the SIGNEDNESS field, in the order of the columns; YEAR has one of its own in newer releases.
+_NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 246))
 _ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255)) | _BLOBS
 _TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, VARCHAR_COMPRESSED))
 
@@ -50,9 +57,19 @@ _OLD_TEMPORAL = frozenset((7, 11, 12))
 _ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
+#: Names that MySQL gave the columns of functional keys as long as table maps had them.
+_FUNCTIONAL_NAME = re.compile("[0-9a-f]{32}")
+#: Bytes that are the same character in every charset: not those that swe7 has otherwise, and no NUL of a wide one.
+_PLAIN = re.compile(rb"[ -?A-Z_a-z]*")
+
+
 @attrs.frozen
 class RawTableMap:
-    """The fields of a TABLE_MAP event; what optional metadata does not say is None."""
+    """The fields of a TABLE_MAP event; what optional metadata does not say is None.
+
+    ``signs`` is what ``unsigned`` may be, where neither the map nor the release tells for sure. ``labels`` are bytes in the
+    column's charset.
+    """
 
     schema: str
     table: str
@@ -62,9 +79,12 @@ class RawTableMap:
     unsigned: tuple[bool, ...] | None = None
     charsets: tuple[int | None, ...] | None = None
     names: tuple[str, ...] | None = None
-    labels: tuple[tuple[str, ...] | None, ...] | None = None
+    labels: tuple[tuple[bytes, ...] | None, ...] | None = None
     keys: frozenset[int] | None = None
     visible: tuple[bool, ...] | None = None
+    signs: tuple[tuple[bool, ...], ...] = ()
+    #: Whether columns of functional keys are among its columns.
+    has_functional: bool = False
 
     def real_type(self, column: int) -> int:
         """The type code, looked up behind STRING, which ENUM, SET and long CHAR travel as."""
@@ -106,7 +126,7 @@ class _Reader:
         return self.at < self.end
 
 
-def parse_table_map(body: bytes, flavor: str = "mysql") -> RawTableMap:
+def parse_table_map(body: bytes, release: Release = NEWEST) -> RawTableMap:
     """Decode a TABLE_MAP event from its flags on (after the table id), without checksum."""
     r = _Reader(body)
     r.take(2)
@@ -124,8 +144,9 @@ def parse_table_map(body: bytes, flavor: str = "mysql") -> RawTableMap:
         types=types,
         metas=metas,
         nullable=tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count)),
+        has_functional=release.logs_functional_keys,
     )
-    return _parse_optional(raw, r, flavor)
+    return _parse_optional(raw, r, release)
 
 
 def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
@@ -147,11 +168,11 @@ def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
     return tuple(metas)
 
 
-def _parse_optional(raw: RawTableMap, r: _Reader, flavor: str) -> RawTableMap:
+def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableMap:
     """The optional metadata: fields of (type, length, value); unknown types are skipped, as the format allows."""
     count = len(raw.types)
     real = [raw.real_type(i) for i in range(count)]
-    in_charsets = _TEXTS | {GEOMETRY if flavor == "mariadb" else VECTOR}  # to the one server it is a kind of BLOB
+    in_charsets = _TEXTS | {GEOMETRY if release.is_mariadb else VECTOR}  # to the one server it is a kind of BLOB
     text_columns = [i for i in range(count) if real[i] in in_charsets]
     label_columns = [i for i in range(count) if real[i] in (ENUM, SET)]
     sets, enums = [i for i in label_columns if real[i] == SET], [i for i in label_columns if real[i] == ENUM]
@@ -162,10 +183,7 @@ def _parse_optional(raw: RawTableMap, r: _Reader, flavor: str) -> RawTableMap:
         kind = r.take(1)[0]
         f = _Reader(r.text())
         if kind == 1:
-            numeric = [i for i in range(count) if real[i] in _NUMERIC]
-            bits = f.take((len(numeric) + 7) // 8)
-            signs = dict(zip(numeric, (bool(bits[n >> 3] << (n & 7) & 0x80) for n in range(len(numeric)))))
-            found["unsigned"] = tuple(signs.get(i, False) for i in range(count))
+            found["signs"] = _signs(real, f.take(f.end), release)
         elif kind in (2, 10):
             columns = text_columns if kind == 2 else label_columns
             default = f.packed()
@@ -205,16 +223,41 @@ def _parse_optional(raw: RawTableMap, r: _Reader, flavor: str) -> RawTableMap:
     if charsets:
         found["charsets"] = tuple(charsets.get(i) for i in range(count))
     if labels:
-        found["labels"] = tuple(_label_texts(labels.get(i), charsets.get(i)) for i in range(count))
+        found["labels"] = tuple(tuple(labels[i]) if i in labels else None for i in range(count))
+    if len(found.get("signs", ())) == 1:
+        (found["unsigned"],) = found.pop("signs")
     return attrs.evolve(raw, **found)
 
 
-def _label_texts(labels: list[bytes] | None, collation: int | None) -> tuple[str, ...] | None:
-    """ENUM and SET members; servers send them in the column's charset."""
-    if labels is None:
-        return None
-    codec = (codec_of(charset_of(collation)) if collation else None) or "utf-8"
-    return tuple(lenient_text(label, codec) for label in labels)
+def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, ...], ...]:
+    """Which columns are unsigned: one answer, or two where it is not known whether YEARs have bits and the bits fit both."""
+    flags = [bool(byte & 0x80 >> n) for byte in bits for n in range(8)]
+    fitting, likely = [], []
+    for counted in (_NUMERIC | {YEAR}, _NUMERIC):
+        columns = [i for i, code in enumerate(real) if code in counted]
+        if len(bits) != (len(columns) + 7) // 8:
+            continue
+        unsigned = {i for i, flag in zip(columns, flags) if flag}
+        fitting.append(tuple(i in unsigned and real[i] != YEAR for i in range(len(real))))
+        if not any(flags[len(columns) :]) and all(i in unsigned for i in columns if real[i] == YEAR):
+            likely.append(fitting[-1])
+    if not fitting:
+        raise DecodeError(f"TABLE_MAP has {len(bits)} bytes of signs, which do not fit its columns", event_type=19)
+    if release.has("counts_years"):
+        return (fitting[0],)
+    if not release.has("may_count_years"):
+        return (fitting[-1],)
+    return tuple(dict.fromkeys(likely or fitting))
+
+
+def _label_text(label: bytes, charset: str | None) -> str:
+    """A member of an ENUM or SET, which servers send in the column's charset; see ``schema.is_sure`` for what cannot be told."""
+    if charset is None:
+        return label.decode("ascii") if _PLAIN.fullmatch(label) else unsure_label(label)
+    try:
+        return label.decode(codec_of(charset) or "utf-8")
+    except UnicodeDecodeError:
+        return unsure_label(label)
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------
@@ -253,22 +296,29 @@ class TableResolver:
         self._untold: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
 
-    def resolve(self, body: bytes, flavor: str = "mysql") -> TableMap:
-        raw = parse_table_map(body, flavor)
+    def resolve(self, body: bytes, release: Release = NEWEST) -> TableMap:
+        raw = parse_table_map(body, release)
         if not self.delivers(raw.schema, raw.table):
-            return self._filtered(raw, flavor)
+            return self._filtered(raw, release)
         known = None if raw.names is not None else self._find(raw)
         schema = self._schema(raw, known)
-        if flavor == "mariadb":
+        if release.is_mariadb:
             schema = self._completed(raw, schema, known)
+        if not release.has("virtual_values"):
+            schema = attrs.evolve(schema, columns=tuple(attrs.evolve(c, logged=not c.virtual) for c in schema.columns))
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
         strict = (raw.schema, raw.table) not in self._seen
         self._seen.add((raw.schema, raw.table))
-        names = [column.name for column in schema.columns]
-        wanted = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
-        decoder = RowDecoder(raw.types, raw.metas, schema.columns, wanted, self._timezone, self._json_columns is None)
-        columns = schema.columns if wanted is None else tuple(schema.columns[i] for i in wanted)
-        return TableMap(schema, columns, decoder, True)
+        shown = [i for i, column in enumerate(schema.columns) if not column.hidden]
+        names = [schema.columns[i].name for i in shown]
+        chosen = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
+        wanted = shown if chosen is None else [shown[i] for i in chosen]
+        decoder = RowDecoder(
+            raw.types, raw.metas, schema.columns, None if wanted == list(range(len(raw.types))) else tuple(wanted),
+            self._timezone, self._json_columns is None,
+        )  # fmt: skip
+        delivered = attrs.evolve(schema, columns=tuple(schema.columns[i] for i in shown))
+        return TableMap(delivered, tuple(schema.columns[i] for i in wanted), decoder, True)
 
     def delivers(self, schema: str, table: str) -> bool:
         """Whether rows of the table are delivered."""
@@ -284,9 +334,9 @@ class TableResolver:
             return self._shadows.without_swap(statement) if self._shadows and statement.renames else statement
         return statement if self._tables.accepts(statement.database or statement.default_schema, "") else None
 
-    def _filtered(self, raw: RawTableMap, flavor: str) -> TableMap:
+    def _filtered(self, raw: RawTableMap, release: Release) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())
-        if flavor == "mariadb" and any(code in _OLD_TEMPORAL for code in raw.types):
+        if release.is_mariadb and any(code in _OLD_TEMPORAL for code in raw.types):
             return TableMap(schema, (), None, False)
         try:
             decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
@@ -349,7 +399,7 @@ class TableResolver:
 
     def _schema(self, raw: RawTableMap, known: TableSchema | None) -> TableSchema:
         if raw.names is not None:
-            return schema_from_map(raw)
+            return schema_from_map(*self._told(raw))
         if known is not None:
             return merge_schema(raw, known)
         if self._is_first_of(raw, self._positional):
@@ -361,30 +411,68 @@ class TableResolver:
         return positional_schema(raw)
 
 
+    def _told(self, raw: RawTableMap) -> tuple[RawTableMap, dict[int, str]]:
+        """The map with the signs, and the charsets of labels, that old servers do not tell; from what is known beside the log."""
+        assert raw.names is not None
+        untold = [i for i, labels in enumerate(raw.labels or ()) if labels and _needs_charset(raw, i)]
+        signed = [i for i in range(len(raw.types)) if len({signs[i] for signs in raw.signs}) > 1]
+        if not untold and not signed:
+            return raw, {}
+        names = [ColumnSchema(name) for name in raw.names]
+        found = self._fitting(raw, names, [*untold, *signed], strict=False)
+        fitting = [signs for signs in raw.signs if all(i in found and found[i].unsigned == signs[i] for i in signed)]
+        if signed and not fitting:
+            raise UnsupportedError(
+                f"nobody can tell whether column {signed[0] + 1} of {raw.schema}.{raw.table}, {raw.names[signed[0]]!r}, is "
+                "unsigned: its log counts YEAR columns among those that have a sign, or not",
+                event_type=19, column=raw.names[signed[0]], remedy="Give the table's columns to the source.",
+            )  # fmt: skip
+        charsets = {i: found[i].charset or "binary" for i in untold if i in found}
+        if len(charsets) < len(untold) and self._is_first_of(raw, self._untold):
+            log.warning(
+                "[%s] nobody can tell the charset of %s of %s.%s, whose labels are bytes in the log: give schema= to the "
+                "source, or keep a schema history",
+                self.destination, ", ".join(repr(raw.names[i]) for i in untold if i not in charsets), raw.schema, raw.table,
+            )  # fmt: skip
+        return (attrs.evolve(raw, unsigned=fitting[0]) if signed else raw), charsets
+
+
+def _needs_charset(raw: RawTableMap, column: int) -> bool:
+    """Whether labels depend on a charset that the map does not tell."""
+    labels = raw.labels[column] if raw.labels is not None else None
+    return (
+        labels is not None
+        and (raw.charsets is None or raw.charsets[column] is None)
+        and not all(map(_PLAIN.fullmatch, labels))
+    )
+
+
 def _may_be_address(column: ColumnSchema) -> bool:
     """Whether a column of MariaDB's log is a BINARY that may be none."""
     is_binary = column.type_code == STRING and column.charset in (None, "binary")
     return is_binary and string_length(column.meta) in _ADDRESS_BYTES.values()
 
 
-def schema_from_map(raw: RawTableMap) -> TableSchema:
-    """The schema that a map with FULL metadata carries."""
+def schema_from_map(raw: RawTableMap, charsets: Mapping[int, str] = {}) -> TableSchema:
+    """The schema that a map with FULL metadata carries; ``charsets`` of the labels of columns are those that it does not tell."""
     assert raw.names is not None
-    return _build(raw, raw.names, raw.unsigned or (False,) * len(raw.types))
+    return _build(raw, raw.names, charsets)
 
 
 def positional_schema(raw: RawTableMap) -> TableSchema:
     """Columns named @1, @2 … where nothing is known but the map; text stays bytes unless the map tells its charset."""
     names = tuple(f"@{i + 1}" for i in range(len(raw.types)))
-    return _build(raw, names, raw.unsigned or (False,) * len(raw.types))
+    return _build(raw, names, {})
 
 
-def _build(raw: RawTableMap, names: tuple[str, ...], unsigned: tuple[bool, ...]) -> TableSchema:
+def _build(raw: RawTableMap, names: tuple[str, ...], charsets: Mapping[int, str]) -> TableSchema:
+    unsigned = raw.unsigned or (False,) * len(raw.types)
     columns = []
     for i, name in enumerate(names):
         collation = raw.charsets[i] if raw.charsets is not None else None
-        charset = charset_of(collation) if collation else None
-        labels = raw.labels[i] if raw.labels is not None else None
+        charset = charset_of(collation) if collation else charsets.get(i)
+        found = raw.labels[i] if raw.labels is not None else None
+        labels = None if found is None else tuple(_label_text(label, charset) for label in found)
         columns.append(
             ColumnSchema(
                 name=name,
@@ -400,6 +488,7 @@ def _build(raw: RawTableMap, names: tuple[str, ...], unsigned: tuple[bool, ...])
                 if raw.charsets is not None or raw.real_type(i) not in _TEXTS
                 else "",
                 visible=raw.visible[i] if raw.visible is not None else True,
+                hidden=raw.has_functional and _FUNCTIONAL_NAME.fullmatch(name) is not None,
             )
         )
     return TableSchema(raw.schema, raw.table, tuple(columns))
@@ -409,16 +498,29 @@ def merge_schema(raw: RawTableMap, found: TableSchema) -> TableSchema:
     """A schema that fits the map, with the map's types."""
     columns = (
         attrs.evolve(column, type_code=raw.real_type(i), meta=raw.metas[i], nullable=raw.nullable[i])
-        for i, column in enumerate(found.columns)
+        for i, column in enumerate(_mapped(raw, found))
     )
     return TableSchema(raw.schema, raw.table, tuple(columns))
 
 
+def _mapped(raw: RawTableMap, found: TableSchema) -> tuple[ColumnSchema, ...]:
+    """The columns of a schema that the map has, if it is the one."""
+    return found.columns if raw.has_functional else tuple(column for column in found.columns if not column.hidden)
+
+
+def with_nullability(raw: RawTableMap, found: TableSchema) -> TableSchema:
+    """A schema that fits the map, with the nullability from the map where it was not known."""
+    told = {column.name: raw.nullable[i] for i, column in enumerate(_mapped(raw, found)) if column.nullable is None}
+    columns = (attrs.evolve(column, nullable=told.get(column.name, column.nullable)) for column in found.columns)
+    return attrs.evolve(found, columns=tuple(columns))
+
+
 def misfit(raw: RawTableMap, found: TableSchema) -> str:
     """Why a schema cannot be the one of the map, or ""."""
-    if len(found.columns) != len(raw.types):
-        return f"it has {len(raw.types)} columns in the log and {len(found.columns)} are known"
-    for i, column in enumerate(found.columns):
+    columns = _mapped(raw, found)
+    if len(columns) != len(raw.types):
+        return f"it has {len(raw.types)} columns in the log and {len(columns)} are known"
+    for i, column in enumerate(columns):
         problem = _difference(raw, i, column)
         if problem:
             return f"column {i + 1}, {column.name!r}: {problem}"
@@ -427,11 +529,13 @@ def misfit(raw: RawTableMap, found: TableSchema) -> str:
 
 def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
     """Why a known column cannot be the one in the map, or ""."""
+    if column.hidden:
+        return ""
     base = column.base_type
     code, meta = raw.real_type(i), raw.metas[i]
     if base in TYPE_CODES and code != TYPE_CODES[base] and code not in _OTHER_CODES.get(base, ()):
         return f"type {code} in the log, {column.column_type} known"
-    if raw.nullable[i] != column.nullable and not column.key:
+    if column.nullable is not None and raw.nullable[i] != column.nullable and not column.key:
         return "nullable in the log and not known" if raw.nullable[i] else "not nullable in the log, nullable known"
     if raw.unsigned is not None and code in (1, 2, 3, 8, 9) and raw.unsigned[i] != column.unsigned:
         return "signed in one and unsigned in the other"
@@ -493,7 +597,7 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
         text = ("enum" if code == ENUM else "set") + f"({members})"
     if code in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
         return text + " /*M!100301 COMPRESSED*/"
-    return text + " unsigned" if unsigned and code in _NUMERIC and code != 13 else text
+    return text + " unsigned" if unsigned and code in _NUMERIC else text
 
 
 def string_length(meta: int) -> int:

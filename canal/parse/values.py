@@ -63,20 +63,26 @@ class NoLabel(str):
 
 
 class InvalidText(bytes):
-    """The bytes of a text that are not valid in ``charset``, the column's."""
+    """The bytes of a text that are not valid in ``charset``, the column's.
+
+    Also what is known of a label that cannot be told: ``number`` is then what the log holds, the number of an ENUM's label from 1
+    or the bits of a SET.
+    """
 
     charset: str
+    number: int | None
 
-    def __new__(cls, raw: bytes, charset: str = "") -> InvalidText:
+    def __new__(cls, raw: bytes, charset: str = "", number: int | None = None) -> InvalidText:
         self = super().__new__(cls, raw)
         self.charset = charset
+        self.number = number
         return self
 
     def __repr__(self) -> str:
         return f"InvalidText({bytes.__repr__(self)}, {self.charset!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (InvalidText, (bytes(self), self.charset))
+        return (InvalidText, (bytes(self), self.charset, self.number))
 
 
 class InvalidJson(str):

@@ -13,6 +13,7 @@ from canal.errors import PositionLostError
 from canal.model import TableMap
 from canal.parse import ddl
 from canal.parse.decoder import BinlogDecoder
+from canal.parse.server_facts import Release
 from canal.position import Position, PreparedXa
 from canal.schema import TableSchema
 
@@ -68,7 +69,7 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
     return None
 
 
-def _nowhere(body: bytes, flavor: str) -> TableMap:
+def _nowhere(body: bytes, release: Release) -> TableMap:
     return _FILTERED
 
 

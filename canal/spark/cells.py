@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.parse.charsets import codec_of
-from canal.schema import ColumnSchema
+from canal.schema import ColumnSchema, is_sure, label_bytes
 from canal.spark.keys import ADDRESSES, MOMENTS, NUMBERS, STRINGS, moment_number, quoted
 from canal.spark.types import spark_arrow_type
 
@@ -131,16 +131,17 @@ def _label_maker(column: ColumnSchema) -> Callable[[bytes], tuple[Any, str | Non
     labels = column.labels
     if labels is None:
         return lambda cell: (int(cell), None)
-    seen: dict[bytes, tuple[Any, None]] = {}
+    seen: dict[bytes, tuple[Any, str | None]] = {}
 
     def make(cell: bytes) -> tuple[Any, str | None]:
         found = seen.get(cell)
         if found is None:
             number = int(cell)
             if column.type_code == 247:
-                found = (labels[number - 1] if number else "", None)
+                text = labels[number - 1] if number else ""
             else:
-                found = (",".join(label for bit, label in enumerate(labels) if number >> bit & 1), None)
+                text = ",".join(label for bit, label in enumerate(labels) if number >> bit & 1)
+            found = (text, None) if is_sure(text) else (None, label_bytes(text).hex())
             if len(seen) < 4096:
                 seen[cell] = found
         return found

@@ -84,9 +84,15 @@ def _table_body(table: TableMap) -> bytes:
     types, metas, columns, wanted = table.decoder.__reduce__()[1][:4]
     document = {
         "schema": table.schema.schema, "table": table.schema.table, "types": list(types), "metas": list(metas),
-        "columns": [attrs.asdict(column) for column in columns], "wanted": None if wanted is None else list(wanted),
+        "columns": [attrs.asdict(column, filter=_is_told) for column in columns],
+        "wanted": None if wanted is None else list(wanted),
     }  # fmt: skip
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
+    """Whether a record has it: what few columns have is left out of the others'."""
+    return attribute.name not in ("virtual", "logged", "hidden") or bool(value != attribute.default)
 
 
 def _statement_body(entry: Entry, epoch: int) -> bytes:
@@ -210,7 +216,8 @@ def _table(record: bytes) -> TableMap:
     wanted = found["wanted"]
     decoder = RowDecoder(bytes(found["types"]), tuple(found["metas"]), columns, wanted)  # type: ignore[no-untyped-call]
     delivered = columns if wanted is None else tuple(columns[i] for i in wanted)
-    return TableMap(TableSchema(found["schema"], found["table"], columns), delivered, decoder, True)
+    shown = tuple(column for column in columns if not column.hidden)
+    return TableMap(TableSchema(found["schema"], found["table"], shown), delivered, decoder, True)
 
 
 def _column(fields: dict[str, Any]) -> ColumnSchema:

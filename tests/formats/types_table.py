@@ -33,6 +33,10 @@ TAIL = """
 * `ZeroDate` (a `str`), `InvalidText` (a `bytes`) and what no Arrow type holds are null in Arrow, and stand in `_exact`. A column
   of more than 2 GiB of text or bytes in one batch is a `UsageError`: take fewer entries at once.
 * An ENUM that holds none of its members (index 0) is `NoLabel()`, which equals `""`; canal's text is `0`. A member `''` is plain `""`.
+* A label that nobody can tell is `InvalidText`: what is known of it, with the number that the log holds, or the bits of the set,
+  in `.number`; canal's text is the number. `binlog_row_metadata=FULL` tells all. Without it labels are those of the statements in
+  the log, else of information_schema, which has `?` for each character of 4 bytes: in a column of utf8mb4, utf16, utf16le, utf32 or
+  gb18030 a label with a `?` is not known for sure. MySQL 8.0.12 and older tell the labels but not their charset.
 * TIMESTAMP is in the zone that `time_zone` names, UTC by default; 0 is a `ZeroDate`.
 * A FLOAT is the double whose text is the shortest that reads back as its 32 bits: 0.1, not 0.10000000149011612.
 * GEOMETRY is the SRID (4 bytes, little-endian), then WKB. VECTOR is 4-byte floats, little-endian.

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import canal
-from canal.parse.catalog import Applied, Catalog, Key, TableState
+from canal.parse.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
 from canal.parse.ddl import classify
 from canal.parse.events import DdlContext, ddl_context
 from canal.parse.follow import LoggedStatement, logged_statement
@@ -182,12 +183,74 @@ def test_a_charset_that_is_not_known_is_no_guess() -> None:
     assert made.apply("create table u (a text charset latin1, b int)", "unknown").doubtful == ()
 
 
-def test_explicit_defaults_decide_over_a_bare_timestamp() -> None:
+@pytest.mark.parametrize(("setting", "nullable"), [(True, True), (False, False), (None, None)])
+def test_explicit_defaults_decide_over_a_bare_timestamp(setting: bool | None, nullable: bool | None) -> None:
     made = catalog()
-    for setting in (True, False, None):
-        made.apply(f"create table t{setting} (a timestamp)", D, explicit_defaults=setting)
+    made.apply("create table t (a timestamp)", D, explicit_defaults=setting)
+    made.apply("alter table t add b timestamp, add c timestamp null, add d timestamp not null", D, explicit_defaults=setting)
 
-    assert (text(made, "tTrue"), text(made, "tFalse"), text(made, "tNone")) == ("a timestamp", "a timestamp!", None)
+    found = made.get(D, "t")
+    assert found is not None
+    state = table_from_document(table_to_document(found))
+    assert [column.nullable for column in state.schema.columns] == [nullable, nullable, True, False]
+
+
+def test_a_unique_key_that_is_the_primary_one_unless_a_bare_timestamp_is_nullable_makes_doubtful() -> None:
+    made = catalog()
+    made.apply("create table t (a timestamp unique)", D, explicit_defaults=None)
+    made.apply("create table u (id int primary key, a timestamp unique)", D, explicit_defaults=None)
+
+    assert made.is_doubtful(D, "t")
+    assert text(made, "u") == "id int!*, a timestamp!"
+
+
+#: Its table maps have the columns of functional keys.
+OLD = (8, 0, 15)
+
+
+def test_columns_of_functional_keys_come_behind_all_others_and_go_with_their_keys() -> None:
+    made = catalog()
+    made.apply("create table t (a int primary key, key k1 ((a + 1)), unique k2 ((a + 2), a, (a + 3)))", D, version=OLD)
+
+    def hidden() -> str:
+        state = made.get(D, "t")
+        assert state is not None
+        assert table_from_document(table_to_document(state)) == state
+        assert [column.name for column in state.shown] == [c.name for c in state.schema.columns if not c.hidden]
+        return " ".join(column.name.removeprefix("!hidden!") for column in state.schema.columns)
+
+    assert hidden() == "a k1!0 k2!0 k2!1"
+    for sql, columns in (
+        ("alter table t add b int, add key ((b + 1)), add c int first", "c a k1!0 k2!0 k2!1 b functional_index!0"),
+        ("alter table t rename index k2 to k3, drop index k1", "c a k3!0 k3!1 b functional_index!0"),
+        ("create unique index k1 on t ((a * 2), b)", "c a k3!0 k3!1 b functional_index!0 k1!0"),
+        ("alter table t drop index k3, add index k3 ((b))", "c a b functional_index!0 k1!0 k3!0"),
+        ("alter table t drop column c, drop index k1", "a b functional_index!0 k3!0"),
+        ("drop index functional_index on t", "a b k3!0"),
+    ):
+        assert not made.apply(sql, D, version=OLD).doubtful
+        assert hidden() == columns
+
+    made.apply("create table u like t", D, version=OLD)
+    assert text(made, "u") == text(made, "t")
+    made.apply("create table v (a int, key ((a + 1)))", D, version=(8, 0, 18))
+    assert text(made, "v") == "a int(11)"
+
+
+def test_which_hidden_column_goes_with_a_key_is_no_guess() -> None:
+    first_made = catalog()
+    first_made.apply("create table t (a int, key k1 ((a + 1)), key k2 ((a + 2)))", D, version=OLD)
+    state = first_made.get(D, "t")
+    assert state is not None
+    a, first, second = state.schema.columns
+    unsure = (first, a, second)
+    columns = tuple(attrs.evolve(one, name=f"!hidden!!{i}") if one.hidden else one for i, one in enumerate(unsure))
+    made = catalog()
+    made.put(attrs.evolve(state, schema=TableSchema(D, "t", columns)))
+
+    assert not made.apply("alter table t add b int, add key k3 ((b + 1))", D, version=OLD).doubtful
+    assert [c.name for c in made.get(D, "t").schema.columns] == ["!hidden!!0", "a", "!hidden!!2", "b", "!hidden!k3!0"]  # type: ignore[union-attr]
+    assert made.apply("alter table t drop index k1", D, version=OLD).doubtful
 
 
 def test_rows_of_versioned_and_hashed_tables_have_columns_that_are_not_shown() -> None:
@@ -285,8 +348,9 @@ def logged(sql: str, status: bytes, *, version: str = "8.4.0", flavor: str = "my
     ("flavor", "version", "status", "nullable"),
     [
         ("mysql", "5.5.28-log", "", False), ("mysql", "5.7.9", "", None), ("mysql", "8.4.0", "1001", True),
-        ("mysql", "8.4.0", "1000", False), ("mariadb", "10.5.9-MariaDB", "0000000000", False),
-        ("mariadb", "10.11.19-MariaDB", "0000000001", True),
+        ("mysql", "8.4.0", "1000", False), ("mariadb", "10.5.9-MariaDB", "0000000000", None),
+        ("mariadb", "10.5.23-MariaDB", "0000000001", True),
+        ("mariadb", "10.11.19-MariaDB", "0000000001", True), ("mariadb", "10.11.19-MariaDB", "0000000000", False),
     ],
 )  # fmt: skip
 def test_a_bare_timestamp_is_what_its_event_and_its_server_make_it(
@@ -296,8 +360,9 @@ def test_a_bare_timestamp_is_what_its_event_and_its_server_make_it(
     found = logged("create table t (a timestamp)", bytes.fromhex(status), version=version, flavor=flavor).apply(made)
 
     state = made.get(D, "t")
-    assert (state and state.schema.columns[0].nullable) is nullable
-    assert found.doubtful == (() if state else ((D, "t"),))
+    assert state is not None
+    assert state.schema.columns[0].nullable is nullable
+    assert not found.doubtful
 
 
 def test_a_statement_that_failed_in_part_is_not_believed() -> None:

@@ -7,7 +7,6 @@ import importlib.machinery
 import importlib.util
 import struct
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,8 +197,8 @@ def test_random_diffs_do_what_a_model_does(data: st.DataObject) -> None:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def column(name: str, column_type: str = "") -> SimpleNamespace:
-    return SimpleNamespace(name=name, column_type=column_type, unsigned=False, charset=None, labels=None)
+def column(name: str, column_type: str = "") -> ColumnSchema:
+    return ColumnSchema(name, column_type=column_type)
 
 
 #: id INT, a JSON, n SMALLINT, b JSON, c JSON

@@ -14,7 +14,6 @@ import struct
 import zlib
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -27,16 +26,15 @@ from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.parse import native
 from canal.parse.rows import RowDecoder, unsupported_columns
 from canal.parse.values import ABSENT, InvalidJson, InvalidText, ZeroDate
+from canal.schema import ColumnSchema
 
 INSERT, UPDATE, DELETE = 0, 1, 2
 UTC = datetime.UTC
 NO_NULLS = b"\0"
 
 
-def column(name: str = "c", column_type: str = "", **traits: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{"unsigned": False, "charset": None, "labels": None, **traits, "name": name, "column_type": column_type}
-    )
+def column(name: str = "c", column_type: str = "", **traits: Any) -> ColumnSchema:
+    return ColumnSchema(name, column_type=column_type, **traits)
 
 
 def packed(count: int) -> bytes:
@@ -900,6 +898,22 @@ def test_old_and_new_temporal_formats_in_one_table() -> None:
     ((_, found),) = decode(decoder, event(len(cells), image([cell[3] for cell in cells])))
 
     assert list(found) == [cell[4] for cell in cells]
+
+
+def test_labels_that_are_not_known_for_sure_are_bytes_with_their_number() -> None:
+    labels = ("b\udc3f", "ok", "\udcfc")
+    enum = RowDecoder(b"\xfe", (247 << 8 | 1,), (column(column_type="enum()", labels=labels, charset="utf8mb4"),))
+    bits = RowDecoder(b"\xfe", (248 << 8 | 1,), (column(column_type="set()", labels=labels, charset="utf8mb4"),))
+
+    def value(decoder: RowDecoder, number: int) -> Any:
+        data = bytes((1, 1, 0, number))
+        return decoder.decode(data, 0, len(data), 0)[0][1][0]
+
+    assert [value(enum, n) for n in (0, 1, 2, 3)] == ["", b"b?", "ok", b"\xfc"]
+    assert [value(bits, n) for n in (2, 3, 5)] == ["ok", b"b?,ok", b"b?,\xfc"]
+    for decoder, number in ((enum, 3), (bits, 5)):
+        found = pickle.loads(pickle.dumps(value(decoder, number)))
+        assert (type(found), found.charset, found.number) == (InvalidText, "utf8mb4", number)
 
 
 # -- the form that digests are made of ---------------------------------------------------------------------------------

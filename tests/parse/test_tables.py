@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from datetime import UTC
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 import canal
 from canal.filter import FieldFilter, TableFilter
+from canal.parse.server_facts import Release
 from canal.parse.tables import RawTableMap, TableResolver, misfit, parse_table_map
 from canal.schema import tables_from_mapping
 from canal.testing.fake import FakeBinlog
 
+MARIADB = Release("mariadb", (10, 11, 4))
 COLUMNS = (
     "id INT UNSIGNED PRIMARY KEY, price DECIMAL(10,2), note VARCHAR(20) CHARACTER SET latin1, body TEXT, raw BINARY(4), "
     "status ENUM('new','paid'), flags SET('a','b','c'), at DATETIME(3)"
@@ -120,12 +123,12 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
     known = schema("id INT, t TIME(3)")
     resolve, asked = resolver(known)
 
-    assert [column.column_type for column in resolve.resolve(body, "mariadb").columns] == ["int", "time(3)"]
+    assert [column.column_type for column in resolve.resolve(body, MARIADB).columns] == ["int", "time(3)"]
     assert asked == ["orders"]
     for nothing in (None, *((schema("id INT, x TIME(3)"), schema("id INT, t INT")) if metadata == "FULL" else ())):
         resolve, _ = resolver(nothing)
         with pytest.raises(canal.UnsupportedError, match=r"column 2 of shop.orders, .*old format \(type 11\)") as caught:
-            resolve.resolve(body, "mariadb")
+            resolve.resolve(body, MARIADB)
         assert "mysql56_temporal_format" in str(caught.value)
     resolve, _ = resolver()  # MySQL has them without fractions only
     assert resolve.resolve(body).columns[1].column_type == "time"
@@ -157,7 +160,7 @@ def test_addresses_of_mariadb_come_from_the_schema_or_are_bytes(
 
     resolve = TableResolver(find, TableFilter(), FieldFilter(), UTC)
     for _ in range(2):
-        assert [column.column_type for column in resolve.resolve(body, "mariadb").columns[1:]] == expected
+        assert [column.column_type for column in resolve.resolve(body, MARIADB).columns[1:]] == expected
 
     missing = known is None or isinstance(known, canal.SchemaError) or "b BINARY" not in known
     assert sum("UUID, INET6 or INET4" in one.message for one in caplog.records) == missing
@@ -173,7 +176,7 @@ def test_binary_columns_of_mysql_are_not_looked_up() -> None:
 def test_old_temporal_types_of_a_table_that_is_not_wanted_are_not_measured() -> None:
     resolve = TableResolver(lambda raw: None, TableFilter("other\\..*"), FieldFilter(), UTC)
 
-    assert resolve.resolve(old_temporal_map(metadata="FULL"), "mariadb").decoder is None
+    assert resolve.resolve(old_temporal_map(metadata="FULL"), MARIADB).decoder is None
 
 
 @pytest.mark.parametrize(("flavor", "shape"), [("mysql", "GEOMETRY"), ("mysql", "VECTOR(3)"), ("mariadb", "GEOMETRY")])
@@ -188,7 +191,7 @@ def test_columns_that_one_server_counts_among_the_texts_leave_the_charsets_in_pl
     (event,) = [event for event in fake.events() if event[4] == 19]
 
     resolve, _ = resolver()
-    found = resolve.resolve(event[25:-4], flavor).columns
+    found = resolve.resolve(event[25:-4], Release(flavor, (11, 4))).columns
     assert [column.charset for column in found[1::2]] == charsets
 
 
@@ -225,3 +228,115 @@ def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> 
         assert attrs.evolve(cut, unsigned=None, charsets=None, names=None, labels=None, keys=None, visible=None) == (
             attrs.evolve(whole, unsigned=None, charsets=None, names=None, labels=None, keys=None, visible=None)
         ), "only whole fields of the optional metadata may be missing"
+
+
+# -- what servers left out of the metadata ------------------------------------------------------------------------------
+
+INT, TINY, YEAR_TYPE = 3, 1, 13
+UNDECIDED = Release("mysql", (8, 0, 22))
+
+
+def raw_map(types: list[int], signs: bytes | None = None, *fields: tuple[int, bytes], metas: bytes = b"") -> bytes:
+    """The body of a table map of columns a, b, …, with names, signs and other optional fields."""
+    count = len(types)
+    names = b"".join(bytes((1, 97 + i)) for i in range(count))
+    optional = [(4, names), *fields] + ([(1, signs)] if signs is not None else [])
+    return b"".join((
+        b"\1\0\1d\0\1t\0", bytes([count]), bytes(types), bytes([len(metas)]), metas, b"\xff" * ((count + 7) // 8),
+        *(bytes((kind, len(value))) + value for kind, value in optional),
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("release", "types", "signs", "unsigned"),
+    [
+        (Release("mysql", (8, 0, 15)), [INT, YEAR_TYPE, INT, TINY, INT], b"\xe0", "acd"),
+        (Release("mysql", (9, 7, 0)), [INT, YEAR_TYPE, INT, TINY, INT], b"\xf0", "acd"),
+        (Release("mariadb", (10, 5, 23)), [INT, YEAR_TYPE, INT, TINY, INT], b"\xf0", "acd"),
+        # The release does not decide; the length does, and a bit that is not set.
+        (UNDECIDED, [YEAR_TYPE] + [INT] * 8, b"\xff", "bcdefghi"),
+        (UNDECIDED, [YEAR_TYPE] + [INT] * 8, b"\xff\x80", "bcdefghi"),
+        (UNDECIDED, [INT, YEAR_TYPE, INT], b"\x80", "a"),
+        (UNDECIDED, [INT, YEAR_TYPE, INT], b"\xe0", "ac"),
+        (UNDECIDED, [INT, INT, YEAR_TYPE], b"\xc0", "ab"),
+        # A length that its release would not write says more than the release.
+        (Release("mysql", (9, 7, 0)), [YEAR_TYPE] + [INT] * 8, b"\xfe", "bcdefgh"),
+    ],
+)
+def test_years_have_a_sign_or_not_as_the_map_and_its_release_say(
+    release: Release, types: list[int], signs: bytes, unsigned: str
+) -> None:
+    resolve, asked = resolver()
+    found = resolve.resolve(raw_map(types, signs), release)
+
+    assert "".join(column.name for column in found.columns if column.unsigned) == unsigned
+    assert asked == []
+
+
+def test_signs_that_fit_two_readings_are_those_of_the_schema_or_refused() -> None:
+    body = raw_map([INT, YEAR_TYPE, INT], b"\xc0")
+    (known,) = tables_from_mapping({"d.t": "a int unsigned, b year, c int"}).values()
+    (other,) = tables_from_mapping({"d.t": "a int unsigned, b year, c int unsigned"}).values()
+
+    for columns, unsigned in ((known, "a"), (other, "ac")):
+        found = resolver(columns)[0].resolve(body, UNDECIDED)
+        assert "".join(column.name for column in found.columns if column.unsigned) == unsigned
+    with pytest.raises(canal.UnsupportedError, match="'c', is unsigned.*columns to the source"):
+        resolver()[0].resolve(body, UNDECIDED)
+
+
+def test_signs_of_no_length_that_fits_are_refused() -> None:
+    with pytest.raises(canal.DecodeError, match="3 bytes of signs"):
+        parse_table_map(raw_map([INT, YEAR_TYPE, INT], b"\0\0\0"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "labels", "charset"),
+    [
+        ("a enum('x','ü') character set latin1", ("x", "ü"), "latin1"),
+        (None, ("x", "\udcfc"), None),  # bytes, marked
+        ("a enum('x','ü') character set latin1, b int", ("x", "ü"), "latin1"),  # by its name
+        ("b enum('x','ü') character set latin1", ("x", "\udcfc"), None),
+    ],
+)
+def test_labels_whose_charset_the_map_does_not_tell_are_of_that_of_the_schema(
+    columns: str | None, labels: tuple[str, ...], charset: str | None
+) -> None:
+    """MySQL 8.0.12 tells the labels and not their charset."""
+    body = raw_map([254], None, (6, b"\2\1x\1\xfc"), metas=b"\xf7\1")
+    known = None if columns is None else next(iter(tables_from_mapping({"d.t": columns}).values()))
+    (column,) = resolver(known)[0].resolve(body, Release("mysql", (8, 0, 12))).columns
+
+    assert (column.labels, column.charset) == (labels, charset)
+
+
+def test_columns_of_functional_keys_are_left_out_where_table_maps_have_them() -> None:
+    """By their names, or by where the schema has them; without them the fields are counted and filtered."""
+    hashed = b"\1a" + b"\x20" + b"e2586f3a475714f9959f74986e64ee13" + b"\1c"
+    body = raw_map([INT, INT, INT], None, (4, hashed))
+    found = resolver()[0].resolve(body, Release("mysql", (8, 0, 15)))
+    assert [column.name for column in found.columns] == ["a", "c"]
+    assert [column.name for column in found.schema.columns] == ["a", "c"]
+    rows = bytes((3, 0b101, 0)) + (7).to_bytes(4, "little") + (8).to_bytes(4, "little")
+    assert found.decoder.decode(rows, 0, len(rows), 0) == [(None, (7, 8))]
+    whole = bytes((3, 0b111, 0)) + bytes(12)
+    with pytest.raises(canal.UnsupportedError, match="e2586f3a.*functional key"):
+        found.decoder.walk(whole, 0, len(whole), 0)
+
+    later = resolver()[0].resolve(body, Release("mysql", (8, 0, 18)))
+    assert len(later.columns) == 3
+    fields = FieldFilter("d.t:c")
+    resolve = TableResolver(lambda raw: None, TableFilter(), fields, UTC)
+    assert [column.name for column in resolve.resolve(body, Release("mysql", (8, 0, 15))).columns] == ["c"]
+
+
+@pytest.mark.parametrize(("release", "trusted"), [(Release("mariadb", (10, 2, 11)), False), (MARIADB, True)])
+def test_a_virtual_column_is_absent_where_the_log_holds_what_was_not_computed(release: Release, trusted: bool) -> None:
+    body = raw_map([INT, INT])[:-6]  # without names
+    (known,) = tables_from_mapping({"d.t": "a int, v int as (a * 2) virtual, s int as (a + 1) stored"}).values()
+    known = attrs.evolve(known, columns=known.columns[:2])
+    found = resolver(known)[0].resolve(body, release)
+    rows = bytes((2, 3, 0)) + bytes(4) + bytes(4)
+
+    assert found.decoder.decode(rows, 0, len(rows), 0) == [(None, (0, 0 if trusted else canal.ABSENT))]
+    assert pickle.loads(pickle.dumps(found.decoder)).decode(rows, 0, len(rows), 0) == found.decoder.decode(rows, 0, len(rows), 0)

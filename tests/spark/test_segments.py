@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import canal
 from canal import Instance, InstanceConfig
 from canal.errors import ChecksumError, DecodeError, SourceError, TruncatedError, UnsupportedError
-from canal.model import Entry, EntryType
+from canal.model import Entry, EntryType, TableMap
+from canal.parse.rows import RowDecoder
+from canal.schema import ColumnSchema, TableSchema
+from canal.spark import segments
 from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
 from canal.spark.spool import Piece, Spool, _parts, piece_source
 from canal.testing import FakeBinlog
@@ -204,3 +208,19 @@ def test_a_table_that_is_none_is_refused(entries: list[Entry]) -> None:
     file, ends = written(entries[:2])
     with pytest.raises(DecodeError, match="where none is"):
         list(read_entries(file.getvalue()[len(HEADER) :], lambda at: table_record(file, ends[0])))
+
+
+def test_a_segment_keeps_which_columns_a_table_delivers_and_which_values_its_log_has() -> None:
+    columns = (
+        ColumnSchema("id", 3, column_type="int"), ColumnSchema("made for a key", 3, hidden=True),
+        ColumnSchema("v", 3, column_type="int", virtual=True, logged=False),
+    )  # fmt: skip
+    decoder = RowDecoder(b"\3\3\3", (0, 0, 0), columns, (0, 2))
+    shown = (columns[0], columns[2])
+    table = TableMap(TableSchema("shop", "t", shown), shown, decoder, True)
+    row = bytes((3, 0b101, 0)) + bytes((7, 0, 0, 0)) + bytes(4)
+
+    found = segments._table(segments._record(segments._TABLE, segments._table_body(table)))
+
+    assert (found.schema, found.columns) == (table.schema, table.columns)
+    assert found.decoder.decode(row, 0, len(row), 0) == decoder.decode(row, 0, len(row), 0) == [(None, (7, canal.ABSENT))]
