@@ -616,7 +616,14 @@ def _columns(
                 raise NotUnderstoodError("a column that the table does not have")
             column = resolve(p.definition, dialect, charset, forced=convert is not None)
             made.insert(_place_of(p, made), _Made(column, is_new=True))
+    if dialect.has("generated_keys") and state.defined and _is_generated_key(state.defined[0]):
+        made.sort(key=lambda one: one.column.name != state.defined[0].name)
     return made
+
+
+def _is_generated_key(column: ColumnSchema) -> bool:
+    """Whether it is the primary key that MySQL makes in a table without one, and keeps before all other columns."""
+    return column.name == "my_row_id" and column.key and not column.visible and column.column_type == "bigint unsigned"
 
 
 def _remove_new(name: str, made: list[_Made]) -> None:

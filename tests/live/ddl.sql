@@ -287,3 +287,13 @@ alter table ifk2 add if not exists (b text unique, c text unique)
 alter table ifk2 add if not exists d text unique, add if not exists d text unique, add unique (d)
 alter table ifk2 add unique if not exists e (a), add if not exists e text unique
 alter table ifk2 change a z double, add column if not exists z varchar(20) after b
+set sql_generate_invisible_primary_key = on
+create table gk (a int, b int)
+alter table gk add c int first, modify a bigint first
+set sql_generate_invisible_primary_key = off
+alter table gk add e bigint unsigned not null first
+alter table gk add f int after my_row_id
+alter table gk alter column my_row_id set visible
+alter table gk add d int first
+alter table gk drop primary key, drop column my_row_id
+alter table gk add g int first

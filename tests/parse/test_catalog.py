@@ -237,6 +237,16 @@ def test_columns_of_functional_keys_come_behind_all_others_and_go_with_their_key
     assert text(made, "v") == "a int(11)"
 
 
+def test_a_primary_key_that_the_server_made_stays_the_first_column() -> None:
+    made = catalog("create table t (my_row_id bigint unsigned not null auto_increment invisible primary key, a int)")
+    made.apply("alter table t add c int first, modify a bigint first", D)
+    assert text(made) == "my_row_id bigint unsigned!*-, a bigint, c int"
+
+    made.apply("alter table t alter column my_row_id set visible", D)
+    made.apply("alter table t add d int first", D)
+    assert text(made) == "d int, my_row_id bigint unsigned!*, a bigint, c int"
+
+
 def test_which_hidden_column_goes_with_a_key_is_no_guess() -> None:
     first_made = catalog()
     first_made.apply("create table t (a int, key k1 ((a + 1)), key k2 ((a + 2)))", D, version=OLD)
