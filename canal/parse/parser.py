@@ -26,6 +26,7 @@ from canal.errors import (
     LostReason,
     NotActiveError,
     PositionLostError,
+    ServerError,
     SourceError,
     StateError,
     StoreClosedError,
@@ -471,7 +472,11 @@ class BinlogParser:
         self._dump_began = self._quiet_since = time.monotonic()
         self._is_behind = False
         while not self._stopping.is_set():
-            events = connection.read(1.0)
+            try:
+                events = connection.read(1.0)
+            except ServerError as error:
+                error.position = error.position or self._decoder.place
+                raise
             if events is None:
                 return
             if events:

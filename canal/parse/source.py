@@ -689,9 +689,12 @@ class DumpStream:
         return error
 
     def _failure(self, error: Exception) -> Exception:
-        if isinstance(error, ServerError):
-            return stream_error(error, self._source, self._server_id, self._place, begun=self._settled)
-        return error
+        if not isinstance(error, ServerError):
+            return error
+        found = stream_error(error, self._source, self._server_id, self._place, begun=self._settled)
+        if self._settled:
+            found.position = None  # whoever has read on knows where
+        return found
 
     def close(self) -> None:
         self._closed = True

@@ -258,6 +258,29 @@ def test_logs_that_are_reset_under_a_dump(noisy: ThrowawayServer) -> None:
 
 
 @pytest.mark.every_line
+def test_the_error_of_a_log_that_was_reset_names_the_position_that_was_read_last(noisy: ThrowawayServer) -> None:
+    start = end_of(noisy)
+    config = canal.InstanceConfig(
+        destination="x", source=source(noisy, check_interval=0.2, heartbeat_interval=HEARTBEAT), start=start, filter=r"d\.t"
+    )
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        write(noisy, 40, 500)  # several logs
+        last = end_of(noisy)
+        for _ in range(40):
+            assert instance.get(1, timeout=30.0)
+        reset_log(noisy)
+        with pytest.raises(canal.PositionLostError) as caught:
+            while True:
+                instance.get(100, timeout=30.0)
+
+    place = caught.value.position
+    assert isinstance(place, Position)
+    assert (place.journal, place.offset >= last.offset) == (last.journal, True)  # MariaDB ends the log with a ROTATE
+    assert last.journal != start.journal
+
+
+@pytest.mark.every_line
 def test_a_log_that_is_removed_by_hand(noisy: ThrowawayServer) -> None:
     write(noisy, 40, 500)
     oldest = logs(noisy)[0]
