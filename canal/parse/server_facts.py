@@ -15,8 +15,8 @@ import attrs
 from canal.errors import ServerError
 
 Feature = Literal[
-    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "counts_years", "explain_format",
-    "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys",
+    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_in_place", "counts_years", "explain_format",
+    "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys", "in_place_alters",
     "heartbeats", "hides_functional_keys", "json_checks", "logs_explicit_defaults", "may_count_years",
     "read_only_transactions", "row_events", "row_metadata", "row_periods", "savepoints_logged",
     "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
@@ -53,6 +53,9 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "bare_integers": {"mysql": (8, 0, 19)},
     # Unique keys of any length, kept by a hash in a hidden column.
     "hash_keys": {"mariadb": (10, 4, 3)},
+    # An ALTER that changes no column makes no copy: 5.6 then leaves the table's charset as it is, despite CONVERT TO.
+    "in_place_alters": {"mysql": (5, 6)},
+    "converts_in_place": {"mysql": (5, 7)},
     # CONVERT TO CHARACTER SET DEFAULT always goes by the table's database; MySQL goes by the session's.
     "convert_by_database": {"mariadb": (10, 11)},
     # -- of what it answers

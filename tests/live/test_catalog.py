@@ -76,6 +76,8 @@ class Oracle:
         self.fresh: set[tuple[str, str]] = set()
         #: What a statement that may make a table doubtful contains.
         self.doubts: tuple[str, ...] = ()
+        if server.kind == "mysql" and server.installation.release[:2] == (5, 6):
+            self.doubts = ("convert to",)  # which leaves the table's charset where it changes no column
         self.failed = 0
         for database in databases:
             charset = server.query(
@@ -225,17 +227,21 @@ def oracle(server: ThrowawayServer, database: str) -> Iterator[Oracle]:
 STATEMENTS = Path(__file__).with_name("ddl.sql")
 
 
+#: Servers that this statement ends for good.
+CRASHES = {"alter table c1 convert to character set binary, add s text": ("mysql-8.0.12", "mysql-8.0")}
+
+
 @pytest.mark.every_line
-def test_the_catalog_equals_the_server_after_every_statement(oracle: Oracle, database: str) -> None:
-    oracle.doubts = (
+def test_the_catalog_equals_the_server_after_every_statement(line: Line, oracle: Oracle, database: str) -> None:
+    oracle.doubts += (
         "rename table v to v2", "alter table eb convert", "create table selx as", "alter table ct convert",
     )
     if is_since(oracle.server, mariadb=(10, 1)) and not is_since(oracle.server, mariadb=(10, 11)):
         oracle.doubts += ("convert to character set default",)  # of either database
     accepted = 0
-    for line in STATEMENTS.read_text().splitlines():
-        sql = line.replace("\\n ", "\n ").replace("{a}", database).replace("{b}", f"{database}_b")
-        if sql:
+    for text in STATEMENTS.read_text().splitlines():
+        sql = text.replace("\\n ", "\n ").replace("{a}", database).replace("{b}", f"{database}_b")
+        if sql and line.name not in CRASHES.get(sql, ()):
             accepted += oracle.run(sql)
             if sql.lower().startswith(("create table", "alter table")):
                 _insert(oracle, sql)

@@ -307,8 +307,8 @@ class Judge:
     def __init__(self, table: Table, server: ThrowawayServer, setting: tuple[str, ...]) -> None:
         self.table = table
         self.kind = server.kind
-        #: MySQL 5.7 prints 1 for the double 1.0 and leaves line breaks in base64 as they are; our text is that of 8.0.
-        self.old_json = server.kind == "mysql" and not is_since(server, mysql=(8, 0))
+        #: MySQL 5.7 prints 1 for the double 1.0, and up to 8.0.12 line breaks in base64 stay as they are: ours is the later text.
+        self.old_json = server.kind == "mysql" and not is_since(server, mysql=(8, 0, 13))
         self.setting = setting
         self.values = 0
         self.wrong: list[str] = []
