@@ -32,7 +32,8 @@ from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
 from tests.live.helpers import end_of_log, is_behind
 
 SERVERS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
-OPTIONS = ("--binlog-row-metadata=FULL", "--binlog-checksum=CRC32", "--max-binlog-size=1048576")
+METADATA = ("--binlog-row-metadata=FULL",)
+OPTIONS = ("--binlog-checksum=CRC32", "--max-binlog-size=1048576")
 SCHEMA = "load"
 _DUMPS = (0x12, 0x1E)  # COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID
 #: Seconds after which a silent connection is a lost one: three heartbeats.
@@ -429,7 +430,7 @@ def main() -> int:
     parser.add_argument("--server", choices=list(SERVERS), action="append")
     options = parser.parse_args()
     for kind in options.server or list(SERVERS):
-        with SERVERS[kind](*OPTIONS) as server:
+        with SERVERS[kind](*METADATA, *OPTIONS) as server:
             try:
                 print(torment(server, options.seed, options.minutes, options.faults), flush=True)
             except ChaosError as error:

@@ -16,8 +16,8 @@ from canal.errors import ServerError
 
 Feature = Literal[
     "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_in_place", "counts_years", "explain_format",
-    "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys", "in_place_alters",
-    "heartbeats", "hides_functional_keys", "json_checks", "logs_explicit_defaults", "may_count_years",
+    "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys",
+    "heartbeats", "in_place_alters", "hides_functional_keys", "json_checks", "logs_explicit_defaults", "may_count_years",
     "read_only_transactions", "row_events", "row_metadata", "row_periods", "savepoints_logged",
     "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
 ]  # fmt: skip

@@ -457,8 +457,8 @@ class ThrowawayServer:
 _INNODB: Final = [
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-flush-method=nosync",
-    "--innodb-doublewrite=OFF",
-    "--innodb-use-native-aio=OFF",  # a machine has room for some twenty servers with it
+    "--innodb-doublewrite=0",
+    "--innodb-use-native-aio=0",  # a machine has room for some twenty servers with it
     "--innodb-buffer-pool-size=64M",
     "--performance-schema=OFF",
     "--skip-name-resolve",

@@ -32,6 +32,10 @@ ATTRIBUTES = ("", "", "", "", "not null", "null", "default null", "comment 'firs
 MODES = ("", "", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ANSI", "STRICT_ALL_TABLES")
 
 
+def is_older(server: ThrowawayServer) -> bool:
+    return server.kind == "mysql" and server.installation.release < (5, 6)
+
+
 class Load:
     """Runs statements on a server; ``expected`` are the row changes in the order of the log."""
 
@@ -41,7 +45,10 @@ class Load:
         self.expected: list[Change] = []
         self.statements: list[str] = []
         self.refused = 0
-        self.mariadb = type(server).__name__.startswith("Maria")
+        self.mariadb = server.kind == "mariadb"
+        #: MySQL 5.5 logs a DROP TABLE with backticks inside of names as they are, and keeps partitions in the quotes of ANSI.
+        self.quotes = not is_older(server)
+        self.names = TABLES if self.quotes else tuple(name for name in TABLES if "`" not in name)
         self.session = server.connect(autocommit=True)
         self.cursor = self.session.cursor()
         self.cursor.execute("SET time_zone = '+00:00'")
@@ -172,7 +179,7 @@ class Load:
         return self.new()
 
     def new(self) -> Table:
-        return self.random.choice(self.databases), self.random.choice(TABLES)
+        return self.random.choice(self.databases), self.random.choice(self.names)
 
     def n(self, table: Table) -> str:
         if self.current == table[0] and self.random.random() < 0.5:
@@ -231,7 +238,7 @@ class Load:
             parts.append(f"{self.random.choice(('unique', 'primary key', 'key'))} ({self.q(columns[0])})")
         head = ["create table", "create table", "create table if not exists"] + ["create or replace table"] * self.mariadb
         options = self.random.choice(("", "", "", "charset latin1", "comment = 'a(b'", "row_format=dynamic collate utf8mb4_bin"))
-        partitions = self.maybe(f" partition by key ({self.q(columns[0])}) partitions 2", 0.1)
+        partitions = self.maybe(f" partition by key ({self.q(columns[0])}) partitions 2", 0.1 * self.quotes)
         return f"{self.random.choice(head)} {self.n(table)} ({', '.join(parts)}) {options}{partitions}"
 
     def renames(self) -> str:

@@ -165,6 +165,9 @@ class Oracle:
             if logged.names is not None:
                 found = [logged_facts(column) for column in state.schema.columns]
                 expected = [logged_facts(column) for column in schema_from_map(logged).columns]
+                for number, (*_, labels) in enumerate(expected):
+                    if any("\udc00" <= one <= "\udcff" for one in "".join(labels or ())):  # 8.0.12 tells no charset
+                        found[number] = expected[number] = (*found[number][:-1], labels)
                 assert found == expected, (logged.table, self.statements[-3:])
 
     def tables(self) -> dict[tuple[str, str], Columns]:

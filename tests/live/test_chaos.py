@@ -7,13 +7,15 @@ import random
 import pytest
 
 from canal.testing.servers import ThrowawayServer
-from tests.chaos import OPTIONS, torment
+from tests.chaos import METADATA, OPTIONS, torment
+from tests.plugins.fix_servers import Line
 
 
 @pytest.mark.slow
+@pytest.mark.needs("checksum")  # damage that no checksum tells of is not told
 @pytest.mark.timeout(3600)
-def test_random_faults_lose_repeat_and_change_nothing(own_server: ThrowawayServer, full_size: bool) -> None:
+def test_random_faults_lose_repeat_and_change_nothing(line: Line, own_server: ThrowawayServer, full_size: bool) -> None:
     """T8, T16"""
-    own_server.restart(*OPTIONS)
+    own_server.restart(*OPTIONS, *METADATA * line.can("full_metadata"))
     seed = random.randrange(1 << 32) if full_size else 1
     print(torment(own_server, seed, 60.0, 500) if full_size else torment(own_server, seed, 0.4))

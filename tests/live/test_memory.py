@@ -29,6 +29,7 @@ def fill(server: ThrowawayServer) -> None:
         cursor.execute(f"INSERT INTO big.t SELECT n, CONCAT('customer number ', n), n / 100 FROM {numbers}")
 
 
+@pytest.mark.needs("cte")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_memory_stays_within_the_stores_budget_and_a_fixed_allowance(own_server: ThrowawayServer) -> None:

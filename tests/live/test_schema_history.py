@@ -27,7 +27,7 @@ from pymysql.constants import ER
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.ddl_load import Change, Load, changes_of
+from tests.live.ddl_load import Change, Load, changes_of, is_older
 from tests.live.helpers import end_of_log, source
 from tests.plugins.fix_servers import Line
 
@@ -313,7 +313,7 @@ def of(load: Load) -> str:
 @contextlib.contextmanager
 def made_load(server: ThrowawayServer, seed: int) -> Iterator[Load]:
     name = f"r{next(_names)}"
-    load = Load(server, (name, f"{name}`.x"), seed)
+    load = Load(server, (name, f"{name}_x" if is_older(server) else f"{name}`.x"), seed)
     try:
         yield load
     finally:
