@@ -543,7 +543,7 @@ def altered(
     columns = [made.column for made in columns_made]
     forgets = dialect.has("in_place_alters") and not dialect.has("converts_in_place")
     if convert and convert != state.charset and forgets and tuple(columns) == state.shown:
-        raise NotUnderstoodError("CONVERT TO that changes no column may leave the table's charset")
+        charset = None  # the old one or the new one
     periods = {bound.lower() for bound in change.body.periods}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in periods else c for c in columns]
     if not columns:
