@@ -1186,8 +1186,8 @@ class MySQLConnection:
             raise ConnectionLostError(
                 f"{self._source.address} ended the dump",
                 by_source=True,
-                remedy=f"It shuts down; or another reader uses our server id {self.server_id}, of which MySQL before 5.7 "
-                "and MariaDB before 10.2 say no more. Give each reader a server_id of its own.",
+                remedy="It shuts down, or its logs were reset (RESET MASTER), or another reader uses our server id "
+                f"{self.server_id}, of which MySQL before 5.7 and MariaDB before 10.2 say no more: give each one of its own.",
             )
         return events
 

@@ -18,6 +18,7 @@ from canal.parse.files import MAGIC
 from canal.testing import MariaDBServer, MySQLServer
 from canal.testing.servers import Installation, ThrowawayServer
 from tests.live.helpers import Watch, end_of_log, is_since, rows_of, source
+from tests.plugins.fix_servers import Line
 
 FULL = "--binlog-row-metadata=FULL"
 ROWS_QUERY = {"mysql": 29, "mariadb": 160}
@@ -37,8 +38,9 @@ def sealed(event: bytes) -> bytes:
     return event[:-4] + struct.pack("<I", zlib.crc32(event[:-4]))
 
 
-def from_files(path: Path, **options: Any) -> list[canal.Entry]:
-    config = canal.InstanceConfig(destination="files", source=canal.LocalBinlogSource(path), start="earliest", **options)
+def from_files(path: Path, schema: str | None = None, **options: Any) -> list[canal.Entry]:
+    binlogs = canal.LocalBinlogSource(path, schema=schema)
+    config = canal.InstanceConfig(destination="files", source=binlogs, start="earliest", **options)
     with canal.Instance(config) as instance:
         instance.subscribe()
         return [entry for message in instance.stream() for entry in message.entries]
@@ -344,6 +346,12 @@ def check_encrypted(server: ThrowawayServer) -> None:
     with Watch(server, r"d\..*") as watch:
         watch.run("CREATE TABLE d.t (id INT)", "INSERT INTO d.t VALUES (1)", "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (2)")
         assert [row for row in rows_of(watch.read()) if row[1] == "INSERT"] == inserts("t", (1,), (2,))
+    server.query("SET GLOBAL binlog_checksum = NONE")
+    server.query("INSERT INTO d.t VALUES (3)")
+    place = end_of_log(server)
+    server.query("INSERT INTO d.t VALUES (4)")
+    with Watch(server, r"d\..*", start=canal.Position(place.journal, place.offset)) as watch:
+        assert rows_of(watch.read()) == inserts("t", (4,))
     with pytest.raises(canal.UnsupportedError, match="is encrypted.*server"):
         from_files(server.binlog_dir, alarm=lambda destination, text: None)
 
@@ -386,9 +394,11 @@ def test_mysql_with_an_encrypted_log(mysql_server: ThrowawayServer, tmp_path: Pa
         check_encrypted(server)
 
 
-def test_mariadb_with_a_compressed_log(mariadb_server: ThrowawayServer) -> None:
+@pytest.mark.every_line
+@pytest.mark.lines("mariadb>=10.2.3")
+def test_mariadb_with_a_compressed_log(line: Line) -> None:
     """T39: compressed statements, also in a transaction; T14: no stand-ins for events that we did not ask for."""
-    with MariaDBServer(FULL, "--log-bin-compress=ON", "--log-bin-compress-min-len=10") as server:
+    with line.server("--log-bin-compress=ON", "--log-bin-compress-min-len=10") as server:
         server.query("CREATE DATABASE d")
         note = "x" * 1000
         create = f"CREATE TABLE d.t (id INT PRIMARY KEY, note TEXT COMMENT '{note}')"
@@ -398,12 +408,39 @@ def test_mariadb_with_a_compressed_log(mariadb_server: ThrowawayServer) -> None:
                       "DELETE FROM d.t", "SET binlog_format = STATEMENT", insert)  # fmt: skip
             found = rows_of(watch.read())
         kinds = {event[4] for path in server.binlog_paths() for event in events_in(path)}
+        from_log = rows_of(from_files(server.binlog_dir, create, filter=r"d\.t"))
 
-    assert found == [
+    assert found == from_log == [
         ("t", "CREATE", create, None), ("t", "INSERT", None, (1, note)), ("t", "UPDATE", (1, note), (1, note + "y")),
         ("t", "DELETE", (1, note + "y"), None), ("t", "INSERT", insert, None),
     ]  # fmt: skip
     assert kinds >= {165, 166, 167, 168} or kinds >= {165, 169, 170, 171}
+
+
+@pytest.mark.every_line
+@pytest.mark.lines("mysql>=5.6,<8.1")
+@pytest.mark.parametrize("image", ["FULL", "MINIMAL"])
+def test_mysql_with_row_events_of_version_1(line: Line, image: str) -> None:
+    """What MySQL 5.1 to 5.5 write, and later ones on demand."""
+    create = "CREATE TABLE d.t (id INT PRIMARY KEY, note VARCHAR(20))"
+    with line.server("--log-bin-use-v1-row-events=ON", f"--binlog-row-image={image}") as server:
+        server.query("CREATE DATABASE d")
+        with Watch(server, r"d\.t") as watch:
+            watch.run(create, "INSERT INTO d.t VALUES (1, 'é'), (2, NULL)", "UPDATE d.t SET note = 'z' WHERE id = 2",
+                      "DELETE FROM d.t WHERE id = 1")  # fmt: skip
+            found = rows_of(watch.read())
+        kinds = {event[4] for path in server.binlog_paths() for event in events_in(path)}
+        from_log = rows_of(from_files(server.binlog_dir, create, filter=r"d\.t"))
+
+    before, after, gone = ((2, None), (2, "z"), (1, "é"))
+    if image == "MINIMAL":
+        before, after, gone = ((2, canal.ABSENT), (canal.ABSENT, "z"), (1, canal.ABSENT))
+    assert found == from_log == [
+        ("t", "CREATE", create, None), ("t", "INSERT", None, (1, "é")), ("t", "INSERT", None, (2, None)),
+        ("t", "UPDATE", before, after), ("t", "DELETE", gone, None),
+    ]  # fmt: skip
+    assert kinds >= {23, 24, 25}
+    assert not kinds & {30, 31, 32}
 
 
 def test_mysql_with_compressed_transactions(mysql_server: ThrowawayServer) -> None:

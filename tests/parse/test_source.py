@@ -739,8 +739,9 @@ def dump_threads(server: ThrowawayServer) -> list[int]:
     return [row[0] for row in server.query("SHOW PROCESSLIST") if str(row[4]).startswith("Binlog Dump")]
 
 
+@pytest.mark.every_line
 def test_an_idle_server_sends_heartbeats(server: ThrowawayServer) -> None:
-    with connected(server, heartbeat_interval=2.0) as connection:  # of which three may fail to come
+    with connected(server, heartbeat_interval=0.75) as connection:  # of which three may fail to come
         connection.dump(connection.resolve("latest"))
         read_until(connection, lambda events: sum(event[4] in HEARTBEATS for event in events) >= 3)
 
