@@ -71,7 +71,7 @@ at which canal fails, is bytes.
 ## Where this was tested
 
 Live, every type at its limits in all row images, with and without checksum, compression and full metadata, against what the
-server holds: MySQL 9.7, MariaDB 10.5, 10.11 and 11.8 (`tests/live/test_oracle.py`). By files only: MySQL 5.1 to 9.6, MariaDB 5.5 to
+server holds: on every line of [servers.md](servers.md) (`tests/live/test_oracle.py`). By files also: MySQL 5.1 to 9.6, MariaDB 5.5 to
 10.6.
 """
 
