@@ -12,7 +12,7 @@ from tests.ha_chaos import torment
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own_server", ["mariadb"], indirect=True)
+@pytest.mark.lines("mariadb")
 @pytest.mark.timeout(3600)
 def test_random_faults_lose_nothing_and_no_range_is_acked_twice(
     own_server: ThrowawayServer, own_ensemble: ZooKeeperEnsemble, full_size: bool
