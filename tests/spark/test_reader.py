@@ -1363,7 +1363,7 @@ def test_xa_transactions_over_the_ends_of_files_and_batches(shop: Shop, query: C
         assert [row["id"] for row in live.rows] == [0, 100, 1, 101, 2, 102]
 
 
-@pytest.mark.parametrize("own_server", ["mariadb"], indirect=True)
+@pytest.mark.lines("mariadb")
 def test_a_log_that_does_not_name_its_columns(own_server: ThrowawayServer, tmp_path: Path) -> None:
     server = own_server
     server.query("SET GLOBAL binlog_row_metadata = MINIMAL")
