@@ -15,6 +15,7 @@ import pymysql
 
 import canal
 from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import is_since
 
 Table = tuple[str, str]
 #: Event, table, and the rows before and after by their columns; as texts, which also tell types and the order of columns.
@@ -46,9 +47,10 @@ class Load:
         self.statements: list[str] = []
         self.refused = 0
         self.mariadb = server.kind == "mariadb"
-        #: MySQL 5.5 logs a DROP TABLE with backticks inside of names as they are, and keeps partitions in the quotes of ANSI.
-        self.quotes = not is_older(server)
-        self.names = TABLES if self.quotes else tuple(name for name in TABLES if "`" not in name)
+        #: MySQL 5.5 logs a DROP TABLE with backticks inside of names as they are.
+        self.names = tuple(name for name in TABLES if "`" not in name) if is_older(server) else TABLES
+        #: MySQL 5.5 keeps partitions in the quotes of ANSI, and MariaDB 10.1 and 10.2 do not find their rows.
+        self.has_partitions = is_since(server, mysql=(5, 6), mariadb=(10, 5))
         self.session = server.connect(autocommit=True)
         self.cursor = self.session.cursor()
         self.cursor.execute("SET time_zone = '+00:00'")
@@ -238,7 +240,7 @@ class Load:
             parts.append(f"{self.random.choice(('unique', 'primary key', 'key'))} ({self.q(columns[0])})")
         head = ["create table", "create table", "create table if not exists"] + ["create or replace table"] * self.mariadb
         options = self.random.choice(("", "", "", "charset latin1", "comment = 'a(b'", "row_format=dynamic collate utf8mb4_bin"))
-        partitions = self.maybe(f" partition by key ({self.q(columns[0])}) partitions 2", 0.1 * self.quotes)
+        partitions = self.maybe(f" partition by key ({self.q(columns[0])}) partitions 2", 0.1 * self.has_partitions)
         return f"{self.random.choice(head)} {self.n(table)} ({', '.join(parts)}) {options}{partitions}"
 
     def renames(self) -> str:

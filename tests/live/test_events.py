@@ -248,8 +248,7 @@ def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp
     """T17: one that may be ignored is, any other is an error that names it."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("FLUSH BINARY LOGS")
-        if server.kind == "mysql":
-            cursor.execute("SET binlog_rows_query_log_events = 1")
+        cursor.execute(f"SET binlog_{'rows_query_log' if server.kind == 'mysql' else 'annotate_row'}_events = 1")
         cursor.execute(f"CREATE TABLE {database}.t (id INT)")
         cursor.execute(f"INSERT INTO {database}.t VALUES (1)")
     log = tmp_path / "binlog.000001"

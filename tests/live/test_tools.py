@@ -84,6 +84,7 @@ def write_all_types(cursor: Any, table: str, columns: list[tuple[str, ...]]) -> 
     return count
 
 
+@pytest.mark.lines("mysql", "mariadb>=10.10")  # all of its types
 @pytest.mark.needs("programs", "compression", "full_metadata")
 def test_all_types_in_all_images(own_server: ThrowawayServer) -> None:
     columns = COLUMNS + OWN_COLUMNS[own_server.kind]
