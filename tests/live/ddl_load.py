@@ -47,8 +47,9 @@ class Load:
         self.statements: list[str] = []
         self.refused = 0
         self.mariadb = server.kind == "mariadb"
-        #: MySQL 5.5 logs a DROP TABLE with backticks inside of names as they are.
-        self.names = tuple(name for name in TABLES if "`" not in name) if is_older(server) else TABLES
+        #: MySQL 5.5 logs a DROP TABLE with backticks inside of names as they are, and with lower_case_table_names=1 renames to
+        #: what is before a dot.
+        self.names = tuple(name for name in TABLES if not {"`", "."} & set(name)) if is_older(server) else TABLES
         #: MySQL 5.5 keeps partitions in the quotes of ANSI, and MariaDB 10.1 and 10.2 do not find their rows.
         self.has_partitions = is_since(server, mysql=(5, 6), mariadb=(10, 5))
         self.session = server.connect(autocommit=True)
