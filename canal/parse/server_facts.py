@@ -15,11 +15,11 @@ import attrs
 from canal.errors import ServerError
 
 Feature = Literal[
-    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_in_place", "counts_years", "explain_format",
-    "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys",
-    "heartbeats", "in_place_alters", "hides_functional_keys", "json_checks", "logs_explicit_defaults", "may_count_years",
-    "read_only_transactions", "row_events", "row_metadata", "row_periods", "savepoints_logged",
-    "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
+    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_in_place", "counts_years",
+    "explain_format", "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids",
+    "hash_keys", "heartbeats", "hides_functional_keys", "in_place_alters", "json_checks", "label_charsets",
+    "logs_explicit_defaults", "may_count_years", "read_only_transactions", "row_events", "row_metadata", "row_periods",
+    "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -33,6 +33,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "checksums": {"mysql": (5, 6, 1), "mariadb": (5, 3)},
     # binlog_row_metadata: names, charsets and labels in the table maps.
     "row_metadata": {"mysql": (8, 0, 1), "mariadb": (10, 5)},
+    # The charsets of ENUM and SET labels with them: not in 8.0.12, in 8.0.15. Without it a schema history tells.
+    "label_charsets": {"mysql": (8, 0, 15), "mariadb": (10, 5)},
     # The changes that foreign keys make, unless it is set otherwise.
     "cascades_logged": {"mysql": (9, 6)},
     # Values of VIRTUAL columns: MariaDB before this (seen on 10.1 and 10.2) logs what it has not computed.
@@ -180,7 +182,7 @@ def read_server(ask: Ask, source: Asked) -> Server:
         release.version,
         identity=_identity(found, release.is_mariadb),
         has_gtids=release.is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
-        full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL",
+        full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL" and release.has("label_charsets"),
         has_checksums="binlog_checksum" in found,
         full_images=found.get("binlog_row_image", "FULL").upper() == "FULL",
         # MySQL has it since 9.6; there OFF means that the SQL layer carries out cascades, which logs them.
