@@ -27,6 +27,7 @@ cdef class BinlogDecoder:
     cdef public str flavor
     cdef str _source
     cdef object _format
+    cdef object _writer
     cdef bint _checksum, _unproved
     cdef Transaction _txn
     cdef list _pending, _out

@@ -156,6 +156,7 @@ class BinlogDecoder:
         self._gtid_sources.clear()
         self._source = source
         self._format = None
+        self._writer = None
         self._checksum = False
         self._unproved = False
         self._tables = {}
@@ -400,6 +401,9 @@ class BinlogDecoder:
             raise ChecksumError("the ROTATE before it has a wrong CRC32", event_type=4, remedy=DAMAGED)
         self._unproved = False
         self._format = form
+        self._writer = form.release
+        if self.flavor == "mariadb" and not form.release.is_mariadb:  # its version was set by hand: the number is none of MariaDB
+            self._writer = Release("mariadb", (sys.maxsize,))
         self._checksum = form.checksum
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
@@ -965,7 +969,7 @@ class BinlogDecoder:
         body = data[25:end]
         table = self._maps.get(body)
         if table is None:
-            table = self._resolve(body, self._format.release)
+            table = self._resolve(body, self._writer)
             if len(self._maps) > 4096:
                 self._maps.clear()
             self._maps[body] = table

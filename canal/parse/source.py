@@ -747,7 +747,8 @@ class MySQLConnection:
             rows = run(login, "SHOW SESSION VARIABLES LIKE 'max_user_connections'")
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "ask for max_user_connections") from error
-        return int(rows[0][1]) if rows else 0
+        text = str(rows[0][1]) if rows else ""
+        return int(text) if text.isdecimal() else 0  # MariaDB has -1 too
 
     def _need(self, count: int) -> None:
         """Refuse a user that cannot have so many connections at once: the server would refuse each further one, for ever."""
@@ -1081,8 +1082,9 @@ class MySQLConnection:
         threads = self._threads(run(login, "SHOW PROCESSLIST"))
         (own,) = run(login, "SELECT CONNECTION_ID()")[0]
         self._thread = next((thread for thread in threads if thread.number == own), None)
-        for thread in [one for one in self._source._left if one.identity == self.identity]:
-            self._source._left.remove(thread)
+        for thread in [one for one in list(self._source._left) if one.identity == self.identity]:
+            with contextlib.suppress(ValueError):  # another connection of the source has taken it
+                self._source._left.remove(thread)
             if threads.get(thread, "").startswith(_DUMPING):
                 log.info("ending %s on %s, a dump that we have closed", thread, self._source.address)
                 with contextlib.suppress(_pymysql.DriverError):  # it has ended by itself

@@ -337,6 +337,23 @@ def test_an_incident_is_an_error(own_server: ThrowawayServer) -> None:
     assert len(watch.alarms) == 1
 
 
+# -- a version set by hand -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.lines("mariadb==11.4")  # its version_comment names it; Debian's does not
+@pytest.mark.every_line
+def test_a_mariadb_that_says_it_is_mysql(line: Line) -> None:
+    """Some do for the sake of old clients; types of its own are told apart all the same."""
+    with line.server("--version=8.0.36") as server:
+        server.query("CREATE DATABASE d")
+        with Watch(server, r"d\..*") as watch:
+            watch.run("CREATE TABLE d.t (id INT, u UUID, a INET6)", "INSERT INTO d.t VALUES (1, UUID(), '::1')")
+            rows = rows_of([entry for entry in watch.read() if entry.rows])
+        held = server.query("SELECT id, CAST(u AS CHAR), CAST(a AS CHAR) FROM d.t")
+
+    assert rows == inserts("t", *held)
+
+
 # -- encrypted and compressed logs -----------------------------------------------------------------------------------------
 
 

@@ -223,6 +223,8 @@ def test_the_server_of_a_stranded_connection_does_not_hear_that_its_client_has_g
         proxy.retarget(*listener.getsockname())
         with connect(proxy) as client:
             server, _ = listener.accept()
+            client.sendall(b"a")
+            assert server.recv(1) == b"a"  # the proxy knows both sides
             assert proxy.strand(client.getsockname()[1])
         with server:
             server.settimeout(0.2)
