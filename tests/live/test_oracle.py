@@ -591,7 +591,7 @@ def test_columns_that_the_server_fills(module_line: Line, module_server: Throwaw
             ours = [plain(row[name]) for name in names]
             fits = any(all(one in (canal.ABSENT, other) for one, other in zip(ours, held_row)) for held_row in rows)
             assert fits, (table, ours, rows)
-        if table.endswith("_FULL"):
+        if table.endswith("_FULL") and (table != "computed_FULL" or is_since(module_server, mysql=(5, 7), mariadb=(10, 5))):
             assert {tuple(plain(row[name]) for name in names) for row in images} >= rows, table
 
 
