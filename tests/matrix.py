@@ -1,8 +1,9 @@
 """Runs the live tests on every server line, some also with other start-up options, and makes docs/servers.md of what passed.
 
-    python -m tests.matrix [LINE …] [--setup NAME …] [--page]
+    python -m tests.matrix [LINE …] [--setup NAME …] [--failed] [--page]
 
-Results are kept in tests/matrix.json: what is run replaces what was found before, the rest stays. ``--page`` runs nothing.
+Results are kept in tests/matrix.json: what is run replaces what was found before, the rest stays. ``--failed`` runs what failed
+before, and nothing else; ``--page`` runs nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,15 +45,16 @@ ABILITIES: Final = (
 )  # fmt: skip
 
 
-def run(line: Line, setup: str) -> dict[str, Any]:
-    """Run the tests of a line; by area how many passed, failed and were skipped."""
+def run(line: Line, setup: str, tests: Sequence[str] = ("tests/live",)) -> dict[str, Any]:
+    """Run the tests of a line, or those that are named; by area how many passed, failed and were skipped, and which failed."""
     chosen = [] if setup == "default" else ["-m", "any_setup"]
+    failed = []
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         environment = os.environ | {"CANAL_TEST_LINES": line.name, "CANAL_TEST_SETUP": setup, "CI": "true"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-k", line.name]
-        done = subprocess.run([*command, *chosen, "tests/live"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run([*command, *chosen, *tests], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         areas: dict[str, Counter[str]] = {}
         took: Counter[str] = Counter()
         for case in ElementTree.parse(report).iter("testcase"):
@@ -59,12 +62,25 @@ def run(line: Line, setup: str) -> dict[str, Any]:
             took[module] += round(float(case.get("time", "0")))
             outcomes = {child.tag for child in case}
             outcome = "failed" if outcomes & {"failure", "error"} else "skipped" if "skipped" in outcomes else "passed"
+            if outcome == "failed":
+                failed.append(f"tests/live/{module}.py::{case.get('name')}")
             areas.setdefault(OF_MODULE.get(module, "the log"), Counter())[outcome] += 1
     seconds = round(time.monotonic() - begun)
     if any(area["failed"] for area in areas.values()):
         print(done.stdout[-20000:])
     print(f"{line.name} {setup}: {seconds} s, {dict(took)}, {({area: dict(count) for area, count in areas.items()})}", flush=True)
-    return {"date": time.strftime("%Y-%m-%d"), "areas": {area: dict(count) for area, count in sorted(areas.items())}}
+    found = {area: dict(count) for area, count in sorted(areas.items())}
+    return {"date": time.strftime("%Y-%m-%d"), "areas": found, "failed": failed}
+
+
+def run_failed(line: Line, setup: str, before: dict[str, Any]) -> dict[str, Any]:
+    """Run anew what failed before; what has passed by then did so with the rest of the results."""
+    again = run(line, setup, before["failed"])
+    areas = {area: Counter(count) for area, count in before["areas"].items()}
+    for area, count in areas.items():
+        count["passed"] += again["areas"].get(area, {}).get("passed", 0)
+        count["failed"] = again["areas"].get(area, {}).get("failed", 0)
+    return again | {"areas": {area: dict(+count) for area, count in areas.items()}}
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -134,12 +150,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("line", nargs="*", choices=[*BY_NAME, []], help="all without one")
     parser.add_argument("--setup", action="append", choices=list(SETUPS), help="all without one")
+    parser.add_argument("--failed", action="store_true", help="only what failed before")
     parser.add_argument("--page", action="store_true", help="only make the page anew")
     options = parser.parse_args()
     for line in [] if options.page else [BY_NAME[name] for name in options.line] or LINES:
         for setup in options.setup or list(SETUPS):
-            if line.takes(setup):
-                result = run(line, setup)
+            before = read().get(line.name, {}).get(setup, {})
+            if line.takes(setup) and (before.get("failed") or not options.failed):
+                result = run_failed(line, setup, before) if options.failed else run(line, setup)
                 found = read()  # another run may have added to it
                 found.setdefault(line.name, {})[setup] = result
                 FOUND.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -49,7 +49,7 @@ __all__ = ["Journal", "JournalTransaction", "Load", "changes_of", "check", "comp
 #: what happens to any client beside a DDL. The transaction is rolled back.
 _LOST_RACE: Final = frozenset({1020, 1054, 1146, 1205, 1213, 1412, 1684})
 #: The connection went away, was killed, or the server is shutting down or not there.
-_LOST_SERVER: Final = frozenset({0, 1053, 1077, 1927, 2003, 2006, 2013, 2014, 2055, 3169})
+_LOST_SERVER: Final = frozenset({0, 1053, 1077, 1317, 1927, 2003, 2006, 2013, 2014, 2055, 3169})
 _SPACING: Final = 1_000_000_000  # ids of one session
 
 
