@@ -94,7 +94,6 @@ def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(pairing: 
         assert pairing.gtid is False or count == 0
 
 
-@pytest.mark.every_line
 def test_a_switch_without_column_names_in_the_log(pairing: Pairing, tmp_path: Path) -> None:
     """The schema history of one server does not fit the log of another; restarts on either side of the switch."""
     with pairing.pair(named=False) as (first, second):
