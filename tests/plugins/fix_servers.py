@@ -64,6 +64,7 @@ class Line:
     def server(self, *options: str, **arguments: Any) -> ThrowawayServer:
         """A server of this line that is not started; options are added to those that all tests start it with."""
         try:
+            arguments.setdefault("startup_timeout", 120.0)
             server = KINDS[self.kind](*self.facts.options, *options, release=self.facts.release, **arguments)
         except ServerUnavailableError as error:
             _unavailable(self.name, error)
