@@ -36,7 +36,6 @@ from tests.lines import BY_NAME, LINES, MAIN
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
-OPTIONS = ("--binlog-row-metadata=FULL",)  # row format and utf8mb4 are the class's own defaults
 _names = itertools.count(1)
 
 
