@@ -172,16 +172,24 @@ class LostReason(enum.Enum):
     """The offset is past the end of its log, or no event begins there: that log is not what it was."""
     OTHER_SERVER = "other server"
     """The journal and offset are those of another server."""
+    GAP = "gap"
+    """Something between two events is missing: a log, or the end of one."""
     UNREACHABLE = "unreachable"
     """The source cannot be asked for it: a GTID set without gtid_mode, say."""
 
 
 class PositionLostError(ServerError):
-    """The source cannot go on from the position; ``reason`` says why."""
+    """The source cannot go on from the position; ``reason`` says why.
 
-    def __init__(self, message: str, *, reason: LostReason = LostReason.PURGED, **place: Any) -> None:
+    ``behind`` is a position where the log goes on behind what is missing; None where that is the oldest log that is there.
+    """
+
+    def __init__(
+        self, message: str, *, reason: LostReason = LostReason.PURGED, behind: Any = None, **place: Any
+    ) -> None:
         super().__init__(message, **place)
         self.reason = reason
+        self.behind = behind
 
 
 class SchemaError(SourceError):

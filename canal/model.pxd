@@ -23,6 +23,7 @@ cdef class Transaction:
     cdef public tuple xa_end
     cdef public bytearray tape
     cdef public Py_ssize_t tape_start, tape_end
+    cdef public str incarnation
 
 @cython.freelist(256)
 cdef class Entry:

@@ -61,7 +61,7 @@ class Transaction:
     __slots__ = (
         "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
         "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end", "before",
-        "tape", "tape_start", "tape_end",
+        "tape", "tape_start", "tape_end", "incarnation",
     )  # fmt: skip
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
@@ -86,6 +86,7 @@ class Transaction:
         self.tape: bytearray | None = None  # digests of the transactions up to this one, where there are no GTIDs
         self.tape_start = 0  # where those before this one end
         self.tape_end = 0
+        self.incarnation = ""  # of the journal, see Position
 
     @property
     def gtid(self) -> str:
@@ -119,6 +120,7 @@ class Transaction:
         return Position(
             journal=self.journal, offset=self.offset, gtid=gtid, row=row, timestamp=self.timestamp * 1000,
             server_id=self.server_id, source=self.source, xa=self.xa, tail=self._tail(self.tape_start),
+            incarnation=self.incarnation,
         )  # fmt: skip
 
     def position_after(self) -> Position:
@@ -127,6 +129,7 @@ class Transaction:
         return Position(
             journal=self.journal, offset=self.end, gtid=gtid, row=0, timestamp=self.timestamp * 1000,
             server_id=self.server_id, source=self.source, xa=self.xa_end, tail=self._tail(self.tape_end),
+            incarnation=self.incarnation,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ Never knows how to find a place or how to store one.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -15,8 +16,9 @@ import attrs
 from canal.errors import ConfigError, CursorError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 
-FORMAT_VERSION: Final = 2
-"""Of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``."""
+FORMAT_VERSION: Final = 3
+"""Of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``, 2 no
+``incarnation`` and ``at_event``."""
 
 #: Of ``Position.tail`` at most: 16 transactions.
 TAIL_BYTES: Final = 128
@@ -41,6 +43,11 @@ def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int)
 def _is_tail(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
     if not isinstance(value, str) or len(value) % 16 or value.strip("0123456789abcdef"):
         raise ConfigError("tail of a position must be hexadecimal, 16 digits for each transaction")
+
+
+def _is_incarnation(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str) or value and not re.fullmatch("[0-9]{1,10}-[0-9]{1,10}", value):
+        raise ConfigError(f"incarnation of a position is like 1732297541-1, not {value!r}")
 
 
 @attrs.frozen
@@ -95,6 +102,13 @@ class Position:
     """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs in common, the place
     in the log of another server is found by them. Hexadecimal, 8 bytes each."""
 
+    incarnation: str = attrs.field(default="", validator=_is_incarnation)
+    """When the journal was begun, in seconds since 1970, and by which server id, as in ``1732297541-1``: a log that was reset
+    has journals of the same names again, and those differ in this. "" = not known."""
+
+    at_event: bool = False
+    """Whether ``offset`` is where the last event done begins, as in canal's cursors, not where the last transaction ends."""
+
     @property
     def is_concrete(self) -> bool:
         """Whether a dump can start here without searching by time."""
@@ -108,11 +122,13 @@ class Position:
     def precedes(self, other: Position) -> bool | None:
         """Whether this position is before the other one; None if the two cannot be compared.
 
-        Within one source by journal, offset and row; else (another source, or no common journals) by inclusion of the
-        GTID sets. Times are never compared: clocks of two servers prove nothing.
+        Within one source by journal, offset and row, and what was read of a log before it was reset is before all of what
+        came after that; else (another source, or no common journals) by inclusion of the GTID sets. Times of events are
+        never compared: clocks of two servers prove nothing.
         """
         if self._shares_journals(other):
-            return self._journal_place() < other._journal_place()
+            lives = self._lives(other)
+            return lives < 0 if lives else None if lives is None else self._journal_place() < other._journal_place()
         ours, theirs = self.gtid_set, other.gtid_set
         if self == other:
             return False
@@ -129,6 +145,26 @@ class Position:
         if not (one_source and self.journal and other.journal):
             return False
         return journal_key(self.journal)[0] == journal_key(other.journal)[0]
+
+    def _lives(self, other: Position) -> int | None:
+        """0 where both are of one log; -1, 1: this one is of the log before the source's log was reset, or after; None: who
+        knows.
+
+        A log that is reset begins again with its first names, later. A clock that was set back looks like that too, unless the
+        name is the same.
+        """
+        if not (self.incarnation and other.incarnation) or self.incarnation == other.incarnation:
+            return 0
+        by_number = journal_key(self.journal)[1] - journal_key(other.journal)[1]
+        by_time = self.begun - other.begun
+        if not by_number:
+            return (by_time > 0) - (by_time < 0) or None
+        return 0 if by_number * by_time >= 0 else None
+
+    @property
+    def begun(self) -> int:
+        """When the journal was begun, in seconds since 1970; 0 where that is not known."""
+        return int(self.incarnation.partition("-")[0] or 0)
 
     def _journal_place(self) -> tuple[int, int, int]:
         return journal_key(self.journal)[1], self.offset, self.row
@@ -173,7 +209,8 @@ class Position:
         return _built({**values, "xa": _prepared(xa)})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
-        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source, xa and tail."""
+        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source, xa, tail
+        and incarnation."""
         return {
             "identity": {"slaveId": -1, "sourceAddress": {"address": address, "port": port}},
             "postion": {
@@ -190,21 +227,24 @@ class Position:
     def from_canal(cls, value: Mapping[str, Any]) -> Position:
         """Read canal's LogPosition; "@type", unknown fields and nulls do no harm.
 
-        canal's offset is the *start* of the last event done: a BEGIN (its transaction comes whole again), or an END or
-        a DDL (which alone comes again). So a parser that resumes here without GTIDs may meet an END or DDL first.
+        canal's offset is the *start* of the last event done, so ``at_event`` is set: a BEGIN (its transaction comes whole
+        again), or an END or a DDL (which alone comes again). So a parser that resumes here without GTIDs may meet an END or
+        DDL first.
         """
         place = value.get("postion")
         if not isinstance(place, Mapping):
             raise CursorError('a canal cursor has no "postion"', remedy=_REMEDY)
         fields = {name: _typed(place, key, _FIELD_TYPES[name]) for name, key in _CANAL_KEYS.items()}
         fields["server_id"] = max(fields["server_id"], 0)  # canal writes -1 for an unknown one
-        return _built(fields)
+        return _built({**fields, "at_event": bool(fields["journal"])})
 
 
 _FIELD_TYPES: Final[dict[str, type]] = {
     "journal": str, "offset": int, "gtid": str, "row": int, "timestamp": int, "server_id": int, "source": str,
-    "tail": str,
+    "tail": str, "incarnation": str, "at_event": bool,
 }  # fmt: skip
+
+_KINDS: Final[dict[type, str]] = {str: "text", int: "a number", bool: "true or false"}
 
 _CANAL_KEYS: Final = {
     "journal": "journalName", "offset": "position", "gtid": "gtid", "timestamp": "timestamp", "server_id": "serverId",
@@ -248,7 +288,7 @@ def _typed(fields: Mapping[str, Any], key: str, kind: type) -> Any:
     if value is None:
         return kind()
     if type(value) is not kind:
-        raise CursorError(f"{key} of a stored position is not {'text' if kind is str else 'a number'}", remedy=_REMEDY)
+        raise CursorError(f"{key} of a stored position is not {_KINDS[kind]}", remedy=_REMEDY)
     return value
 
 

@@ -183,11 +183,11 @@ def test_text_round_trips(position: Position) -> None:
 
 def test_text_is_canonical() -> None:
     position = Position("bin.000001", 2**40, gtid=f"{U1}:1-5", source=U2)
-    expected = f'{{"v":2,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
+    expected = f'{{"v":3,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
     assert position.to_text() == expected
-    assert Position().to_text() == '{"v":2}'
+    assert Position().to_text() == '{"v":3}'
     prepared = Position("bin.000001", 9, xa=[PreparedXa("X'61',X'',1", "bin.000001", 4)])
-    assert prepared.to_text() == '{"v":2,"journal":"bin.000001","offset":9,"xa":[["X\'61\',X\'\',1","bin.000001",4]]}'
+    assert prepared.to_text() == '{"v":3,"journal":"bin.000001","offset":9,"xa":[["X\'61\',X\'\',1","bin.000001",4]]}'
     assert Position.from_text(prepared.to_text()) == prepared
     assert Position.from_text('{"v":1,"journal":"bin.000001","offset":9}') == Position("bin.000001", 9)
 
@@ -195,7 +195,7 @@ def test_text_is_canonical() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "null", "[]", "{}", '{"v":3}', '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
+        "", "null", "[]", "{}", '{"v":4}', '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
         '{"v":2,"xa":[["X","binlog.1"]]}', '{"v":2,"xa":[["X","binlog.1","4"]]}', '{"v":1,"offset":"4"}',
         '{"v":1,"offset":-4}', '{"v":1,"offset":4.0}', '{"v":1,"journal":5}', '{"v":1,"gtid":"x"}', "\0\0", "[" * 99999,
     ],
@@ -211,14 +211,14 @@ def test_other_text_is_refused(text: str) -> None:
 
 def test_canals_cursor_is_read() -> None:
     assert Position.from_canal(json.loads(CANAL)) == Position(
-        "mysql-bin.000002", 1234, timestamp=1600000000000, server_id=7
+        "mysql-bin.000002", 1234, timestamp=1600000000000, server_id=7, at_event=True
     )
 
 
 @given(positions)
-def test_canals_form_round_trips_but_for_row_and_source(position: Position) -> None:
+def test_canals_form_round_trips_but_for_what_it_cannot_hold(position: Position) -> None:
     form = json.loads(json.dumps(position.to_canal("127.0.0.1", 3306)))
-    assert Position.from_canal(form) == attrs.evolve(position, row=0, source="")
+    assert Position.from_canal(form) == attrs.evolve(position, row=0, source="", at_event=bool(position.journal))
     assert form["identity"] == {"slaveId": -1, "sourceAddress": {"address": "127.0.0.1", "port": 3306}}
     assert form["postion"]["position"] == position.offset
 

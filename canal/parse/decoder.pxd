@@ -28,7 +28,9 @@ cdef class BinlogDecoder:
     cdef str _source
     cdef object _format
     cdef object _writer
-    cdef bint _checksum, _unproved
+    cdef bint _checksum, _unproved, _strict, _doubtful
+    cdef object _continuity
+    cdef public str incarnation
     cdef Transaction _txn
     cdef list _pending, _out
     cdef long long _pending_bytes, _out_bytes, _part, _ordinal, _skip, _skip_later, _skip_timestamp, _skip_server
@@ -55,6 +57,7 @@ cdef class BinlogDecoder:
     @cython.locals(stop=Py_ssize_t, offset="long long")
     cdef _rotate(self, bytes data, Py_ssize_t end)
     cdef _adopt_executed(self, object executed)
+    cdef _check_listed(self, object listed)
     cdef _check_flavor(self, int kind, str flavor)
     @cython.locals(p="const unsigned char*", sid=bytes)
     cdef _gtid(self, bytes data, Py_ssize_t end, long long start)

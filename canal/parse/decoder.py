@@ -26,6 +26,7 @@ from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import ddl, wire
 from canal.parse.charsets import lenient_text
+from canal.parse.continuity import Continuity
 from canal.parse.events import (
     CRC_RESIDUE,
     DAMAGED,
@@ -138,13 +139,21 @@ class BinlogDecoder:
         self.timestamp = 0
         self.reset(Position(), "mysql", "", None)
 
-    def reset(self, position: Position, flavor: str, source: str, executed: Any, digests: bool = False) -> None:
+    def reset(
+        self, position: Position, flavor: str, source: str, executed: Any, digests: bool = False,
+        continuity: Continuity | None = None,
+    ) -> None:
         """Forget everything about the stream: the next event is the first of a new dump from ``position``.
 
         ``executed`` is the set of GTIDs done at ``position`` (or None when it is not known); ``position.row`` row changes
         of the first transaction are left out. The rows of XA transactions that are prepared already are read again when
-        they are committed. ``digests`` makes positions carry those of the last transactions.
+        they are committed. ``digests`` makes positions carry those of the last transactions. ``continuity`` proves that
+        nothing is missing; without it nobody asks, as in a part of a log that is read again.
         """
+        self._continuity = continuity
+        self._strict = continuity is not None and continuity.by_offset
+        self._doubtful = False
+        self.incarnation = ""
         self.purged = ""
         self.known = []  # (domain, server id, number): done up to these, but the source may send them (MariaDB)
         self.journal = position.journal
@@ -241,14 +250,18 @@ class BinlogDecoder:
         base, source = self._executed_now(), self._gtid_source
         if base is not None and self._group and source is not None:
             base = base.add(*source, self._gtid_number) if type(source) is tuple else base.add(source, self._gtid_number)
-        return Position(self.journal, self.offset, "" if base is None else base, source=self._source)
+        return Position(
+            self.journal, self.offset, "" if base is None else base, source=self._source, incarnation=self.incarnation
+        )
 
     @property
     def group_place(self) -> Position:
         """The position before the transaction that the present event belongs to."""
         base = self._executed_now()
         offset = self._group_offset if self._group else self.offset
-        return Position(self.journal, offset, "" if base is None else base, source=self._source)
+        return Position(
+            self.journal, offset, "" if base is None else base, source=self._source, incarnation=self.incarnation
+        )
 
     @property
     def server_version(self) -> str:
@@ -298,6 +311,11 @@ class BinlogDecoder:
                         f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
                         event_type=kind, remedy="The log is damaged here.",
                     )  # fmt: skip
+                if hole and self._strict and kind != 15:
+                    raise DecodeError(
+                        f"{hole} bytes are missing before the {event_name(kind)} that ends at {log_pos}",
+                        event_type=kind, remedy="The log is damaged here.",
+                    )  # fmt: skip
                 expected += hole
                 if self._floor and kind != 15 and kind != 35 and kind != 163 and self.journal == self._floor_journal:
                     while expected - size < self._floor:
@@ -334,6 +352,8 @@ class BinlogDecoder:
     def _rare(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
         if kind in _IGNORED:
+            if kind == 3 and self._continuity is not None:
+                self._continuity.stop()
             return
         if kind == 27 or kind == 41:  # HEARTBEAT
             return
@@ -349,7 +369,9 @@ class BinlogDecoder:
             self._start_group(start, self._gtid_sources.setdefault(source, source), number)
         elif kind == 35:
             self._check_flavor(kind, "mysql")
-            if self._run_base is None:
+            if self._run_base is not None:
+                self._check_listed(parse_previous_gtids(data, end))
+            else:
                 executed = parse_previous_gtids(data, end)
                 if executed or self.purged:  # GTIDs that were purged by hand are in no log
                     executed = executed | parse_gtid_set(self.purged, "mysql")
@@ -358,6 +380,8 @@ class BinlogDecoder:
             self._check_flavor(kind, "mariadb")
             if self._run_base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
+            elif wire.u32(p, 13) and not wire.u16(p, 17) & 0x20:  # else one that tells a replica where it is
+                self._check_listed(parse_gtid_list(data, end))
         elif kind == 29:  # ROWS_QUERY: one length byte that cannot hold the length, then the text
             self._query = data[20:end]
             self._query_text = None
@@ -405,6 +429,8 @@ class BinlogDecoder:
         if self.flavor == "mariadb" and not form.release.is_mariadb:  # its version was set by hand: the number is none of MariaDB
             self._writer = Release("mariadb", (sys.maxsize,))
         self._checksum = form.checksum
+        if self._continuity is not None:
+            self.incarnation = self._continuity.describe(data, form.created)
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
         self._tables.clear()
@@ -432,10 +458,21 @@ class BinlogDecoder:
         if data[26] & 0xC0:
             raise DecodeError("ROTATE to an offset that no file has", event_type=4, remedy="The log is damaged here.")
         name = data[27:stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
+        if self._continuity is not None:
+            if wire.u32(data, 13) and not wire.u16(data, 17) & 0x20:
+                self._continuity.announce(name)
+            else:
+                self._continuity.enter(name, self.offset)
+                self._doubtful = bool(self._continuity.doubt)
         if name != self.journal or offset != self.offset:
             self.journal = name
             self.offset = offset
         self._tables.clear()
+
+    def _check_listed(self, listed: Any) -> None:
+        if self._continuity is not None:
+            self._continuity.list(listed, self._executed_now())
+            self._doubtful = bool(self._continuity.doubt)
 
     def _adopt_executed(self, executed: Any) -> None:
         if self._group:
@@ -487,6 +524,8 @@ class BinlogDecoder:
     def _start_group(self, start: int, source: Any, number: int) -> None:
         if self._txn is not None:
             raise DecodeError(f"a transaction begins at offset {start} before {self._txn!r} has ended")
+        if self._doubtful:
+            self._continuity.check()
         self._group = True
         self._group_offset = start
         self._gtid_source = source
@@ -529,6 +568,7 @@ class BinlogDecoder:
             txn.tape = self._tape
             txn.tape_start = txn.tape_end = len(self._tape)
         txn.before = self.transaction_count
+        txn.incarnation = self.incarnation
         if self._skipping and self.is_known(txn):  # the one whose first rows are done comes behind it
             self._skip_later, self._skip, self._skipping = self._skip, 0, False
         if self._skipping and self._skip_timestamp and (

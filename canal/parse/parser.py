@@ -37,6 +37,7 @@ from canal.model import Entry
 from canal.parse import ddl
 from canal.parse.backoff import Backoff
 from canal.parse.cascades import CascadeWatch
+from canal.parse.continuity import Continuity, opened
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.follow import SchemaFollower
 from canal.parse.history import MemoryHistory, SchemaHistory
@@ -44,7 +45,7 @@ from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManag
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.progress import Progress
 from canal.parse.scan import transaction_start
-from canal.parse.source import Connection, Source
+from canal.parse.source import Connection, Source, dumps_by_offset
 from canal.parse.start import Decision, Facts, How, decide
 from canal.parse.tables import TableResolver
 from canal.parse.tail import changes_schema, digests_of, find_tail, transactions
@@ -452,7 +453,9 @@ class BinlogParser:
         # By them a place is found where GTIDs are not known: in the log of a standby of the other flavor too.
         digests = bool(connection.identity) and (not connection.has_gtids or len(self._sources) > 1)
         self._work |= 1
-        self._decoder.reset(position, connection.flavor, connection.identity, executed, digests)
+        by_offset = dumps_by_offset(position, connection.has_gtids)
+        continuity = Continuity(position, connection.identity, by_offset=by_offset)
+        self._decoder.reset(position, connection.flavor, connection.identity, executed, digests, continuity)
         if executed is None:
             self._decoder.purged = getattr(connection, "purged", "")
         if self._sink is not None:
@@ -465,9 +468,9 @@ class BinlogParser:
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
         self._follower.begin(connection, position, self._stopping.is_set, self._same_as, len(self._sources) > 1)
-        with self._changed:
-            self._started = self._started or position
-            self._changed.notify_all()
+        known = position.incarnation != ""
+        if known:
+            self._begins(position)
         self._progress.began()
         self._dump_began = self._quiet_since = time.monotonic()
         self._is_behind = False
@@ -476,15 +479,43 @@ class BinlogParser:
                 events = connection.read(1.0)
             except ServerError as error:
                 error.position = error.position or self._decoder.place
+                if not isinstance(error, PositionLostError):
+                    self._check_log(connection, error)
                 raise
-            if events is None:
-                return
+            if not known:  # with the first events there comes what tells the log from a later one of its name
+                known = True
+                self._begins(opened(position, events or []))
             if events:
+                if continuity.expects_event:
+                    continuity.meet(events)
                 self._work += 1
                 self._decoder.feed(events)
                 self._work += 1
+            if events is None:
+                return
             self._check_end(connection, events)
             self._progress.fed(events)
+
+    def _begins(self, position: Position) -> None:
+        """The start of the stream is known: clients may take it for a cursor."""
+        if self._handed is None:
+            self._positions.persist(lambda: position)
+        with self._changed:
+            self._started = self._started or position
+            self._changed.notify_all()
+
+    def _check_log(self, connection: Any, error: ServerError) -> None:
+        """What a server says of a log that was reset while it sent it is anything: look whether it is still the same."""
+        place = self._decoder.place
+        if not place.incarnation or not hasattr(connection, "incarnation"):
+            return
+        found = connection.incarnation(place.journal)
+        if found != place.incarnation:
+            raise PositionLostError(
+                f"{_name(self.source)} has reset its log while it sent {place.journal}: {error.message}",
+                reason=LostReason.DIVERGED, position=place,
+                remedy='Copy the tables anew and start from "latest" or "earliest".',
+            ) from error  # fmt: skip
 
     def _check_end(self, connection: Any, events: list[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""
@@ -620,11 +651,13 @@ class BinlogParser:
 
     def _locate(self, connection: Connection) -> Position:
         """Where to go on, as canal.parse.start decides."""
+        place = self._place()
         decision = decide(
             Facts(
-                place=self._place(), configured=self._sources[self._active][1], identity=connection.identity,
-                flavor=connection.flavor, has_gtids=connection.has_gtids, lost=self._lost, threshold=self._threshold,
-                on_lost=self._on_lost, fallback=self._fallback,
+                place=place, configured=self._sources[self._active][1], identity=connection.identity,
+                flavor=connection.flavor, has_gtids=connection.has_gtids, has_journal=_has_journal(connection, place),
+                lost=self._lost, threshold=self._threshold, on_lost=self._on_lost, fallback=self._fallback,
+                behind=self._lost_because.behind if self._lost_because is not None else None,
             )
         )  # fmt: skip
         start, how = decision.start, decision.how
@@ -645,6 +678,8 @@ class BinlogParser:
                 remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
                 'anew and start from "latest" or "earliest".',
             )
+        if how is How.GTID:
+            start = attrs.evolve(start, incarnation="")
         if self._handed is not None:
             self._none_done = self._handed.transaction.gtid_base is not None
         return start
@@ -713,13 +748,14 @@ class BinlogParser:
             )
             # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first.
             return attrs.evolve(
-                place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared
-            )
+                place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
+                incarnation="", at_event=False,
+            )  # fmt: skip
         done = digests_of(place.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
             place, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
             gtid=found.position.gtid if connection.has_gtids else "",
-            row=0 if found.missing else place.row, tail="".join(done), xa=prepared,
+            row=0 if found.missing else place.row, tail="".join(done), xa=prepared, incarnation="", at_event=False,
         )  # fmt: skip
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
         if not any(map(changes_schema, digests_of(place.tail)[len(done) :])):
@@ -756,6 +792,13 @@ class BinlogParser:
         """Columns of MariaDB that are JSON, where the source can tell."""
         ask = getattr(self._connection, "json_columns", None)
         return () if ask is None else ask(schema, table)
+
+
+def _has_journal(connection: Any, place: Position | None) -> bool | None:
+    """Whether the source still has the journal of a position; None where it cannot be asked, or nothing depends on it."""
+    if place is None or not place.incarnation or not place.gtid or not hasattr(connection, "journal_names"):
+        return None
+    return place.journal in connection.journal_names()
 
 
 class _Reconnect:

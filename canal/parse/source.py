@@ -39,11 +39,13 @@ from canal.gtid import MysqlGtidSet
 from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.cascades import ForeignKey
+from canal.parse.continuity import incarnation_of
 from canal.parse.framing import PacketFramer
 from canal.parse.look_up import COLUMNS_QUERY, column_of, table_states, texts
 from canal.parse.scan import TransactionScan
 from canal.parse.server_errors import login_error, query_error, stream_error
 from canal.parse.server_facts import SHOW_KEYS, Release, Server, read_release, read_server
+from canal.parse.start import MAX_DUMP_OFFSET
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
 from canal.status import SourceEnd
@@ -122,8 +124,9 @@ class Connection(Protocol):
     def dump(self, position: Position) -> None:
         """Begin to stream from a concrete position; once per connection.
 
-        By GTID set where the position has one and the source can, else by journal and offset. ``position.row`` does not
-        count here: the transaction that follows is sent whole.
+        By journal and offset where the position has the ``incarnation`` of its journal, so that the reader can prove that it
+        is still the same one; else by GTID set where it has one and the source can; else by journal and offset.
+        ``position.row`` does not count here: the transaction that follows is sent whole.
 
         Raises:
             PositionLostError: it is known already that the log is gone; else the first ``read`` raises it.
@@ -178,8 +181,7 @@ _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCK, _SEND_ANNOTATE_ROWS = 1, 2
 #: What the server says that a connection does which sends a dump; MariaDB says so of one that it wants to end, too.
 _DUMPING = ("Binlog Dump", "Killed")
-_MAX_FILE_OFFSET = 0xFFFFFFFF
-_ROTATE = 4
+_ROTATE, _FORMAT = 4, 15
 #: Events that open a dump before the server has found the place to start from.
 _OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
 
@@ -726,6 +728,7 @@ class MySQLConnection:
         self._opening = _pymysql.Opening()
         self._login: Any = None
         self._server: Server
+        self._by_offset = False
         self._limit = 0
 
     def open(self) -> None:
@@ -1013,6 +1016,13 @@ class MySQLConnection:
         """The logs that the server still has, the oldest first."""
         return [name for name, _ in self._logs()]
 
+    def incarnation(self, journal: str) -> str:
+        """What tells the log that the server has now from others of that name; "" where it has none."""
+        if journal not in self.journal_names():
+            return ""
+        head = next((event for event in self._non_blocking(journal) if event[4] == _FORMAT), None)
+        return "" if head is None else incarnation_of(head)
+
     def replay(self, journal: str, offset: int) -> Iterator[bytes]:
         """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
         if journal not in self.journal_names():
@@ -1060,10 +1070,11 @@ class MySQLConnection:
             raise ConnectionLostError(f"the connection to {self._source.address} was closed")
         try:
             self._end_left(login)
-            if position.gtid and self._server.has_gtids:
-                self._dump_gtid(login, position, flags)
-            else:
+            self._by_offset = dumps_by_offset(position, self._server.has_gtids)
+            if self._by_offset:
                 self._dump_file(login, position, flags)
+            else:
+                self._dump_gtid(login, position, flags)
             sock, ahead = _pymysql.take_over(login)
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "start the dump") from error
@@ -1152,7 +1163,9 @@ class MySQLConnection:
                 remedy=self._or_gtids("Start from a journal and an offset"),
             )
         self._check_source(position)
-        if position.offset > _MAX_FILE_OFFSET:
+        if position.gtid and self._server.has_gtids and self.flavor == "mysql":
+            self._check_executed(login, position)
+        if position.offset > MAX_DUMP_OFFSET:
             position = self._behind_large(position)
         if self.flavor == "mariadb":
             flags |= _SEND_ANNOTATE_ROWS  # without them offsets have holes where the server leaves them out
@@ -1168,7 +1181,7 @@ class MySQLConnection:
             # No transaction is as short as a ROTATE.
             rotate = 31 + len(following.encode("utf-8"))
             if name == position.journal and size is not None and 0 <= size - position.offset <= rotate:
-                return attrs.evolve(position, journal=following, offset=4)
+                return attrs.evolve(position, journal=following, offset=4, incarnation="")
         raise PositionLostError(
             f"offset {position.offset} of {position.journal} does not fit into the protocol's 32 bits",
             position=position,
@@ -1206,12 +1219,12 @@ class MySQLConnection:
         return Position(journal=str(rows[0][0]), offset=int(rows[0][1])) if rows else Position()
 
     def check_end(self, place: Position) -> bool:
-        """Whether the log ends where reading stands, when nothing came for a while; by GTID set that is not looked at.
+        """Whether the log ends where reading stands, when nothing came for a while; in a dump by GTID set that is not known.
 
         Raises:
             PositionLostError: the server does not have any more what was read.
         """
-        if not place.gtid or not self._server.has_gtids:
+        if self._by_offset:
             end = self.end_of_log()
             if self._is_before(end, place):
                 raise self._reset(place, f"its log ends at {end}")
@@ -1273,6 +1286,11 @@ class MySQLConnection:
         beside = self._beside
         if beside is not None:
             beside.close()
+
+
+def dumps_by_offset(position: Position, has_gtids: bool) -> bool:
+    """Whether a dump begins at the position's journal and offset, not behind its GTID set."""
+    return bool(position.incarnation or not (position.gtid and has_gtids))
 
 
 def known_place(position: Position, identity: str, state: str) -> tuple[str, list[tuple[int, int, int]]]:

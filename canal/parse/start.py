@@ -15,6 +15,8 @@ from canal.errors import ConfigError
 from canal.gtid import MariadbGtidSet
 from canal.position import Position
 
+#: The offsets of a dump have 32 bits.
+MAX_DUMP_OFFSET = 0xFFFFFFFF
 #: What to do when the source no longer has the log that the place names.
 ON_LOST = ("fail", "earliest", "latest", "time")
 
@@ -38,7 +40,9 @@ class Facts:
         configured: where the config tells this source to begin.
         identity: of the server that is connected.
         flavor, has_gtids: of the same.
+        has_journal: whether it still has the journal of the place; None where it cannot be asked, or has no need to be.
         lost: how many times in a row the source said that it lost the place.
+        behind: where its log goes on behind what is lost; None for the oldest log that is there.
         threshold: so many times it is asked again before ``on_lost`` counts.
         on_lost: one of ``ON_LOST``.
         fallback: seconds that a search by time goes back, where only a time tells the place.
@@ -49,7 +53,9 @@ class Facts:
     identity: str = ""
     flavor: str = "mysql"
     has_gtids: bool = False
+    has_journal: bool | None = None
     lost: int = 0
+    behind: Position | None = None
     threshold: int = 2
     on_lost: str = "fail"
     fallback: float = 60.0
@@ -63,6 +69,17 @@ class Facts:
     def is_other_server(self) -> bool:
         """Whether journals and offsets of the place are those of another server than the one that is connected."""
         return self.place is not None and bool(self.place.source) and self.place.source != self.identity
+
+    @property
+    def proves_log(self) -> bool:
+        """Whether it can be proved that the journal of the place is still the one that it was, and be read on.
+
+        Then that is surer than GTIDs: a log that was reset has the same ones again, and transactions without any are seen.
+        """
+        place = self.place
+        if place is None or not place.incarnation or self.is_other_server or self.has_journal is False:
+            return False
+        return place.offset <= MAX_DUMP_OFFSET or not self.takes(place)
 
     def takes(self, position: object) -> bool:
         """Whether the server can dump by the GTID set of the position."""
@@ -100,9 +117,13 @@ def _configured(facts: Facts) -> str | Position:
     return facts.configured
 
 
+def _oldest(facts: Facts) -> str | Position:
+    return facts.behind or "earliest"
+
+
 def _before(facts: Facts) -> Position:
-    """The time of the place, less the fallback; without a time the earliest there is."""
-    return Position(timestamp=max(_place(facts).timestamp - int(facts.fallback * 1000), 1))
+    """Behind what is lost, where that is known; else the time of the place, less the fallback."""
+    return facts.behind or Position(timestamp=max(_place(facts).timestamp - int(facts.fallback * 1000), 1))
 
 
 def _policy(name: str) -> Callable[[Facts], bool]:
@@ -113,15 +134,19 @@ RULES: tuple[Rule, ...] = (
     Rule("lost, fail", _policy("fail"), How.FAIL, _place,
          "the source says that it has lost the place; `on_lost=\"fail\"`",
          "the instance stops with that error, which names the remedy"),
-    Rule("lost, earliest", _policy("earliest"), How.RESOLVE, lambda facts: "earliest",
+    Rule("lost, earliest", _policy("earliest"), How.RESOLVE, _oldest,
          "it says so more than `dump_error_threshold` times in a row; `on_lost=\"earliest\"`",
-         "alarm; from the oldest log that is there"),
+         "alarm; from the oldest log that is there; where something between two logs is missing, from behind it"),
     Rule("lost, latest", _policy("latest"), How.RESOLVE, lambda facts: "latest",
          "the same; `on_lost=\"latest\"`", "alarm; from the present end"),
     Rule("lost, time", lambda facts: _policy("time")(facts) and _place(facts).timestamp > 0, How.RESOLVE, _before,
-         "the same; `on_lost=\"time\"`", "alarm; from the time of the place less `fallback_interval`"),
-    Rule("lost, no time", _policy("time"), How.RESOLVE, lambda facts: "earliest",
+         "the same; `on_lost=\"time\"`",
+         "alarm; from the time of the place less `fallback_interval`; where something is missing, from behind it"),
+    Rule("lost, no time", _policy("time"), How.RESOLVE, _oldest,
          "the same; the place has no time", "alarm; from the oldest log that is there"),
+    Rule("same log", lambda facts: facts.proves_log, How.OFFSET, _place,
+         "a place with journal, offset and the journal's begin, of the server that is connected, which has it",
+         "exactly behind it, once the journal's begin has shown that it is still the same log"),
     Rule("GTID set", lambda facts: facts.takes(facts.place), How.GTID, _place,
          "a place with a GTID set, and the source has GTIDs of that kind",
          "exactly behind it, on whichever server of the replication"),

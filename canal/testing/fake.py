@@ -656,7 +656,7 @@ class FakeBinlog:
             if not start.is_concrete:
                 return self._at_time(start.timestamp)
             if start.gtid and self.gtid:
-                self._locate(start)
+                self._locate(attrs.evolve(start, incarnation=""))
                 return start
             self._check_offset(start)
             return attrs.evolve(start, offset=max(start.offset, 4), source=self.identity)
@@ -693,7 +693,7 @@ class FakeBinlog:
                     remedy='Start from "earliest".',
                 )  # fmt: skip
             position = self._position(oldest.name, oldest.first, oldest.executed, 0)
-        if position.gtid and self.gtid:
+        if position.gtid and self.gtid and not position.incarnation:
             return self._locate_gtid(parse_gtid_set(position.gtid, self.flavor), position)
         return (*self._locate_offset(position), None)
 

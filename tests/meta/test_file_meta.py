@@ -87,7 +87,7 @@ def test_canals_own_file_is_read_and_kept(tmp_path: Path, prefix: bytes) -> None
     path.write_bytes(prefix + CANAL_FILE.encode())
     with started(tmp_path) as meta:
         assert meta.subscriptions() == {1001: ".*\\..*", 1002: ""}
-        start_of_event = Position("mysql-bin.000003", 154, timestamp=1600000000000, server_id=1)
+        start_of_event = Position("mysql-bin.000003", 154, timestamp=1600000000000, server_id=1, at_event=True)
         assert meta.cursor(1001) == start_of_event
         assert meta.cursor(1002) is None
         meta.update_cursor(1002, NEXT)

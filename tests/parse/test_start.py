@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ HERE, THERE = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c
 DONE = f"{HERE}:1-100"
 STORED = canal.Position("binlog.000007", 4711, DONE, timestamp=1_700_000_000_000, server_id=1, source=HERE)
 BY_FILE = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000, server_id=1, source=HERE, tail="ab" * 16)
+PROVED = attrs.evolve(STORED, incarnation="1699999000-1")
+BEYOND_32_BITS = attrs.evolve(PROVED, offset=1 << 32)
 MINUTE_AGO = canal.Position(timestamp=1_699_999_940_000)
 MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", timestamp=1_700_000_000_000, source=f"1@{HERE}")
 CANALS = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000)
@@ -38,6 +41,15 @@ TABLE = [
     (facts(BY_GTID), "GTID set", How.GTID, BY_GTID),
     (facts(MARIADB, flavor="mariadb"), "GTID set", How.GTID, MARIADB),
     (facts(None, BY_GTID), "first start by GTID set", How.RESOLVE, BY_GTID),
+    # A journal that can be proved to be the same goes before the GTID set; where it is gone, that tells the rest.
+    (facts(PROVED), "same log", How.OFFSET, PROVED),
+    (facts(PROVED, has_gtids=False), "same log", How.OFFSET, PROVED),
+    (facts(PROVED, has_journal=True), "same log", How.OFFSET, PROVED),
+    (facts(PROVED, has_journal=False), "GTID set", How.GTID, PROVED),
+    (facts(PROVED, has_journal=False, has_gtids=False), "same server", How.OFFSET, PROVED),
+    (facts(PROVED, identity=THERE), "GTID set", How.GTID, PROVED),
+    (facts(BEYOND_32_BITS), "GTID set", How.GTID, BEYOND_32_BITS),
+    (facts(BEYOND_32_BITS, has_gtids=False), "same log", How.OFFSET, BEYOND_32_BITS),
     # From a GTID set to journal and offset, and back.
     (facts(STORED, has_gtids=False), "same server", How.OFFSET, STORED),
     (facts(BY_FILE), "same server", How.OFFSET, BY_FILE),
@@ -59,6 +71,8 @@ TABLE = [
     (facts(BY_FILE, lost=3, on_lost="earliest"), "lost, earliest", How.RESOLVE, "earliest"),
     (facts(STORED, lost=3, on_lost="latest"), "lost, latest", How.RESOLVE, "latest"),
     (facts(STORED, lost=1, threshold=0, on_lost="time"), "lost, time", How.RESOLVE, MINUTE_AGO),
+    (facts(STORED, lost=3, on_lost="earliest", behind=AT), "lost, earliest", How.RESOLVE, AT),
+    (facts(STORED, lost=3, on_lost="time", behind=AT), "lost, time", How.RESOLVE, AT),
     (facts(BY_GTID, lost=3, on_lost="time"), "lost, no time", How.RESOLVE, "earliest"),
     # Nothing stored.
     (facts(None, "latest"), "first start", How.RESOLVE, "latest"),

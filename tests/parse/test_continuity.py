@@ -1,0 +1,217 @@
+"""What proves that a stream goes on where it ended: the names, heads and ends of logs, one by one."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from canal import LostReason, Position, PositionLostError
+from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
+from canal.parse.continuity import Continuity, incarnation_of
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+BEGUN = 1_700_000_000
+START = Position("binlog.000007", 4711, f"{UUID}:1-100", source=UUID, incarnation=f"{BEGUN}-1")
+
+
+def description(begun: int = BEGUN, server_id: int = 1) -> bytes:
+    """The part of a FORMAT_DESCRIPTION that tells logs apart."""
+    return struct.pack("<IBI", begun, 15, server_id) + bytes(10)
+
+
+def stream(start: Position = START, source: str = UUID, *, by_offset: bool = True) -> Continuity:
+    """A stream that has begun at its start position."""
+    continuity = Continuity(start, source, by_offset=by_offset)
+    continuity.enter(start.journal, start.offset)
+    continuity.describe(description(), 0)
+    return continuity
+
+
+def files() -> Continuity:
+    return stream(Position("binlog.000007", 4711, incarnation=f"{BEGUN}-1"), "")
+
+
+def test_an_incarnation_is_begin_and_server() -> None:
+    assert incarnation_of(description(BEGUN, 4294967295)) == f"{BEGUN}-4294967295"
+    assert Position(incarnation=incarnation_of(description(0, 0))).begun == 0
+
+
+@pytest.mark.parametrize(
+    ("journal", "head", "is_lost"),
+    [
+        ("binlog.000007", description(), False),
+        ("binlog.000007", description(BEGUN + 1), True),  # begun anew
+        ("binlog.000007", description(BEGUN - 1), True),
+        ("binlog.000007", description(server_id=2), True),
+        ("binlog.000008", description(BEGUN + 1), False),  # by GTID set, where the log of the position was purged
+        ("binlog.000006", description(BEGUN + 1), True),  # names went back
+        ("other.000001", description(BEGUN + 1), False),  # the server's logs have got another name
+    ],
+)
+@pytest.mark.parametrize("start", [START, Position("binlog.000007", 4711, incarnation=f"{BEGUN}-1")])
+def test_a_stream_begins_in_the_log_that_its_position_is_of(start: Position, journal: str, head: bytes, is_lost: bool) -> None:
+    continuity = Continuity(start, UUID, by_offset=True)
+    continuity.enter(journal, 4)
+    if not is_lost:
+        assert continuity.describe(head, 0) == incarnation_of(head)
+        return
+
+    with pytest.raises(PositionLostError, match=r"binlog\.00000[67]") as caught:
+        continuity.describe(head, 0)
+
+    assert caught.value.reason is LostReason.DIVERGED
+    assert caught.value.behind is None
+
+
+def test_what_a_position_of_an_earlier_version_or_of_another_server_says_of_a_log_is_not_asked() -> None:
+    elsewhere = Position("binlog.000007", 4711, source="another", incarnation="1-1")
+    for start in (Position("binlog.000007", 4711, source=UUID), elsewhere):
+        continuity = Continuity(start, UUID, by_offset=False)
+        continuity.enter("binlog.000001", 4)
+        continuity.describe(description(), 0)
+
+
+@pytest.mark.parametrize("source", [UUID, ""])
+def test_the_log_that_a_rotate_names_is_the_one_that_comes(source: str) -> None:
+    continuity = stream(START, UUID) if source else files()
+    continuity.announce("binlog.000008")
+    continuity.enter("binlog.000008", 5000)
+    continuity.describe(description(BEGUN + 10), 0)
+    continuity.announce("binlog.000009")
+
+    with pytest.raises(PositionLostError, match=r"ROTATE to binlog\.000009, and binlog\.000012 comes") as caught:
+        continuity.enter("binlog.000012", 6000)
+
+    assert caught.value.reason is LostReason.GAP
+    assert caught.value.behind == Position("binlog.000012", 4, source=source)
+
+
+def test_a_log_may_be_named_again_by_the_source_and_logs_may_get_another_name() -> None:
+    for continuity in (stream(), files()):
+        continuity.enter("binlog.000007", 4711)
+        continuity.stop()
+        continuity.enter("other.000001", 5000)
+        continuity.describe(description(BEGUN + 10), 0)
+        continuity.check()
+
+
+def test_a_rotate_to_the_log_itself_is_none_to_the_next_one() -> None:
+    continuity = stream()
+    continuity.announce("binlog.000008")
+
+    with pytest.raises(PositionLostError):
+        continuity.enter("binlog.000007", 5000)
+
+
+def test_numbers_that_no_rotate_announced_are_proved_by_the_gtids_of_the_next_head() -> None:
+    continuity = stream()
+    continuity.stop()
+    continuity.enter("binlog.000009", 5000)  # 8 is the number of a stray file in the server's directory
+    continuity.describe(description(BEGUN + 10), BEGUN + 10)
+    continuity.list(MysqlGtidSet.parse(f"{UUID}:1-105"), MysqlGtidSet.parse(f"{UUID}:1-105"))
+    continuity.check()
+
+
+@pytest.mark.parametrize("listed", [None, ""])
+def test_numbers_that_nothing_proves_are_a_gap(listed: str | None) -> None:
+    continuity = stream()
+    continuity.stop()
+    continuity.enter("binlog.000009", 5000)
+    continuity.describe(description(BEGUN + 10), BEGUN + 10)
+    if listed is not None:
+        continuity.list(MysqlGtidSet.parse(listed), MysqlGtidSet.parse(""))
+
+    with pytest.raises(PositionLostError, match=r"binlog\.000009 comes behind binlog\.000007"):
+        continuity.check()
+
+
+@pytest.mark.parametrize(
+    ("listed", "executed", "missing"),
+    [
+        (MysqlGtidSet.parse(f"{UUID}:1-105"), MysqlGtidSet.parse(f"{UUID}:1-102"), f"{UUID}:103-105"),
+        (MysqlGtidSet.parse(f"{UUID}:1-105"), MysqlGtidSet.parse(f"{UUID}:1-105"), ""),
+        # A group commit that is under way may not be listed yet (binlog_order_commits=OFF).
+        (MysqlGtidSet.parse(f"{UUID}:1-105"), MysqlGtidSet.parse(f"{UUID}:1-106"), ""),
+        (MariadbGtidSet.parse("0-1-105"), MariadbGtidSet.parse("0-1-102"), "0-1-105"),
+        (MariadbGtidSet.parse("0-1-105,1-2-7"), MariadbGtidSet.parse("0-1-105"), "1-2-7"),
+        (MariadbGtidSet.parse("0-2-105"), MariadbGtidSet.parse("0-1-105"), "0-2-105"),
+        (MariadbGtidSet.parse("0-1-105"), MariadbGtidSet.parse("0-1-105,1-2-7"), ""),  # DELETE_DOMAIN_ID
+    ],
+)
+def test_gtids_that_a_head_lists_must_have_been_read(listed: GtidSet, executed: GtidSet, missing: str) -> None:
+    for continuity in (stream(), files()):
+        continuity.announce("binlog.000008")
+        continuity.enter("binlog.000008", 5000)
+        continuity.describe(description(BEGUN + 10), 0)
+        if not missing:
+            continuity.list(listed, executed)
+            continue
+        with pytest.raises(PositionLostError) as caught:
+            continuity.list(listed, executed)
+        assert caught.value.reason is LostReason.GAP
+        assert caught.value.message.endswith(f": {missing}")
+
+
+def test_the_first_head_of_a_stream_may_list_what_the_source_leaves_out() -> None:
+    continuity = stream(by_offset=False)
+    continuity.list(MysqlGtidSet.parse(f"{UUID}:1-105"), MysqlGtidSet.parse(f"{UUID}:1-100"))
+
+
+@pytest.mark.parametrize("has_stopped", [True, False])
+@pytest.mark.parametrize("created", [0, BEGUN + 10])
+def test_a_file_that_ends_with_nothing_is_followed_by_one_of_a_server_that_started(has_stopped: bool, created: int) -> None:
+    continuity = files()
+    if has_stopped:
+        continuity.stop()
+    continuity.enter("binlog.000008", 5000)
+    if has_stopped or created:
+        continuity.describe(description(BEGUN + 10), created)
+        return
+
+    with pytest.raises(PositionLostError, match=r"binlog\.000007 ends without a ROTATE"):
+        continuity.describe(description(BEGUN + 10), created)
+
+
+def test_a_stream_may_begin_behind_the_rotate_of_a_file() -> None:
+    continuity = files()
+    continuity.enter("binlog.000008", 4711)
+    continuity.describe(description(BEGUN + 10), 0)
+
+
+def test_a_server_vouches_for_the_end_of_its_own_log() -> None:
+    continuity = stream()
+    continuity.enter("binlog.000008", 5000)  # it crashed and goes on; a dump by GTID set does not say that it started
+    continuity.describe(description(BEGUN + 10), 0)
+    continuity.check()
+
+
+CANALS = Position("binlog.000007", 4711, timestamp=BEGUN * 1000, server_id=7, at_event=True)
+
+
+@pytest.mark.parametrize(
+    ("event", "is_lost"),
+    [
+        (struct.pack("<IBI", BEGUN, 2, 7), False),
+        (struct.pack("<IBI", BEGUN, 2, 8), True),
+        (struct.pack("<IBI", BEGUN + 1, 16, 7), True),
+    ],
+)
+def test_the_event_at_a_cursor_of_canal_is_the_one_that_it_tells(event: bytes, is_lost: bool) -> None:
+    continuity = Continuity(CANALS, UUID, by_offset=True)
+    continuity.meet([description()])
+    assert continuity.expects_event
+    if not is_lost:
+        continuity.meet([description(), event + bytes(10)])
+        continuity.meet([struct.pack("<IBI", BEGUN + 99, 16, 9)])
+        return
+
+    with pytest.raises(PositionLostError) as caught:
+        continuity.meet([description(), event + bytes(10)])
+
+    assert caught.value.reason is LostReason.OTHER_SERVER
+
+
+def test_a_cursor_of_canal_without_a_time_or_by_gtids_expects_no_event() -> None:
+    assert not Continuity(Position("binlog.000007", 4, at_event=True), UUID, by_offset=True).expects_event
+    assert not Continuity(CANALS, UUID, by_offset=False).expects_event
