@@ -1,6 +1,7 @@
-"""The Instance: parser, sink, store and meta of one destination, composed; and delivery by get, ack and rollback.
+"""The Instance: parser, sink, store and meta of one destination, composed; its clients, and whose turn it is.
 
-Never decodes and never reads a socket. This is the only place that wires the parts together.
+Never decodes and never reads a socket. Only here the parts are wired together; what a client is handed and acks is
+:mod:`canal.delivery`'s.
 """
 
 from __future__ import annotations
@@ -9,32 +10,27 @@ import contextlib
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import attrs
-
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.config import InstanceConfig
+from canal.delivery import Delivery, Line, not_subscribed
 from canal.errors import (
-    BatchError,
     CanalError,
     ConfigError,
     ConnectionLostError,
     CoordinationError,
     CursorError,
     NotActiveError,
-    NotSubscribedError,
     StateError,
-    StoreClosedError,
 )
 from canal.filter import TableFilter
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.meta import MemoryMeta, MetaManager
-from canal.model import Entry, EntryType, Message, Transaction
+from canal.model import Message
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
     MemoryLogPositionManager,
@@ -43,63 +39,15 @@ from canal.parse.log_positions import (
 from canal.parse.parser import BinlogParser, EventParser
 from canal.position import Position, earliest
 from canal.sink import EntrySink, Sink
-from canal.status import ClientStatus, InstanceStatus, Lag, ParserStatus, State, StoreStatus
-from canal.store import EntryStore, MemoryStore, Slice
+from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
+from canal.store import EntryStore, MemoryStore
+from canal.stream import Stream
 from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
 
-#: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
-_SETTLE, _SCAN = 0.1, 1.0
-
 #: The client id that canal uses where nobody says another.
 CLIENT_ID = 1001
-
-
-@attrs.define
-class _Batch:
-    """Entries that were handed out and not acked: sequences ``start`` … ``end - 1`` of the store."""
-
-    id: int
-    start: int
-    end: int
-    position: Position
-    rows: int | None
-    done: int  # transactions of the parser that are done with it
-    open: Transaction | None  # the client's open transaction before this batch
-    begin: Entry | None  # the BEGIN held back before this batch
-
-
-@attrs.define(eq=False)
-class _Client:
-    """One subscription. ``lock`` guards the fields; ``turn`` is held by the one thread that gets."""
-
-    id: int
-    filter: str
-    cursor: Position
-    got: Position  # behind the last entries that were handed out or dropped
-    durable: bool = True  # its subscription and cursor are kept by the meta manager
-    skip: Position | None = None  # entries up to here were acked in an earlier life
-    accepted: dict[tuple[str, str], bool] = attrs.field(factory=dict)
-    narrow: TableFilter | None = None
-    batches: OrderedDict[int, _Batch] = attrs.field(factory=OrderedDict)
-    next_id: int = 1
-    first_id: int = 1  # of this turn: earlier ones were handed out before another process was active
-    last_acked: int = 0
-    start: int = 0  # store sequence from which the next batch begins
-    unclaimed: tuple[Position, int, int] | None = None  # position, sequence and ``done`` behind entries that its filter dropped
-    open: Transaction | None = None  # the transaction that was delivered in part
-    begin: Entry | None = None  # BEGIN of the last transaction, when nothing of it has passed the filter yet
-    held: Entry | None = None  # ``begin`` as it was at ``start``
-    settled: float = 0.0  # when entries that its filter dropped were last acked
-    rollbacks: int = 0
-    done: int = 0  # transactions of the parser that were done with the last ack
-    rows_got: int | None = 0
-    rows_acked: int | None = 0
-    auto: int = 0  # the batch that get() will ack at its next call
-    over: bool = False  # the parts were stopped
-    lock: threading.Lock = attrs.field(factory=threading.Lock)
-    turn: threading.Lock = attrs.field(factory=threading.Lock)
 
 
 class Instance:
@@ -194,7 +142,8 @@ class Instance:
         self.store = store
         self.meta = meta
         self._start_timeout = start_timeout
-        self._clients: dict[int, _Client] = {}
+        self._line = Line(destination, parser, store, self._write_cursor, self._check_running)
+        self._clients: dict[int, Delivery] = {}
         self._lock = threading.Lock()
         self._started = False  # start() was called
         self._running = False  # the parts run: with ``ha`` in the active process only
@@ -282,7 +231,7 @@ class Instance:
             self._running = False
             for client in self._clients.values():
                 with client.lock:  # an ack under way is done, and none is carried over into a later turn
-                    client.over = True
+                    client.is_over = True
                     self._next_ids[client.id] = client.next_id
         with contextlib.ExitStack() as parts:  # in reverse; each is stopped whatever another raises
             parts.callback(self.meta.stop)
@@ -359,7 +308,7 @@ class Instance:
             return None
         resume = earliest(cursors.values())
         for client_id, cursor in cursors.items():
-            client = self._add_client(client_id, self.meta.subscriptions()[client_id], cursor, None)
+            client = self._add_client(client_id, self.meta.subscriptions()[client_id], cursor)
             client.skip = None if cursor == resume else cursor
         return resume
 
@@ -409,8 +358,7 @@ class Instance:
             if is_durable:
                 self.meta.subscribe(client_id, filter)
             if client is not None:
-                with client.lock:
-                    client.filter, client.narrow, client.accepted = filter, _narrowing(filter), {}
+                client.set_filter(filter)
                 return
             with contextlib.ExitStack() as still:
                 for other in self._clients.values():  # an ack moves a place in the store, and then its cursor
@@ -419,8 +367,7 @@ class Instance:
                 cursor = slowest.cursor if slowest else self._tail or started
                 if durable:
                     self.meta.update_cursor(client_id, cursor)
-                client = self._add_client(client_id, filter, cursor, slowest.id if slowest else None)
-                client.durable = durable
+                client = self._add_client(client_id, filter, cursor, durable, slowest.id if slowest else None)
                 client.done = self._tail_done
                 if slowest is not None:
                     client.skip, client.done = slowest.skip, slowest.done
@@ -468,6 +415,7 @@ class Instance:
             if client is None:
                 return
             with client.lock:  # no ack is half done
+                client.is_gone = True
                 if not self._clients:
                     self._tail, self._tail_done = client.cursor, client.done
                 if client.durable:
@@ -481,10 +429,11 @@ class Instance:
         with self._lock:
             return {client.id: client.filter for client in self._clients.values()}
 
-    def _add_client(self, client_id: int, filter: str, cursor: Position, like: int | None) -> _Client:
+    def _add_client(
+        self, client_id: int, filter: str, cursor: Position, durable: bool = True, like: int | None = None
+    ) -> Delivery:
         self.store.open(client_id, like)
-        client = _Client(id=client_id, filter=filter, cursor=cursor, got=cursor, narrow=_narrowing(filter))
-        client.next_id = client.first_id = self._next_ids.get(client_id, 1)
+        client = Delivery(self._line, client_id, filter, cursor, durable, self._next_ids.get(client_id, 1))
         self._clients[client_id] = client
         return client
 
@@ -497,7 +446,7 @@ class Instance:
                 return None
             return slowest.cursor if slowest is not None else self._tail
 
-    def _slowest(self) -> _Client | None:
+    def _slowest(self) -> Delivery | None:
         cursors = [(client.cursor, client) for client in self._clients.values()]  # an ack may move them meanwhile
         if not cursors:
             return None
@@ -523,7 +472,7 @@ class Instance:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
         if self._ha is None:
-            return self._get(batch_size, timeout, linger, client_id)
+            return self._client(client_id).get(batch_size, timeout, linger)
         return self._get_in_turn(self._ha, batch_size, timeout, linger, client_id)
 
     def _get_in_turn(
@@ -541,7 +490,7 @@ class Instance:
             if not ha.wait_active(0.0):
                 continue  # else the parts may be those of no turn, and not of the fence's
             try:
-                message = self._get(batch_size, left, linger, client_id)
+                message = self._client(client_id).get(batch_size, left, linger)
             except NotActiveError:
                 ha.fenced(fence)
                 continue
@@ -558,30 +507,6 @@ class Instance:
             elif left is not None and deadline is not None and time.monotonic() >= deadline or self.is_exhausted:
                 return message
 
-    def _get(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
-        client = self._client(client_id)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with client.turn:
-            while True:
-                seen = client.rollbacks
-                finished = self.parser.is_finished  # before the look into the store: what it put in goes first
-                left = None if deadline is None else deadline - time.monotonic()
-                wait = left if client.unclaimed is None else _SETTLE if left is None else min(left, _SETTLE)
-                slice = self._slice(client, batch_size, None if wait is None else max(wait, 0.0), linger)
-                if slice.entries:
-                    message = self._record(client, slice, seen)
-                    if message is not None:
-                        return message
-                self._settle(client, seen, not slice.entries)
-                # Passing over what is not for this client may take longer than waiting was to, but not for ever.
-                over = deadline is not None and time.monotonic() >= deadline + (_SCAN if slice.entries else 0.0)
-                if finished:  # to have found nothing means then that there is nothing
-                    over = not slice.entries
-                    if over and self.parser.error is not None:
-                        raise self.parser.error
-                if over:
-                    return Message(-1, [])
-
     def get(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
     ) -> Message:
@@ -590,24 +515,14 @@ class Instance:
         A crash in between therefore repeats a batch and loses none.
         """
         with contextlib.suppress(NotActiveError):  # then another process delivers that batch
-            self._ack_last(client_id)
+            last = self._client(client_id).unacked_by_get()
+            if last:
+                self.ack(last, client_id=client_id)
         message = self.get_without_ack(batch_size, timeout, linger, client_id=client_id)
         if message:
             with contextlib.suppress(NotActiveError):
                 self._client(client_id).auto = message.id
         return message
-
-    def _ack_last(self, client_id: int) -> None:
-        client = self._client(client_id)
-        with client.lock:
-            auto, others = client.auto, [id for id in client.batches if id != client.auto]
-        if others:
-            raise BatchError(
-                f"client {client_id} has batches that are not acked: {others}",
-                destination=self.destination, remedy="Ack or roll them back, or use get_without_ack.",
-            )  # fmt: skip
-        if auto:
-            self.ack(auto, client_id=client_id)
 
     def ack(self, batch_id: int, *, client_id: int = CLIENT_ID) -> None:
         """Confirm the oldest outstanding batch. When it returns the cursor is durable (as the meta manager defines it).
@@ -628,62 +543,21 @@ class Instance:
             except NotActiveError:
                 self._disown(client_id)
                 raise
-        client = self._client(client_id)
-        with client.lock:
-            if client.over:
-                self._check_running()
-                raise self._too_late(batch_id)
-            self._check_current(client)
-            if batch_id == client.last_acked and batch_id not in client.batches:
-                return
-            batch = self._oldest(client, batch_id)
-            fence = self._ha.fence if self._ha is not None else None
-            try:
-                if client.durable:
-                    self.meta.update_cursor(client_id, batch.position)
-            except NotActiveError:
-                if self._ha is not None:
-                    self._ha.fenced(fence)
-                raise
-            with contextlib.suppress(StoreClosedError):  # stopped meanwhile: the cursor is durable all the same
-                self.store.ack(client_id, batch.end)
-            client.cursor, client.done = batch.position, batch.done
-            client.rows_acked = _plus(client.rows_acked, batch.rows)
-            client.last_acked = batch_id
-            del client.batches[batch_id]
-            if client.auto == batch_id:
-                client.auto = 0
+        self._client(client_id).ack(batch_id)
+
+    def _write_cursor(self, client_id: int, position: Position) -> None:
+        fence = self._ha.fence if self._ha is not None else None
+        try:
+            self.meta.update_cursor(client_id, position)
+        except NotActiveError:
+            if self._ha is not None:
+                self._ha.fenced(fence)
+            raise
 
     def _disown(self, client_id: int) -> None:
         """A refusal is final: if this process turns out to be active still, what is outstanding comes again, with new ids."""
         with contextlib.suppress(CanalError):
-            self.rollback(client_id=client_id)
-            client = self._client(client_id)
-            client.first_id = client.next_id
-
-    def _oldest(self, client: _Client, batch_id: int) -> _Batch:
-        if batch_id not in client.batches and 0 < batch_id < client.first_id:
-            raise self._too_late(batch_id)
-        if batch_id not in client.batches:
-            raise BatchError(
-                f"batch {batch_id} is not outstanding for client {client.id}; outstanding are {list(client.batches)}",
-                destination=self.destination,
-                remedy="It was acked or rolled back before, or belongs to another client.",
-            )
-        oldest = next(iter(client.batches.values()))
-        if oldest.id != batch_id:
-            raise BatchError(
-                f"batch {batch_id} cannot be acked before batch {oldest.id}",
-                destination=self.destination,
-                remedy="Ack in the order of delivery.",
-            )
-        return oldest
-
-    def _too_late(self, batch_id: int) -> NotActiveError:
-        return NotActiveError(
-            f"batch {batch_id} was handed out before this process had to pause", destination=self.destination,
-            remedy="What was not acked then is delivered again, by the process that is active.",
-        )  # fmt: skip
+            self._client(client_id).disown()
 
     def rollback(self, batch_id: int | None = None, *, client_id: int = CLIENT_ID) -> None:
         """Hand out again: everything since the last ack, or batch ``batch_id`` and all after it (with new ids).
@@ -692,43 +566,11 @@ class Instance:
             BatchError: the id is not outstanding. Nothing has changed.
             NotActiveError: the batch was handed out in an earlier turn of this process.
         """
-        client = self._client(client_id)
-        with client.lock:
-            if client.over:  # its store is closed, or is about to be
-                self._check_running()
-                if batch_id is None:
-                    return
-                raise self._too_late(batch_id)
-            self._check_current(client)
-            if batch_id is None:
-                if not client.batches and client.unclaimed is None:
-                    return
-                first = next(iter(client.batches.values()), None)
-            else:
-                first = client.batches.get(batch_id)
-                if first is None:
-                    raise BatchError(
-                        f"batch {batch_id} is not outstanding for client {client_id}", destination=self.destination
-                    )
-            if first is None:
-                return
-            self.store.rollback(client_id, first.start)
-            for id in [id for id in client.batches if id >= first.id]:
-                del client.batches[id]
-            client.start = first.start
-            client.open = first.open
-            client.unclaimed = None
-            client.begin = client.held = first.begin
-            client.auto = 0
-            last = next(reversed(client.batches.values()), None)
-            client.got = last.position if last is not None else client.cursor
-            client.rollbacks += 1
+        self._client(client_id).rollback(batch_id)
 
     def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:
         """Ids of the outstanding batches, oldest first."""
-        client = self._client(client_id)
-        with client.lock:
-            return list(client.batches)
+        return self._client(client_id).outstanding()
 
     def position(self, client_id: int = CLIENT_ID) -> Position:
         """The client's cursor: everything before it is acked."""
@@ -741,10 +583,7 @@ class Instance:
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
-        clients = [
-            (client, client.cursor, client.done, client.rows_acked, client.got, client.rows_got)
-            for client in list(self._clients.values())
-        ]
+        clients = [client.look() for client in list(self._clients.values())]
         store: StoreStatus | None = self._told(self.store, StoreStatus)
         parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
         now = time.time()
@@ -752,7 +591,7 @@ class Instance:
         return InstanceStatus(
             self.destination, self._state(parser), now,
             time.monotonic() - self._started_at if self._running else None,
-            tuple(_client_status(*client, store, parser, now) for client in clients), store, parser, self.parser.error,
+            tuple(client.status(store, parser, now) for client in clients), store, parser, self.parser.error,
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
         )  # fmt: skip
 
@@ -772,113 +611,6 @@ class Instance:
             return State.RUNNING
         return State.ENDED if self.parser.error is None else State.FAILED
 
-    def _slice(self, client: _Client, batch_size: int, timeout: float | None, linger: float) -> Slice:
-        try:
-            return self.store.get(client.id, batch_size, timeout, linger)
-        except CanalError as error:
-            if not self._running:
-                raise StateError("the instance was stopped", destination=self.destination) from error
-            raise
-
-    def _record(self, client: _Client, slice: Slice, seen: int) -> Message | None:
-        """Make a batch of a slice; None when nothing of it is for this client, or a rollback came in between."""
-        with client.lock:
-            self._check_current(client)
-            if client.rollbacks != seen:
-                with contextlib.suppress(StoreClosedError):  # stopped meanwhile, as the next look into the store tells
-                    self.store.rollback(client.id, client.start)
-                return None
-            last = slice.entries[-1]
-            position, done = last.position, last.transaction.before + last.is_end
-            entries = self._wanted(client, slice.entries)
-            if client.skip is None:
-                client.got = position
-            if not entries:
-                client.unclaimed = (position, slice.end, done)
-                return None
-            rows = slice.row_count if entries is slice.entries else sum(entry.row_count for entry in entries)
-            client.rows_got = _plus(client.rows_got, rows)
-            batch = _Batch(client.next_id, client.start, slice.end, position, rows, done, client.open, client.held)
-            client.open = None if entries[-1].is_end else entries[-1].transaction
-            client.next_id += 1
-            client.batches[batch.id] = batch
-            client.start = slice.end
-            client.unclaimed = None
-            client.held = client.begin
-            return Message(batch.id, entries, position)
-
-    def _settle(self, client: _Client, seen: int, idle: bool) -> None:
-        """What the client's filter dropped since the last batch needs no ack by the user."""
-        with client.lock:
-            if client.over or client.unclaimed is None or client.batches or client.rollbacks != seen:
-                return
-            self._check_current(client)
-            if not idle and time.monotonic() < client.settled + _SETTLE:
-                return
-            position, end, done = client.unclaimed
-            if client.skip is None:  # else the cursor is ahead of what was dropped
-                if client.durable:
-                    self.meta.update_cursor(client.id, position)
-                client.cursor, client.done = position, done
-            self.store.ack(client.id, end)
-            client.start, client.unclaimed, client.held = end, None, client.begin
-            client.settled = time.monotonic()
-
-    def _wanted(self, client: _Client, entries: list[Entry]) -> list[Entry]:
-        if client.skip is not None:
-            entries = self._unskipped(client, entries)
-        begin, client.begin = client.begin, None
-        if begin is not None and entries and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
-            if _same(entries[0].transaction, begin.transaction):
-                entries = [begin, *entries]
-        if client.narrow is None or not entries:
-            return entries
-        return self._narrowed(client, entries)
-
-    def _narrowed(self, client: _Client, entries: list[Entry]) -> list[Entry]:
-        """What passes the client's filter, with BEGIN and END of just those transactions of which something passes."""
-        wanted = [entry.entry_type is EntryType.ROWDATA and self._accepts(client, entry) for entry in entries]
-        alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}
-        if client.open is not None and _same(entries[0].transaction, client.open):
-            alive.add(id(entries[0].transaction))
-        last = entries[-1]
-        if not last.is_end and id(last.transaction) not in alive:  # something of it may still come
-            begins = (e for e in entries if e.entry_type is EntryType.TRANSACTIONBEGIN)
-            client.begin = next((e for e in begins if e.transaction is last.transaction), None)
-        return [
-            entry
-            for entry, want in zip(entries, wanted)
-            if want or (entry.entry_type is not EntryType.ROWDATA and id(entry.transaction) in alive)
-        ]
-
-    @staticmethod
-    def _accepts(client: _Client, entry: Entry) -> bool:
-        assert client.narrow is not None
-        if entry.statement is not None and entry.statement.doubtful:  # it may be about any table
-            return True
-        for name in entry.header.tables or ((entry.header.schema, ""),):
-            decision = client.accepted.get(name)
-            if decision is None:
-                decision = client.accepted[name] = client.narrow.accepts(*name)
-            if decision:
-                return True
-        return False
-
-    @staticmethod
-    def _unskipped(client: _Client, entries: list[Entry]) -> list[Entry]:
-        """Leave out what the client acked before a restart, when the parser had to begin earlier for another client."""
-        skip = client.skip
-        assert skip is not None
-        for number, entry in enumerate(entries):
-            position = entry.position
-            done = position.precedes(skip)
-            if done is False and not skip.precedes(position):  # the same place: a BEGIN stands before its rows
-                done = entry.is_end or entry.row_count > 0
-            if not done:
-                client.skip = None
-                return entries[number:]
-        return []
-
     # -- convenience ----------------------------------------------------------------------------------------------
 
     def stream(
@@ -891,7 +623,7 @@ class Instance:
         """
         with contextlib.suppress(NotActiveError):  # nothing is outstanding then
             self.rollback(client_id=client_id)
-        return _Stream(self, batch_size, linger, client_id, poll)
+        return Stream(self, batch_size, linger, client_id, poll)
 
     def consume(
         self,
@@ -937,22 +669,12 @@ class Instance:
             )  # fmt: skip
         raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
 
-    def _client(self, client_id: int) -> _Client:
+    def _client(self, client_id: int) -> Delivery:
         self._check_running()
         client = self._clients.get(client_id)
         if client is None:
-            raise self._not_subscribed(client_id)
+            raise not_subscribed(client_id, self.destination)
         return client
-
-    def _check_current(self, client: _Client) -> None:
-        """Raise where an unsubscribe came between the look at the client and its lock: another one may have its number."""
-        if not client.over and self._clients.get(client.id) is not client:
-            raise self._not_subscribed(client.id)
-
-    def _not_subscribed(self, client_id: int) -> NotSubscribedError:
-        return NotSubscribedError(
-            f"client {client_id} is not subscribed", destination=self.destination, remedy="Call subscribe() first."
-        )
 
     def __repr__(self) -> str:
         state = "running" if self._running else self.role.value if self._started else "stopped"
@@ -978,91 +700,3 @@ class _Parts:
             log.warning("[%s] stopped: %s", self._instance.destination, error)
         except Exception:
             log.exception("[%s] did not stop cleanly", self._instance.destination)
-
-
-class _Stream(Iterator[Message]):
-    """The iterator of :meth:`Instance.stream`; leaving it rolls back what is in hand."""
-
-    def __init__(self, instance: Instance, batch_size: int, linger: float, client_id: int, poll: float) -> None:
-        self._instance = instance
-        self._options = (batch_size, poll, linger)
-        self._client_id = client_id
-        self._in_hand = -1
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Message:
-        instance = self._instance
-        with contextlib.suppress(NotActiveError):  # then another process delivers that message
-            instance.ack(self._in_hand, client_id=self._client_id)
-        self._in_hand = -1
-        while True:
-            finished = instance.is_exhausted
-            message = instance.get_without_ack(*self._options, client_id=self._client_id)
-            if message:
-                self._in_hand = message.id
-                return message
-            if finished:
-                raise StopIteration
-
-    def close(self) -> None:
-        """Roll back what is in hand; the next get hands it out again."""
-        if self._in_hand != -1 and self._instance.is_running:
-            in_hand, self._in_hand = self._in_hand, -1
-            try:
-                self._instance.rollback(in_hand, client_id=self._client_id)
-            except (BatchError, NotSubscribedError, NotActiveError, StateError):
-                pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _client_status(
-    client: _Client,
-    acked: Position,
-    done: int,
-    rows_acked: int | None,
-    got: Position,
-    rows_got: int | None,
-    store: StoreStatus | None,
-    parser: ParserStatus | None,
-    now: float,
-) -> ClientStatus:
-    place = store.places.get(client.id) if store is not None else None
-    entries = transactions = unacked_age = ungot_age = None
-    if store is not None and place is not None:
-        entries = store.put_entries - place.acked
-        if parser is not None and client.skip is None:
-            transactions = max(store.transactions - done, 0) if entries else 0
-        if parser is not None:
-            unacked_age, ungot_age = (
-                _age(since, parser, now) for since in (place.oldest_unacked, place.oldest_ungot)
-            )
-    end = parser.end if parser is not None else None
-    return ClientStatus(
-        client.id, client.filter, got, acked, len(client.batches),
-        Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
-        entries, transactions, ungot_age, rows_got, rows_acked, client.rollbacks,
-    )  # fmt: skip
-
-
-def _age(since: int | None, parser: ParserStatus, now: float) -> float | None:
-    """Age of an entry by the source's clock, which is not less than the lag of what is received."""
-    if since is None or parser.lag.seconds is None:
-        return parser.lag.seconds
-    return max(now + parser.clock_offset - since, parser.lag.seconds)
-
-
-def _plus(count: int | None, more: int | None) -> int | None:
-    return None if count is None or more is None else count + more
-
-
-def _narrowing(filter: str) -> TableFilter | None:
-    return TableFilter(filter) if filter else None
-
-
-def _same(one: Transaction, other: Transaction) -> bool:
-    """Whether two objects are one transaction: after a lost connection the rest of a large one comes with a new object."""
-    return one is other or (one.journal, one.offset, one.source) == (other.journal, other.offset, other.source)

@@ -385,7 +385,7 @@ def test_what_a_clients_filter_drops_moves_its_cursor_without_an_ack() -> None:
 
 def test_what_a_filter_passes_over_is_not_taken_for_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes to pass it over."""
-    monkeypatch.setattr("canal.instance._SCAN", 0.0)
+    monkeypatch.setattr("canal.delivery._SCAN", 0.0)
     entries = [*named(whole(1, 1) + whole(2, 1), "a"), *named(whole(3, 1), "b")]
     with composed(entries, then="end") as instance:
         instance.subscribe(filter=r"shop\.b")

@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 import canal
+from canal.delivery import Delivery
 from canal.ha import Role, running
 from canal.ha.machine import Event
 from canal.testing.zookeeper import ZooKeeperServer
@@ -143,18 +144,18 @@ def test_a_refusal_that_comes_late_ends_no_later_turn(group: Group, monkeypatch:
     ha = owner._ha
     assert ha is not None
     group.write(1)
-    genuine = owner._get
+    genuine = Delivery.get
     refused: list[str] = []
 
-    def get(*arguments: Any) -> canal.Message:
+    def get(client: Delivery, *arguments: Any) -> canal.Message:
         if not refused:
             close_session(owner)
             until(lambda: ha.transitions[Role.ACTIVE] == 2)
             refused.append("now")
             raise canal.NotActiveError("of the first turn")
-        return genuine(*arguments)
+        return genuine(client, *arguments)
 
-    monkeypatch.setattr(owner, "_get", get)
+    monkeypatch.setattr(Delivery, "get", get)
     message = owner.get_without_ack(timeout=60)
     assert (ids_of(message), message.epoch, refused) == ([0], 2, ["now"])
     first = attrs.evolve(ha.fence, epoch=1)  # type: ignore[type-var]
