@@ -480,7 +480,7 @@ class BinlogParser:
             except ServerError as error:
                 error.position = error.position or self._decoder.place
                 if not isinstance(error, PositionLostError):
-                    self._check_log(connection, error)
+                    self._check_log(connection, error.message)  # of which it may only say that it cannot be read
                 raise
             if not known:  # with the first events there comes what tells the log from a later one of its name
                 known = True
@@ -504,18 +504,17 @@ class BinlogParser:
             self._started = self._started or position
             self._changed.notify_all()
 
-    def _check_log(self, connection: Any, error: ServerError) -> None:
-        """What a server says of a log that was reset while it sent it is anything: look whether it is still the same."""
+    def _check_log(self, connection: Any, why: object) -> None:
+        """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
         place = self._decoder.place
         if not place.incarnation or not hasattr(connection, "incarnation"):
             return
-        found = connection.incarnation(place.journal)
-        if found != place.incarnation:
+        if connection.incarnation(place.journal) != place.incarnation:
             raise PositionLostError(
-                f"{_name(self.source)} has reset its log while it sent {place.journal}: {error.message}",
+                f"{_name(self.source)} has reset its log while {place.journal} was read: {why}",
                 reason=LostReason.DIVERGED, position=place,
                 remedy='Copy the tables anew and start from "latest" or "earliest".',
-            ) from error  # fmt: skip
+            )  # fmt: skip
 
     def _check_end(self, connection: Any, events: list[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""
@@ -529,6 +528,8 @@ class BinlogParser:
         if self._progress.state is State.SEEKING and self._is_held_up(connection):
             return
         behind = not connection.check_end(self._decoder.place)
+        if behind:
+            self._check_log(connection, "its log does not end where reading does, and nothing comes")
         if behind and self._is_behind:
             raise ConnectionLostError(f"{_name(self.source)} has changes in its log that it does not send")
         self._is_behind = behind
