@@ -65,11 +65,15 @@ class Continuity:
         self._source = source
         self._journal = ""
         self._is_first = True
+        # "latest" and the like: MySQL tells a set that may lack what is being committed, though the offset is behind it.
+        self._is_sure = start.server_id != 0
         self._announced = ""
         self._has_stopped = False
         #: Whether the first event is yet to be compared with what the start says of it.
         self.expects_event = by_offset and start.at_event and start.timestamp > 0
         self._cut = ""  # a log that ended with nothing, until the head of the next one tells that a server started there
+        #: The first GTID that came although it is in the GTID set behind which the stream was to begin; "" for none.
+        self.repeated = ""
         #: A log behind which some may be missing, until the GTIDs that the next head lists are known to have been read.
         self.doubt = ""
 
@@ -137,15 +141,24 @@ class Continuity:
                 reason=LostReason.OTHER_SERVER, position=start, remedy=_RESET_REMEDY,
             )  # fmt: skip
 
-    def list(self, listed: GtidSet, executed: GtidSet) -> None:
-        """The GTIDs in all former logs, by the head of the present one, and those that are done."""
+    def list(self, listed: GtidSet, executed: GtidSet) -> GtidSet:
+        """The GTIDs in all former logs, by the head of the present one, and those that are done; gives what is done."""
         if self._is_first:
-            return
-        missing = _missing(listed, executed)
+            return executed
+        missing, is_sure, self._is_sure = _missing(listed, executed), self._is_sure, True
+        if missing and not is_sure and not self.doubt:
+            return _union(executed, listed)
         if missing:
             raise self._gap(f"{self._journal} lists GTIDs that came in no log before it: {missing}")
         if listed:
             self.doubt = ""
+        return executed
+
+    def repeat(self, gtid: str) -> None:
+        """A GTID of MySQL comes that is done. MariaDB's numbers may begin again in one log."""
+        if self.by_offset:
+            raise self._reset(f"{gtid} comes in {self._journal}, and was done before that log was begun")
+        self.repeated = self.repeated or gtid
 
     def check(self) -> None:
         """A transaction begins."""
@@ -168,6 +181,10 @@ def _missing(listed: GtidSet, executed: GtidSet) -> GtidSet | None:
         done = executed.domains
         return MariadbGtidSet({domain: last for domain, last in listed.domains.items() if done.get(domain) != last}) or None
     return None
+
+
+def _union(one: GtidSet, other: GtidSet) -> GtidSet:
+    return one | other if isinstance(one, MysqlGtidSet) and isinstance(other, MysqlGtidSet) else one
 
 
 def _when(incarnation: str) -> str:

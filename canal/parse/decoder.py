@@ -471,7 +471,10 @@ class BinlogDecoder:
 
     def _check_listed(self, listed: Any) -> None:
         if self._continuity is not None:
-            self._continuity.list(listed, self._executed_now())
+            executed = self._executed_now()
+            known = self._continuity.list(listed, executed)
+            if known is not executed:
+                self._adopt_executed(known)
             self._doubtful = bool(self._continuity.doubt)
 
     def _adopt_executed(self, executed: Any) -> None:
@@ -539,6 +542,8 @@ class BinlogDecoder:
                 return
         if self._run_last:
             self._run_base = self._executed_now()
+        if self._continuity is not None and type(source) is str and self._run_base.contains(source, number):
+            self._continuity.repeat(f"{source}:{number}")
         self._run_source = source
         self._run_first = number
         self._run_last = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import attrs
 import pytest
 
 from canal import LostReason, Position, PositionLostError
@@ -12,7 +13,7 @@ from canal.parse.continuity import Continuity, incarnation_of
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 BEGUN = 1_700_000_000
-START = Position("binlog.000007", 4711, f"{UUID}:1-100", source=UUID, incarnation=f"{BEGUN}-1")
+START = Position("binlog.000007", 4711, f"{UUID}:1-100", server_id=1, source=UUID, incarnation=f"{BEGUN}-1")
 
 
 def description(begun: int = BEGUN, server_id: int = 1) -> bytes:
@@ -29,7 +30,7 @@ def stream(start: Position = START, source: str = UUID, *, by_offset: bool = Tru
 
 
 def files() -> Continuity:
-    return stream(Position("binlog.000007", 4711, incarnation=f"{BEGUN}-1"), "")
+    return stream(Position("binlog.000007", 4711, server_id=1, incarnation=f"{BEGUN}-1"), "")
 
 
 def test_an_incarnation_is_begin_and_server() -> None:
@@ -151,6 +152,35 @@ def test_gtids_that_a_head_lists_must_have_been_read(listed: GtidSet, executed: 
             continuity.list(listed, executed)
         assert caught.value.reason is LostReason.GAP
         assert caught.value.message.endswith(f": {missing}")
+
+
+def test_the_set_of_a_position_that_no_transaction_ended_at_may_lack_what_was_being_committed() -> None:
+    continuity = stream(attrs.evolve(START, server_id=0))
+    continuity.announce("binlog.000008")
+    continuity.enter("binlog.000008", 5000)
+    continuity.describe(description(BEGUN + 10), 0)
+    listed, executed = MysqlGtidSet.parse(f"{UUID}:1-105"), MysqlGtidSet.parse(f"{UUID}:1-100:102-105")
+    assert continuity.list(listed, executed) == listed
+    continuity.announce("binlog.000009")
+    continuity.enter("binlog.000009", 5000)
+    continuity.describe(description(BEGUN + 20), 0)
+
+    with pytest.raises(PositionLostError):
+        continuity.list(MysqlGtidSet.parse(f"{UUID}:1-107"), listed)
+
+
+def test_a_gtid_that_is_done_cannot_come_behind_an_offset_of_the_same_log() -> None:
+    continuity = stream()
+    with pytest.raises(PositionLostError) as caught:
+        continuity.repeat(f"{UUID}:17")
+    assert caught.value.reason is LostReason.DIVERGED
+
+
+def test_the_first_gtid_that_a_source_repeats_is_kept() -> None:
+    continuity = stream(by_offset=False)
+    continuity.repeat(f"{UUID}:17")
+    continuity.repeat(f"{UUID}:19")
+    assert continuity.repeated == f"{UUID}:17"
 
 
 def test_the_first_head_of_a_stream_may_list_what_the_source_leaves_out() -> None:
