@@ -21,10 +21,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import attrs
 
 import canal
+from canal.alarm import AlarmDesk
 from canal.testing.journal import Change, changes_of, check, compare_tables, replay
 from canal.testing.load import Load
 from canal.testing.proxy import FaultProxy
@@ -110,17 +112,18 @@ class Consumer:
                 reconnect_backoff=(0.02, 0.2), store_bytes=1 << 20, alarm=lambda *_: None,
             )
         )  # fmt: skip
-        parser: Any = self.instance.parser
-        tell = parser._alarms.tell
+        life = self
 
-        def tell_each_time(kind: canal.AlarmKind, text: str, key: str = "") -> None:
-            """Keep what is not told again since it was told a short time ago."""
-            self.source.port = 0
-            self.alarms.append(text)
-            tell(kind, text, key)
+        class Desk(AlarmDesk):
+            """Keeps what is not told again since it was told a short time ago."""
 
-        parser._alarms.tell = tell_each_time
-        self.instance.start()
+            def tell(self, kind: canal.AlarmKind, text: str, key: str = "") -> None:
+                life.source.port = 0
+                life.alarms.append(text)
+                super().tell(kind, text, key)
+
+        with mock.patch("canal.parse.run.AlarmDesk", Desk):
+            self.instance.start()
         self.lives += 1
 
     def _guard(self) -> None:

@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 import canal
+from canal.parse.link import Link
 from canal.testing import FakeBinlog
 
 
@@ -399,16 +400,16 @@ def test_a_switch_that_outlives_a_stop_does_nothing_to_the_next_run() -> None:
 def test_a_switch_while_the_login_ends_leaves_the_old_source(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair()
     parser = canal.BinlogParser(pair.first, standby=pair.second, start="earliest", backoff=(0.01, 0.02))
-    connect = parser._connect
+    connect = Link.connect
     switched: list[bool] = []
 
-    def connect_and_switch(*arguments: Any) -> Any:
-        connection = connect()
+    def connect_and_switch(link: Link, *arguments: Any) -> Any:
+        connection = connect(link)
         if not switched:
             switched.append(parser.switch())
         return connection
 
-    monkeypatch.setattr(parser, "_connect", connect_and_switch)
+    monkeypatch.setattr(Link, "connect", connect_and_switch)
     with canal.Instance.compose("x", parser=parser) as instance:
         instance.subscribe()
         assert switched == [True]

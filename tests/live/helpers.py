@@ -166,7 +166,7 @@ def is_behind(instance: canal.Instance, target: canal.Position) -> bool:
     """
     parser: Any = instance.parser
     place = instance.position()
-    places = (parser._progress._fed, (place.source, place.journal, place.offset))
+    places = (parser._run.progress._fed, (place.source, place.journal, place.offset))
     received = (canal.Position(journal=journal, offset=offset, source=source) for source, journal, offset in places)
     end = canal.Position(journal=target.journal, offset=target.offset, source=target.source)
     return any(place.precedes(end) is False for place in received)

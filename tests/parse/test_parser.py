@@ -670,7 +670,7 @@ def test_a_server_that_ends_each_dump_at_once_is_asked_less_and_less_often(
     flavor: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T22: the head of a dump is no sign that the connection works."""
-    monkeypatch.setattr("canal.parse.parser.time", SimpleNamespace(monotonic=lambda: 0.0))  # none of them lasts, as it sees it
+    monkeypatch.setattr("canal.parse.run.time", SimpleNamespace(monotonic=lambda: 0.0))  # none of them lasts, as it sees it
     fake, orders = shop(flavor)
     orders.insert(order(1))
     fake.end()

@@ -46,7 +46,7 @@ def test_settings_that_only_help_are_done_without() -> None:
         table.insert({"id": 2})
         message = instance.get(10, timeout=10)
         assert [tuple(row.after) for entry in message.entries for row in entry.rows] == [(2,)]
-        assert instance.parser._connection.table_columns("d", "t").columns[0].name == "id"
+        assert instance.parser._run.link.connection.table_columns("d", "t").columns[0].name == "id"
 
 
 def test_a_schema_history_needs_a_dump_by_offset() -> None:

@@ -1,0 +1,190 @@
+"""Where one run of a parser goes on after each connection: what canal.parse.start decides, carried out.
+
+Never reads the stream. It asks the connection, and searches its log where the position is one of another server.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import attrs
+
+from canal.alarm import AlarmDesk, AlarmKind
+from canal.errors import LostReason, PositionLostError
+from canal.gtid import GtidSet, parse_gtid_set
+from canal.model import Entry
+from canal.parse.link import Link, name_of
+from canal.parse.log_positions import LogPositionManager
+from canal.parse.options import ParserOptions
+from canal.parse.scan import transaction_start
+from canal.parse.source import Connection
+from canal.parse.start import Decision, Facts, How, decide
+from canal.parse.tail import changes_schema, digests_of, find_tail, transactions
+from canal.position import Position, PreparedXa
+
+log = logging.getLogger("canal.parse")
+
+
+class Locator:
+    """Knows where reading stands, and finds that position in the log of a connection.
+
+    Args:
+        resume: where an earlier run has ended; None: the configured start.
+    """
+
+    def __init__(
+        self, options: ParserOptions, link: Link, destination: str, alarms: AlarmDesk, resume: Position | None
+    ) -> None:
+        self._options = options
+        self._positions: LogPositionManager = options.log_positions
+        self._link = link
+        self._destination = destination
+        self._alarms = alarms
+        self._resume = resume
+        self.handed: Entry | None = None  # the last entry that the sink has taken
+        self.started: Position | None = None  # where the stream began
+        self.lost = 0
+        self._lost_because: PositionLostError | None = None
+        self.same_as: Position | None = None  # the start of the stream in the log of another server
+        self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
+
+    def place(self) -> Position | None:
+        """Behind what the sink has taken, or where the stream began, or the stored cursor."""
+        return self._positions.latest() or self.started or self._resume
+
+    def executed(self, connection: Any, position: Position) -> GtidSet | None:
+        """The GTIDs done at the position; None where they are not known, which is not the same as none at all."""
+        return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or self._none_done else None
+
+    def count_lost(self, error: PositionLostError) -> None:
+        """Give up without a policy for it, or where no place was found yet."""
+        if self.place() is None or self._options.on_lost == "fail":
+            raise error
+        self.lost += 1
+        self._lost_because = error
+
+    def locate(self, connection: Connection) -> Position:
+        """Where to go on, as canal.parse.start decides."""
+        place = self.place()
+        decision = decide(
+            Facts(
+                place=place, configured=self._link.start, identity=connection.identity,
+                flavor=connection.flavor, has_gtids=connection.has_gtids, has_journal=_has_journal(connection, place),
+                lost=self.lost, threshold=self._options.dump_error_threshold, on_lost=self._options.on_lost,
+                fallback=self._options.fallback_interval,
+                behind=self._lost_because.behind if self._lost_because is not None else None,
+            )
+        )  # fmt: skip
+        start, how = decision.start, decision.how
+        log.debug("[%s] start by rule %r: %s from %s", self._destination, decision.rule, how.value, start)
+        if how is How.RESOLVE:
+            place = self._resolve(connection, decision)
+            self._none_done = not isinstance(start, Position) and connection.has_gtids
+            return self._moved(place)
+        assert isinstance(start, Position)
+        if how is How.MATCH:
+            self._none_done = False
+            return self._moved(self._match(connection, start))
+        if how is How.FAIL:
+            raise PositionLostError(
+                f"{start} is a place in the log of server {start.source}, and {name_of(self._link.source)} is "
+                f"{connection.identity}",
+                reason=LostReason.OTHER_SERVER,
+                position=start,
+                remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
+                'anew and start from "latest" or "earliest".',
+            )
+        if how is How.GTID:
+            start = attrs.evolve(start, incarnation="")
+        if self.handed is not None:
+            self._none_done = self.handed.transaction.gtid_base is not None
+        return start
+
+    def _moved(self, place: Position) -> Position:
+        """A place that was searched for is where to go on from now on."""
+        self.handed, self.lost = None, 0
+        self._positions.persist(lambda: place)
+        return place
+
+    def _resolve(self, connection: Connection, decision: Decision) -> Position:
+        start = decision.start
+        try:
+            place = connection.resolve(start)
+        except PositionLostError as error:
+            if not self._is_policy(decision):
+                raise
+            self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
+            place = connection.resolve("earliest")
+        if start == "latest" and not place.gtid:  # or a switch before the first change would have no time to search for
+            clock = time.time() + (getattr(connection, "clock_offset", None) or 0.0)
+            place = attrs.evolve(place, timestamp=int(1000 * clock))
+        if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
+            begin = transaction_start(connection, place)
+            if begin != place.offset:
+                log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, place, begin)
+                place = attrs.evolve(place, offset=begin)
+        if self._is_policy(decision):
+            self._alarms.tell(
+                AlarmKind.POSITION,
+                f"THE PLACE {self.place()} IS LOST ({self._lost_text()}): going on from {place}, as on_lost="
+                f"{self._options.on_lost!r} says; the changes in between are not delivered, or are delivered again",
+            )
+        return place
+
+    def _lost_text(self) -> str:
+        """Why, without the remedy, which ``on_lost`` makes superfluous."""
+        return " ".join(self._lost_because.message.split()) if self._lost_because is not None else ""
+
+    @staticmethod
+    def _is_policy(decision: Decision) -> bool:
+        return decision.rule.startswith("lost")
+
+    def _match(self, connection: Any, place: Position) -> Position:
+        """The place in the log of another server: by time, then exactly behind the last transactions if they are there."""
+        back = Position(timestamp=max(place.timestamp - int(self._options.fallback_interval * 1000), 1))
+        whole = False
+        try:
+            start = connection.resolve(back)
+        except PositionLostError:
+            start, whole = connection.resolve("earliest"), True
+        prepared = tuple(PreparedXa(one.xid, "", 0) for one in place.xa)  # their rows are somewhere else in this log
+        found = None
+        if place.tail and hasattr(connection, "replay"):
+            found = find_tail(place.tail, transactions(connection, start))
+        where = f"{name_of(self._link.source)} is not the server {place.source} that {place} is a place of"
+        if found is None:
+            if whole:
+                raise PositionLostError(
+                    f"{where}, and its log does not go back to the time of that place", position=place,
+                    remedy='Copy the tables anew and start from "latest" or "earliest", or set on_lost.',
+                )  # fmt: skip
+            self._alarms.tell(
+                AlarmKind.POSITION,
+                f"{where}: going on from {start}, {self._options.fallback_interval:g} s before the time of that place; changes "
+                "come again",
+            )
+            # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first.
+            return attrs.evolve(
+                place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
+                incarnation="", at_event=False,
+            )  # fmt: skip
+        done = digests_of(place.tail)[: -found.missing or None]
+        exact: Position = attrs.evolve(
+            place, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
+            gtid=found.position.gtid if connection.has_gtids else "",
+            row=0 if found.missing else place.row, tail="".join(done), xa=prepared, incarnation="", at_event=False,
+        )  # fmt: skip
+        lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
+        if not any(map(changes_schema, digests_of(place.tail)[len(done) :])):
+            self.same_as = place
+        self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
+        return exact
+
+
+def _has_journal(connection: Any, place: Position | None) -> bool | None:
+    """Whether the source still has the journal of a position; None where it cannot be asked, or nothing depends on it."""
+    if place is None or not place.incarnation or not place.gtid or not hasattr(connection, "journal_names"):
+        return None
+    return place.journal in connection.journal_names()

@@ -1,0 +1,407 @@
+"""One run of a parser, from its start to its end: the thread that drives the events of a source into the sink.
+
+Never decodes anything itself, and shares nothing with another run but the parser's options. After a lost connection it
+continues exactly behind what the sink has taken: the whole transactions, and the rows of a very large one that were delivered
+in pieces. With a standby it can go on at either of the two servers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Container, Iterator
+from typing import Any
+
+from canal.alarm import AlarmDesk, AlarmKind
+from canal.errors import (
+    CanalError,
+    ConnectionLostError,
+    DecodeError,
+    HookError,
+    LostReason,
+    NotActiveError,
+    PositionLostError,
+    ServerError,
+    SourceError,
+    StoreClosedError,
+)
+from canal.model import Entry
+from canal.parse import ddl
+from canal.parse.backoff import Backoff
+from canal.parse.cascades import CascadeWatch
+from canal.parse.continuity import Continuity, opened
+from canal.parse.decoder import BinlogDecoder
+from canal.parse.follow import SchemaFollower
+from canal.parse.link import Link, name_of
+from canal.parse.locate import Locator
+from canal.parse.online_ddl import ShadowTables
+from canal.parse.options import ParserOptions
+from canal.parse.progress import Progress
+from canal.parse.source import dumps_by_offset
+from canal.parse.tables import TableResolver
+from canal.parse.xa import read_again
+from canal.position import Position, PreparedXa
+from canal.sink.protocol import Sink
+from canal.status import ParserStatus, State
+
+log = logging.getLogger("canal.parse")
+
+_HEARTBEATS = frozenset((27, 41))
+
+
+class ParserRun:
+    """Keeps a source connected and drives its events through the decoder into the sink.
+
+    Args:
+        finished: called once, when the thread ends.
+    """
+
+    def __init__(
+        self,
+        options: ParserOptions,
+        destination: str = "",
+        sink: Sink | None = None,
+        resume: Position | None = None,
+        finished: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._options = options
+        self._destination = destination
+        self._sink = sink
+        self._finished = finished
+        self.alarms = AlarmDesk(options.alarm)
+        self.alarms.reset(destination)
+        self.link = Link(options.sources, destination, self.alarms)
+        self._locator = Locator(options, self.link, destination, self.alarms, resume)
+        self._follower = SchemaFollower(
+            options.history, lambda text: self.alarms.tell(AlarmKind.SCHEMA, text), options.oldest
+        )
+        self._shadows = None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like)
+        self._resolver = TableResolver(
+            self._follower.find, options.tables, options.fields, options.time_zone,
+            None if options.json_text else self._json_columns, self._shadows,
+        )  # fmt: skip
+        self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self.alarms.tell(AlarmKind.MISSING, text))
+        self._logs_cascades = False
+        self.decoder = self._follower.decoder = BinlogDecoder(
+            self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
+            options.piece_bytes, options.piece_entries, self._read_again,
+        )  # fmt: skip
+        self.decoder.destination = self._resolver.destination = destination
+        if self._shadows is not None:
+            self._shadows.destination = destination
+        self.progress = Progress(lambda: self.link.source, self.decoder, self.alarms, options.backoff[1])
+        self._damage: tuple[type[DecodeError], str, str] | None = None
+        self._dump_began = math.inf
+        self._quiet_since = 0.0
+        self._is_behind = False  # the source's log went on when nothing had come for a while
+        self._last_problem: CanalError | None = None
+        self.error: CanalError | None = None
+        self._work = 1  # odd while the decoder is at work, or has no place yet
+        self.thread: threading.Thread | None = None
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._options.log_positions.start(self._destination)
+        self.thread = threading.Thread(target=self._run, name=f"canal-{self._destination}-parse", daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.link.stop()
+        thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._options.log_positions.stop()
+        self.progress.state = State.STOPPED
+
+    def wait_started(self, timeout: float) -> Position:
+        with self.link.changed:
+            self.link.changed.wait_for(lambda: self._locator.started is not None or self.link.ended, timeout)
+            if self._locator.started is not None:
+                return self._locator.started
+            if self.error is not None:
+                raise self.error
+        problem = self._last_problem
+        raise ConnectionLostError(
+            f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else self._follower.doing),
+            destination=self._destination,
+            remedy="The parser goes on trying; subscribe again. "
+            + (problem.remedy if problem else "Check host, port and network."),
+        ) from problem
+
+    @property
+    def delivered_place(self) -> Position | None:
+        """As ``whole_place``, for any thread: all before it has been given to the sink. None while that is under way."""
+        work = self._work
+        place = None if work % 2 else self.decoder.group_place
+        return place if self._work == work else None
+
+    def status(self, source_timeout: float | None = None) -> ParserStatus:
+        """How it stands. The source is asked for the end of its log for ``source_timeout`` seconds at most; None: not at all."""
+        return self.progress.status(self._delivered, source_timeout)
+
+    def _delivered(self) -> Position | None:
+        """Behind the last entry that was delivered, or where the stream began."""
+        handed = self._locator.handed
+        return handed.position if handed is not None else self._locator.started
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._follower.open(self._destination)
+            self._reconnect_for_ever()
+        except StoreClosedError:
+            pass  # the instance is being stopped
+        except CanalError as error:
+            self._fail(error)
+        except BaseException as error:  # a SystemExit of a hook too: nothing may end the thread unseen
+            self._fail(HookError(f"{error!r} came out of the line behind the parser") if self._is_foreign(error)
+                       else CanalError(f"unexpected {error!r}", remedy="This is a fault of the library; please report it."),
+                       error)  # fmt: skip
+        finally:
+            self._follower.close()
+            self.progress.ended(self.error)
+            with self.link.changed:
+                self.link.ended = True
+                self.link.changed.notify_all()
+            self._finished()
+
+    def _is_foreign(self, error: BaseException) -> bool:
+        """Whether the exception was raised in somebody else's code, by the file of its innermost frame."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("canal.")
+
+    def _fail(self, error: CanalError, cause: BaseException | None = None) -> None:
+        if self.link.stopping.is_set():
+            return
+        if cause is not None:
+            error.__cause__ = cause
+        error.destination = error.destination or self._destination
+        if error.position is None:
+            error.position = f"{self.decoder.journal}:{self.decoder.offset}" if self.decoder.journal else None
+        self.error = error
+        if not isinstance(error, NotActiveError):  # which is how it should be: another process goes on
+            self.alarms.announce(AlarmKind.STOPPED, f"the parser has stopped: {error}")
+
+    def _reconnect_for_ever(self) -> None:
+        backoff = Backoff(*self._options.backoff)
+        while not self.link.stopping.is_set():
+            handed, active = self._locator.handed, self.link.active
+            self._dump_began = math.inf
+            try:
+                self._stream_once()
+                return
+            except (ConnectionLostError, PositionLostError, DecodeError) as error:
+                if self.link.stopping.is_set():
+                    return
+                gave_something = self._locator.handed is not handed or self.link.active != active
+                if gave_something:
+                    self._locator.lost = 0
+                if isinstance(error, PositionLostError) and self.link.active == active:
+                    self._locator.count_lost(error)
+                if isinstance(error, DecodeError):
+                    self._count_damage(error)
+                by_source = isinstance(error, ConnectionLostError) and error.by_source and self.link.active == active
+                wait = backoff.lost(
+                    gave_something=gave_something, seconds=max(time.monotonic() - self._dump_began, 0.0), by_source=by_source
+                )
+                self._last_problem = error
+                if self.link.active == active:
+                    self.progress.calm = self._options.backoff[1] * (3 if backoff.is_thrown_out else 1)
+                    self.progress.lost(_what(error), error, wait)
+                    if backoff.is_thrown_out:
+                        self._thrown_out(backoff.ended_soon, error)
+            finally:
+                self.link.disconnect()
+            self.link.wait(wait * random.uniform(0.8, 1.2), active)
+
+    def _thrown_out(self, times: int, error: SourceError) -> None:
+        self.alarms.tell(
+            AlarmKind.CONNECTION,
+            f"our dump of {name_of(self.link.source)} has ended {times} times in a row soon after it began: {error}",
+            f"thrown out: {error.message}",
+        )
+
+    def _count_damage(self, error: DecodeError) -> None:
+        """Give up where the log is damaged: then it is the same when it is read again, unlike damage on the way from a
+        server. Files have no way."""
+        if error.position is None:
+            error.position = f"{self.decoder.journal}:{self.decoder.offset}"
+        damage = (type(error), error.message, str(error.position))
+        if damage == self._damage:
+            error.message += ", the same when it was read again"
+            raise error
+        if self.link.connection is None or not self.link.connection.identity:
+            raise error
+        self._damage = damage
+
+    def _stream_once(self) -> None:
+        self.progress.state = State.CONNECTING
+        connection = self.link.connect()
+        if connection is not None and self._locator.started is None and not self.link.has_switched:
+            connection = self.link.choose(connection, self._locator.place())
+        if connection is None:
+            return
+        self.progress.connected(connection)
+        self._locator.same_as = None
+        position = self._locator.locate(connection)
+        executed = self._locator.executed(connection, position)
+        if self._locator.started is None:
+            self._read_foreign_keys(connection)
+        # By them a place is found where GTIDs are not known: in the log of a standby of the other flavor too.
+        digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)
+        self._work |= 1
+        by_offset = dumps_by_offset(position, connection.has_gtids)
+        continuity = Continuity(position, connection.identity, by_offset=by_offset)
+        self.decoder.reset(position, connection.flavor, connection.identity, executed, digests, continuity)
+        if executed is None:
+            self.decoder.purged = getattr(connection, "purged", "")
+        if self._sink is not None:
+            self._sink.restart()
+        connection.dump(position)
+        self.decoder.known = list(getattr(connection, "known", ()))
+        self._work += 1
+        for warning in getattr(connection, "warnings", ()):
+            self.alarms.tell(AlarmKind.POSITION, warning)
+        log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
+        # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
+        self._follower.begin(
+            connection, position, self.link.stopping.is_set, self._locator.same_as, len(self.link.sources) > 1
+        )
+        known = position.incarnation != ""
+        if known:
+            self._begins(position)
+        self.progress.began()
+        self._dump_began = self._quiet_since = time.monotonic()
+        self._is_behind = False
+        while not self.link.stopping.is_set():
+            try:
+                events = connection.read(1.0)
+            except ServerError as error:
+                error.position = error.position or self.decoder.place
+                if not isinstance(error, PositionLostError):
+                    self._check_log(connection, error.message)  # of which it may only say that it cannot be read
+                raise
+            if not known:  # with the first events there comes what tells the log from a later one of its name
+                known = True
+                self._begins(opened(position, events or []))
+            if events:
+                if continuity.expects_event:
+                    continuity.meet(events)
+                self._work += 1
+                self.decoder.feed(events)
+                self._work += 1
+            if events is None:
+                return
+            self._check_end(connection, events)
+            self.progress.fed(events)
+
+    def _begins(self, position: Position) -> None:
+        """The start of the stream is known: clients may take it for a cursor."""
+        if self._locator.handed is None:
+            self._options.log_positions.persist(lambda: position)
+        with self.link.changed:
+            self._locator.started = self._locator.started or position
+            self.link.changed.notify_all()
+
+    def _check_log(self, connection: Any, why: object) -> None:
+        """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
+        place = self.decoder.place
+        if not place.incarnation or not hasattr(connection, "incarnation"):
+            return
+        if connection.incarnation(place.journal) != place.incarnation:
+            raise PositionLostError(
+                f"{name_of(self.link.source)} has reset its log while {place.journal} was read: {why}",
+                reason=LostReason.DIVERGED, position=place,
+                remedy='Copy the tables anew and start from "latest" or "earliest".',
+            )  # fmt: skip
+
+    def _check_end(self, connection: Any, events: list[bytes]) -> None:
+        """After a while without a change: is the log that is read still the one that the source writes?"""
+        now = time.monotonic()
+        if any(event[4] not in _HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
+            self._quiet_since, self._is_behind = now, False
+            return
+        if now - self._quiet_since < getattr(self.link.source, "check_interval", math.inf):
+            return
+        self._quiet_since = now
+        if self.progress.state is State.SEEKING and self._is_held_up(connection):
+            return
+        behind = not connection.check_end(self.decoder.place)
+        if behind:
+            self._check_log(connection, "its log does not end where reading does, and nothing comes")
+        if behind and self._is_behind:
+            raise ConnectionLostError(f"{name_of(self.link.source)} has changes in its log that it does not send")
+        self._is_behind = behind
+
+    def _is_held_up(self, connection: Any) -> bool:
+        """Whether the source waits for somebody else before it begins to send."""
+        held_up_by = getattr(connection, "held_up_by", None)
+        text = "" if held_up_by is None else held_up_by()
+        if text:
+            self.progress.held_up(text)
+        return bool(text)
+
+    def _read_foreign_keys(self, connection: Any) -> None:
+        """Learn, where the connection can tell, which tables change without a word in the log."""
+        foreign_keys = getattr(connection, "foreign_keys", None)
+        if foreign_keys is None:
+            return
+        try:
+            self._logs_cascades = connection.logs_cascades
+            if not self._logs_cascades:
+                self._cascades.add(foreign_keys())
+        except SourceError as error:  # no reason not to stream
+            if not self.link.stopping.is_set():
+                self.alarms.tell(
+                    AlarmKind.MISSING,
+                    f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}",
+                )
+
+    def _classify(self, sql: str, schema: str, *, sql_mode: int, flavor: str) -> ddl.Statement:
+        statement = ddl.classify(sql, schema, sql_mode=sql_mode, flavor=flavor)
+        if statement.kind == "ddl" and not self._logs_cascades:
+            self._cascades.follow(sql, statement, sql_mode=sql_mode, flavor=flavor)
+        return statement
+
+    def _deliver(self, entries: list[Entry]) -> None:
+        assert self._sink is not None
+        if self.decoder.known:
+            entries = [entry for entry in entries if not self.decoder.is_known(entry.transaction)]
+            if not entries:
+                return
+        last = entries[-1]
+        self.progress.delivering()
+        self._sink.sink(entries)
+        self._locator.handed = last
+        self._options.log_positions.persist(lambda: last.position)
+
+    def _table_changed(self, statement: ddl.Statement, sql: str, data: bytes) -> None:
+        if self._shadows is not None and not statement.temporary:
+            self._shadows.forget()
+        self._follower.changed(statement, sql, data)
+
+    def _read_again(self, wanted: PreparedXa, offset: int) -> Iterator[bytes]:
+        return read_again(self.link.connection, wanted, Position(journal=self.decoder.journal, offset=offset))
+
+    def _tables_like(self, schema: str, name: str, is_prefix: bool) -> list[str] | None:
+        """Tables that are called so, or begin so; None when the source cannot tell."""
+        tables_like = getattr(self.link.connection, "tables_like", None)
+        return None if tables_like is None else tables_like(schema, name, is_prefix=is_prefix)
+
+    def _json_columns(self, schema: str, table: str) -> Container[str]:
+        """Columns of MariaDB that are JSON, where the source can tell."""
+        ask = getattr(self.link.connection, "json_columns", None)
+        return () if ask is None else ask(schema, table)
+
+
+def _what(error: SourceError) -> str:
+    if isinstance(error, DecodeError):
+        return "damage on the way or in the log"
+    return "position lost" if isinstance(error, PositionLostError) else "connection lost"
