@@ -131,6 +131,8 @@ class Locator:
                 f"THE PLACE {self.place()} IS LOST ({self._lost_text()}): going on from {place}, as on_lost="
                 f"{self._options.on_lost!r} says; the changes in between are not delivered, or are delivered again",
             )
+            # Of others the journal's begin tells of which log they are.
+            self._options.translated({mark: None for mark in self._options.marks() if not mark.incarnation})
         return place
 
     def _lost_text(self) -> str:
@@ -180,7 +182,19 @@ class Locator:
         if not any(map(changes_schema, digests_of(place.tail)[len(done) :])):
             self.same_as = place
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
+        self._translate(connection, place.source, start)
         return exact
+
+    def _translate(self, connection: Any, source: str, start: Position) -> None:
+        """Find the cursors of clients that are ahead in the log of another server too; ``start`` is before all of them."""
+        translated: dict[Position, Position | None] = {}
+        for mark in self._options.marks():
+            if mark.source == source and mark.tail:
+                found = find_tail(mark.tail, transactions(connection, start))
+                if found is not None:
+                    row = 0 if found.missing else mark.row
+                    translated[mark] = attrs.evolve(found.position, source=connection.identity, row=row)
+        self._options.translated(translated)
 
 
 def _has_journal(connection: Any, place: Position | None) -> bool | None:

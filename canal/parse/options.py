@@ -35,3 +35,5 @@ class ParserOptions:
     dump_error_threshold: int
     fallback_interval: float
     oldest: Callable[[], Position | None]
+    marks: Callable[[], list[Position]]
+    translated: Callable[[dict[Position, Position | None]], None]

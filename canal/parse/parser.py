@@ -70,7 +70,9 @@ class BinlogParser:
         shadow_tables: deliver the tables of online schema changes too.
         history: keeps the schemas of tables whose names the log does not carry.
 
-    ``oldest`` gives the position before which nobody will resume (None: not known); an Instance sets it.
+    An Instance sets three callables. ``oldest`` gives the position before which nobody will resume (None: not known).
+    ``marks`` gives the cursors of clients that are ahead of the stream; ``translated`` is called with what they are in another
+    log, None for what cannot be known there.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class BinlogParser:
         if standby is not None:
             sources.append((standby, standby_start))
         self.oldest: Callable[[], Position | None] = lambda: None
+        self.marks: Callable[[], list[Position]] = list
+        self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
         self.history = history or MemoryHistory()
         self._options = ParserOptions(
             sources=sources,
@@ -117,6 +121,8 @@ class BinlogParser:
             dump_error_threshold=dump_error_threshold,
             fallback_interval=fallback_interval,
             oldest=lambda: self.oldest(),
+            marks=lambda: self.marks(),
+            translated=lambda found: self.translated(found),
         )
         self._run = ParserRun(self._options)  # one that never starts, until there is another
 

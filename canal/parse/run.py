@@ -297,6 +297,8 @@ class ParserRun:
                 self._work += 1
                 self.decoder.feed(events)
                 self._work += 1
+            if continuity.repeated:
+                self._repeats(continuity)
             if events is None:
                 return
             self._check_end(connection, events)
@@ -309,6 +311,14 @@ class ParserRun:
         with self.link.changed:
             self._locator.started = self._locator.started or position
             self.link.changed.notify_all()
+
+    def _repeats(self, continuity: Continuity) -> None:
+        gtid, continuity.repeated = continuity.repeated, ""
+        self.alarms.tell(
+            AlarmKind.POSITION,
+            f"{name_of(self.link.source)} sends transactions that it was to leave out, such as {gtid}: they are delivered again",
+            "repeated GTIDs",
+        )
 
     def _check_log(self, connection: Any, why: object) -> None:
         """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
