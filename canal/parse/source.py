@@ -885,7 +885,8 @@ class MySQLConnection:
     def _resolve_position(self, start: Position) -> Position:
         if start.gtid and self._server.has_gtids:
             self._check_purged(start)
-            return start
+            is_here = start.source in ("", self.identity) and start.incarnation and start.journal in self.journal_names()
+            return start if is_here else attrs.evolve(start, incarnation="")
         if start.gtid and not start.journal and not start.timestamp:
             raise ServerError(
                 f"{self._source.address} has no GTIDs and the position has only a GTID set",

@@ -212,6 +212,11 @@ def within(entry: Entry, stretch: Stretch) -> bool | None:
     if stretch.is_by_place(transaction.source):
         if transaction.journal != end.journal:
             return _is_file_before(transaction.journal, stretch.start.journal, end.journal) or None
+        if end.incarnation and transaction.incarnation not in ("", end.incarnation):
+            raise PositionLostError(
+                f"{transaction.journal} is not the log that {end} is a position of: it was begun anew",
+                reason=LostReason.DIVERGED, position=end, remedy="Begin a new checkpoint and copy the table anew.",
+            )  # fmt: skip
         place, last = transaction.offset, end.offset
         if place < last:
             return True

@@ -656,8 +656,10 @@ class FakeBinlog:
             if not start.is_concrete:
                 return self._at_time(start.timestamp)
             if start.gtid and self.gtid:
-                self._locate(attrs.evolve(start, incarnation=""))
-                return start
+                by_gtid = attrs.evolve(start, incarnation="")
+                self._locate(by_gtid)
+                is_here = start.source in ("", self.identity) and start.journal in (one.name for one in self._journals)
+                return start if is_here else by_gtid
             self._check_offset(start)
             return attrs.evolve(start, offset=max(start.offset, 4), source=self.identity)
 
