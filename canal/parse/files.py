@@ -5,14 +5,18 @@ Never writes, never locks and never looks inside an event further than its heade
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import threading
 import time
 import zlib
+from functools import partial
+from itertools import dropwhile
+from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Iterator, Mapping
+from typing import Callable, Iterator, Mapping, TypeVar
 
 import attrs
 
@@ -31,7 +35,7 @@ from canal.errors import (
 from canal.parse.cascades import ForeignKey, keys_in
 from canal.parse.events import IN_USE, Format, check_format, parse_format
 from canal.parse.framing import FileFramer
-from canal.parse.scan import TransactionScan
+from canal.parse.scan import TransactionScan, first_to_scan
 from canal.parse.source import Description, MySQLSource, Session, Start
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
@@ -43,12 +47,15 @@ MAGIC = b"\xfebin"
 _ENCRYPTED_MAGIC = b"\xfdbin"
 _ROTATE, _FORMAT, _START_ENCRYPTION = 4, 15, 164
 _ARTIFICIAL = 0x20
-_JOURNAL_NAME = re.compile(r".+\.\d+")
+_CRASH_SAFE = "_crash_safe"
+#: Seconds for which a file that is not there is looked for again, and between two looks.
+_PATIENCE, _PAUSE = 5.0, 0.02
+_T = TypeVar("_T")
 
 
 @attrs.frozen
 class LocalBinlogSource:
-    """Binlog or relay log files in a directory, named by their ``.index`` file, or one such file.
+    """Binlog files in a directory, named by their ``.index`` file, or one such file.
 
     Args:
         path: a directory, an index file, or one file. A file alone is read to its end; followed, its successors too.
@@ -58,8 +65,7 @@ class LocalBinlogSource:
             statements in the files change is followed), or a server to ask.
         poll_interval: seconds between two looks for more, with ``follow``.
 
-    A relay log carries the journal names and offsets of the server it came from; positions inside one cannot be resumed
-    from here.
+    The relay log of a replica is refused: it carries the journal names and offsets of another server.
     """
 
     path: str = attrs.field(converter=os.fspath)
@@ -77,54 +83,115 @@ class LocalBinlogSource:
 
     def read_end(self, timeout: float) -> SourceEnd:
         """The files with their sizes."""
-        return SourceEnd(tuple((path.name, path.stat().st_size) for path in self.journals()))
+        sizes = []
+        for path in _patiently(lambda: self.listing()(), patience=min(timeout, _PATIENCE)):
+            with contextlib.suppress(FileNotFoundError):  # purged since, or lost, which reading tells
+                sizes.append((path.name, path.stat().st_size))
+        return SourceEnd(tuple(sizes))
 
     def journals(self) -> list[Path]:
-        """The files there are now, in the order of the log. Raises ConfigError when ``path`` names none that can be."""
+        """The files of the log, in its order: all that an index lists from the first one on that is there.
+
+        Raises ConfigError when ``path`` names none that can be.
+        """
+        return _patiently(lambda: self.listing()())
+
+    def listing(self) -> Callable[[], list[Path]]:
+        """How to list the files of the one log that ``path`` means now, whatever appears beside it later.
+
+        It and what it gives raise FileNotFoundError while a server has its index away.
+        """
         path = Path(self.path)
         if path.is_dir():
             return _in_directory(path)
-        if path.suffix == ".index" and path.is_file():
-            return _from_index(path)
+        if path.suffix == ".index":
+            _from_index(path)
+            return partial(_from_index, path)
         if not path.exists():
-            raise ConfigError(
-                f"there is no {path}", remedy="Give a binlog file, its index file or a directory of them."
-            )
-        return [path, *_successors(path)] if self.follow else [path]
+            raise _no_such(path)
+        base, number = journal_key(path.name)
+        return partial(_numbered, path.parent, base, number) if self.follow and number >= 0 else lambda: [path]
 
 
-def _in_directory(path: Path) -> list[Path]:
-    indexes = {index.name: found for index in sorted(path.glob("*.index")) if (found := _from_index(index))}
-    if len(indexes) > 1:
+def _no_such(path: object) -> ConfigError:
+    return ConfigError(f"there is no {path}", remedy="Give a binlog file, its index file or a directory of them.")
+
+
+def _patiently(
+    find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None
+) -> _T:
+    """What ``find`` gives; it is called again for a moment while a file is not there.
+
+    A server takes its index away to write it anew, and purges between our finding a file and opening it.
+    """
+    deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
+    while True:
+        try:
+            return find()
+        except FileNotFoundError as error:
+            lost: CanalError = _no_such(error.filename)
+        except OSError as error:
+            raise SourceError(f"cannot read {error.filename}: {error.strerror}") from error
+        except PositionLostError as error:
+            if error.reason is not LostReason.GAP:
+                raise
+            lost = error
+        if time.monotonic() >= deadline:
+            raise lost
+        pause(_PAUSE)
+
+
+def _in_directory(path: Path) -> Callable[[], list[Path]]:
+    names = (entry.name.removesuffix(_CRASH_SAFE) for entry in os.scandir(path))  # MySQL writes an index anew beside it
+    indexes = sorted({path / name for name in names if name.endswith(".index")})
+    in_use = [index for index in indexes if _from_index(index)]
+    if len(in_use) > 1:
         raise ConfigError(
-            f"{path} has {len(indexes)} index files: {', '.join(indexes)}",
+            f"{path} has {len(in_use)} index files: {', '.join(index.name for index in in_use)}",
             remedy="Give the path of the index file that is meant.",
         )
-    return next(iter(indexes.values()), None) or _numbered(path)
+    return partial(_from_index, in_use[0]) if in_use else partial(_numbered, path, _base_in(path))
 
 
 def _from_index(index: Path) -> list[Path]:
-    """The files that an index lists and that are there. Written on any machine: only names count."""
-    names = index.read_text("utf-8", "surrogateescape").splitlines()
-    paths = [index.parent / re.split(r"[/\\]", name.strip())[-1] for name in names if name.strip()]
-    return [path for path in paths if path.is_file()]
+    """The files that an index lists, from the first one on that is there: purging begins at the oldest.
+
+    Written on any machine: only names count. MariaDB writes it anew in place, so that for a moment the last lines are there
+    twice: of each name the last one counts.
+    """
+    lines = [line.strip() for line in index.read_text("utf-8", "surrogateescape").split("\n")]
+    names = [re.split(r"[/\\]", line)[-1] for line in lines if line]
+    paths = [index.parent / name for name in dict.fromkeys(reversed(names))]
+    return list(dropwhile(lambda path: not path.exists(), reversed(paths)))
 
 
-def _numbered(directory: Path) -> list[Path]:
-    """Files with a numeric suffix, which has no fixed width: 1000000 comes after 999999."""
-    paths = [path for path in directory.iterdir() if _JOURNAL_NAME.fullmatch(path.name) and path.is_file()]
-    return sorted(paths, key=lambda path: journal_key(path.name))
+def _numbered(directory: Path, base: str, first: int = 0) -> list[Path]:
+    """Files of a base name by number, which has no fixed width: 1000000 comes after 999999."""
+    keys = ((journal_key(entry.name), entry) for entry in os.scandir(directory))
+    return [Path(entry) for key, entry in sorted(keys, key=itemgetter(0)) if key[0] == base and key[1] >= first]
 
 
-def _successors(path: Path) -> list[Path]:
-    base, number = journal_key(path.name)
-    if number < 0:
-        return []
-    return [
-        other
-        for other in _numbered(path.parent)
-        if journal_key(other.name) > (base, number) and journal_key(other.name)[0] == base
-    ]
+def _base_in(directory: Path) -> str:
+    """The base name of the one series of binlog files in a directory; other numbered files are no binlogs by their magic."""
+    numbered: dict[str, list[os.DirEntry[str]]] = {}
+    for entry in os.scandir(directory):
+        base, number = journal_key(entry.name)
+        if number >= 0 and entry.is_file():
+            numbered.setdefault(base, []).append(entry)
+    bases = sorted(numbered)
+    if len(bases) > 1:
+        bases = [base for base in bases if any(map(_is_binlog, numbered[base]))] or bases[:1]
+    if len(bases) > 1:
+        raise ConfigError(
+            f"{directory} has the files of {len(bases)} logs: {', '.join(f'{base}.*' for base in bases)}",
+            remedy="Put each log into a directory of its own, or give an index file that lists the files of one.",
+        )
+    return bases[0] if bases else ""
+
+
+def _is_binlog(entry: os.DirEntry[str]) -> bool:
+    with open(entry, "rb", buffering=0) as file:
+        return file.read(4) in (MAGIC, _ENCRYPTED_MAGIC)
 
 
 class LocalBinlogConnection:
@@ -135,6 +202,7 @@ class LocalBinlogConnection:
         self._closing = threading.Event()
         self._reading = threading.Lock()
         self._reader: _JournalReader | None = None
+        self._following: _JournalReader | None = None
         self._checksum: bool | None = None
         self._session: Session | None = None
         self._tables: dict[tuple[str, str], TableSchema] = {}
@@ -145,7 +213,10 @@ class LocalBinlogConnection:
             self._tables = tables_from_sql(schema)
         elif schema is not None:
             self._tables = tables_from_mapping(schema)
-        self._format = _JournalReader(self._journals()[0], 4).read_format()
+        self._list = _patiently(source.listing, self._pause)
+        self._format = _patiently(lambda: _JournalReader(self._found()[0]), self._pause).read_format()
+        if self._format is None and source.follow:  # else we would not know whose log it is
+            raise ConnectionLostError(f"the first binlog file in {source.path} has no head yet")
 
     @property
     def identity(self) -> str:
@@ -163,24 +234,47 @@ class LocalBinlogConnection:
     def full_metadata(self) -> bool | None:
         return None
 
+    def _pause(self, seconds: float) -> None:
+        if self._closing.wait(seconds):
+            raise self._ended()
+
+    def _ended(self) -> ConnectionLostError:
+        return ConnectionLostError(f"reading {self._source.path} was ended")
+
     def _journals(self) -> list[Path]:
-        found = self._source.journals()
+        return _patiently(self._found, self._pause)
+
+    def _found(self) -> list[Path]:
+        found = self._list()
         if not found:
             message = f"there is no binlog file in {self._source.path}"
             raise ConnectionLostError(message) if self._source.follow else PositionLostError(message)
         return found
 
-    def _journal(self, position: Position) -> Path:
-        journals = self._journals()
-        for path in journals:
-            if path.name == position.journal:
-                return path
-        raise PositionLostError(
-            f"there is no file {position.journal or '(no name)'} in {self._source.path}; "
-            f"it has {journals[0].name} to {journals[-1].name}",
-            position=position,
-            remedy='Restore the file, or start from "earliest" to accept the gap.',
-        )
+    def _open(self, position: Position) -> _JournalReader:
+        """The file of a position, which does not lie behind its end."""
+        return _patiently(partial(self._find, position), self._pause)
+
+    def _find(self, position: Position) -> _JournalReader:
+        journals = self._found()
+        names = [path.name for path in journals]
+        if position.journal not in names:
+            raise PositionLostError(
+                f"there is no file {position.journal or '(no name)'} in {self._source.path}; it has {names[0]} to {names[-1]}",
+                position=position,
+                remedy='Restore the file, or start from "earliest" to accept the gap.',
+            )
+        reader = _open_first(journals[names.index(position.journal) :], max(position.offset, 4))
+        size = reader.size
+        if reader.start > max(size, 4):
+            reader.close()
+            raise PositionLostError(
+                f"{reader.path} ends at {size}, before offset {position.offset}",
+                reason=LostReason.BEYOND,
+                position=position,
+                remedy="The file is not the same, or was cut.",
+            )
+        return reader
 
     # -- start positions -----------------------------------------------------------------------------------------------
 
@@ -188,11 +282,11 @@ class LocalBinlogConnection:
         if start == "earliest":
             return Position(journal=self._journals()[0].name, offset=4)
         if start == "latest":
-            return self._scan(self._journals()[-1:], None)
+            return self._scan(self.journal_names()[-1:], None)
         if not isinstance(start, Position):
             raise ConfigError(f"start must be 'latest', 'earliest' or a Position, not {start!r}")
         if start.journal and (start.offset or not start.timestamp):
-            self._checked_size(start)
+            self._open(start).close()
             return attrs.evolve(start, offset=max(start.offset, 4))
         if start.timestamp:
             return self._search(start)
@@ -201,39 +295,24 @@ class LocalBinlogConnection:
             remedy='Give a journal and an offset, or a time, or "latest" or "earliest".',
         )
 
-    def _checked_size(self, position: Position) -> Path:
-        path = self._journal(position)
-        size = path.stat().st_size
-        if position.offset > max(size, 4):
-            raise PositionLostError(
-                f"{path} ends at {size}, before offset {position.offset}",
-                reason=LostReason.BEYOND,
-                position=position,
-                remedy="The file is not the same, or was cut.",
-            )
-        return path
-
     def _search(self, start: Position) -> Position:
         target = -(-start.timestamp // 1000)  # events have whole seconds
         if start.journal:
-            return self._scan([self._journal(start)], target)
-        journals = self._journals()
-        first = 0
-        for i, path in enumerate(journals):  # the answer is behind the last file that begins before the target
-            reader = _JournalReader(path, 4)
-            time_begun = reader.read_time()
-            if time_begun is not None and time_begun < target:
-                first = i
-        return self._scan(journals[first:], target)
+            return self._scan([start.journal], target)
+        names = self.journal_names()
+        return self._scan(names[first_to_scan(names, self._begin, target, self._source.path, start) :], target)
 
-    def _scan(self, journals: list[Path], target: int | None) -> Position:
+    def _begin(self, journal: str) -> int | None:
+        """When a file was begun; None while it has no head."""
+        return self._open(Position(journal=journal)).read_time()
+
+    def _scan(self, journals: list[str], target: int | None) -> Position:
         scan = TransactionScan(target)
-        for path in journals:
-            scan.feed(rotate_event(path.name, 4, checksum=scan.has_checksum))
+        for journal in journals:
+            scan.feed(rotate_event(journal, 4, checksum=scan.has_checksum))
             offset = 4
-            for event in self._whole_events(path):
-                # A ROTATE names a file that may not be there (yet), in a relay log even one of another server.
-                if event[4] != _ROTATE:
+            for event in self._whole_events(Position(journal=journal)):
+                if event[4] != _ROTATE:  # it names a file that may not be there (yet)
                     scan.feed(event, offset)
                 offset += len(event)
                 if scan.found is not None:
@@ -246,10 +325,10 @@ class LocalBinlogConnection:
 
     def replay(self, journal: str, offset: int) -> Iterator[bytes]:
         """The events of one file from ``offset`` on, its FORMAT_DESCRIPTION first."""
-        yield from self._whole_events(self._checked_size(Position(journal=journal, offset=offset)), offset)
+        yield from self._whole_events(Position(journal=journal, offset=offset))
 
-    def _whole_events(self, path: Path, offset: int = 4) -> Iterator[bytes]:
-        reader = _JournalReader(path, max(offset, 4))
+    def _whole_events(self, position: Position) -> Iterator[bytes]:
+        reader = self._open(position)
         try:
             while not self._closing.is_set():
                 events = reader.read()
@@ -258,14 +337,15 @@ class LocalBinlogConnection:
                 yield from events
         finally:
             reader.close()
-        raise ConnectionLostError(f"reading {self._source.path} was ended")
+        raise self._ended()
 
     # -- the stream ----------------------------------------------------------------------------------------------------
 
     def dump(self, position: Position) -> None:
         if self._reader is not None:
             raise StateError("this connection streams already")
-        self._reader = _JournalReader(self._checked_size(position), max(position.offset, 4))
+        with self._reading:
+            self._reader = self._open(position)
 
     def read(self, timeout: float) -> list[bytes] | None:
         with self._reading:
@@ -274,37 +354,67 @@ class LocalBinlogConnection:
     def _read(self, deadline: float) -> list[bytes] | None:
         while True:
             if self._closing.is_set():
-                raise ConnectionLostError(f"reading {self._source.path} was ended")
+                raise self._ended()
             reader = self._reader
             if reader is None:
                 raise StateError("nothing is streamed before dump()")
             events = reader.read()
             if events:
                 return self._as_sent(reader, events)
-            following = self._following(reader)
-            if following is not None or not self._source.follow:
-                if reader.has_more():
-                    continue  # the server appended between our last read and its opening of the next file
+            self._look_behind(reader)
+            if reader.has_more():
+                continue  # the server appended between our last read and its opening of the next file
+            if self._following is not None or not self._source.follow:
                 reader.check_tail()
                 reader.close()
-                if following is None:
+                if self._following is None:
                     return None
-                self._reader = _JournalReader(following, 4)
+                self._reader, self._following = self._following, None
                 continue
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return []
             self._closing.wait(min(remaining, self._source.poll_interval))
 
-    def _following(self, reader: _JournalReader) -> Path | None:
-        """The file after the reader's, if there is one yet."""
-        journals = self._source.journals()
+    def _look_behind(self, reader: _JournalReader) -> None:
+        """Open the file after the reader's, if there is one yet, and see that both are of one life of the log.
+
+        Raises:
+            PositionLostError: the log was begun anew under the reader.
+        """
+        self._following = self._following or self._next(reader)
+        if self._following is None and not self._source.follow:
+            return
+        is_there = reader.is_there()  # looked at behind the opening: what is opened later may be of the new log
+        if is_there is None and self._following is None:
+            self._following = self._next(reader)
+        if is_there is None and self._following is not None:
+            return  # purged behind us: a reader that holds the file open is not hurt
+        if not is_there:
+            raise PositionLostError(
+                f"{reader.path} {'is gone, and no later file is there' if is_there is None else 'is another file now'}: "
+                "the log was begun anew while it was read",
+                reason=LostReason.DIVERGED,
+                remedy='Start from "earliest" to read the new log from its beginning.',
+            )
+
+    def _next(self, reader: _JournalReader) -> _JournalReader | None:
+        return _patiently(partial(self._find_next, reader), self._pause)
+
+    def _find_next(self, reader: _JournalReader) -> _JournalReader | None:
+        later = self._later(reader)
+        if self._source.follow and not any(path.exists() for path in later):
+            return None
+        return _open_first(later, 4) if later else None
+
+    def _later(self, reader: _JournalReader) -> list[Path]:
+        journals = self._list()
         names = [path.name for path in journals]
         if reader.path.name in names:
-            later = journals[names.index(reader.path.name) + 1 :]
-        else:  # purged behind us: a reader that holds the file open is not hurt
-            later = [path for path in journals if journal_key(path.name) > journal_key(reader.path.name)]
-        return later[0] if later else None
+            return journals[names.index(reader.path.name) + 1 :]
+        base, number = journal_key(reader.path.name)
+        keys = map(journal_key, names)
+        return [path for path, (other, n) in zip(journals, keys) if other != base or n > number]
 
     def _as_sent(self, reader: _JournalReader, events: list[bytes]) -> list[bytes]:
         """Put the artificial ROTATE that a server sends before a journal's first events."""
@@ -356,8 +466,9 @@ class LocalBinlogConnection:
     def close(self) -> None:
         self._closing.set()
         with self._reading:  # a read that waits wakes at once
-            if self._reader is not None:
-                self._reader.close()
+            for reader in (self._reader, self._following):
+                if reader is not None:
+                    reader.close()
         if self._session is not None:
             self._session.close()
 
@@ -370,14 +481,28 @@ def _keys_of(name: str, text: str, flavor: str) -> list[ForeignKey]:
     return keys_in(text, schema, flavor=flavor)
 
 
+def _open_first(journals: list[Path], start: int) -> _JournalReader:
+    """The first of the files; an error names where the log goes on where it is not there."""
+    try:
+        return _JournalReader(journals[0], start)
+    except FileNotFoundError as error:
+        behind = next((Position(journal=path.name, offset=4) for path in journals if path.exists()), None)
+        raise PositionLostError(
+            f"there is no {journals[0]}, which belongs to the log",
+            reason=LostReason.GAP,
+            behind=behind,
+            remedy='Restore the file, or start from a later one, or set on_lost="earliest", to accept the gap.',
+        ) from error
+
+
 class _JournalReader:
     """Reads one file from an offset: first its FORMAT_DESCRIPTION, then whole events from there on."""
 
-    def __init__(self, path: Path, start: int) -> None:
+    def __init__(self, path: Path, start: int = 4) -> None:
         self.path = path
         self.start = start
         self.is_fresh = True
-        self._file: BinaryIO | None = None
+        self._file = open(path, "rb", buffering=0)
         self._framer: FileFramer | None = None
         self._is_in_use = False
         self._has_format = False
@@ -385,28 +510,29 @@ class _JournalReader:
 
     def read(self) -> list[bytes]:
         """The next whole events; [] when there is no more at the moment."""
-        framer = self._opened()
+        try:
+            return self._read()
+        except OSError as error:
+            raise SourceError(f"cannot read {self.path}: {error.strerror}") from error
+
+    def _read(self) -> list[bytes]:
+        framer = self._begun()
         if framer is None:
             return []
-        assert self._file is not None
         while True:
             if framer.error is not None:
                 raise self._placed(framer.error, framer.offset)
-            count = self._file.readinto(framer.room())  # type: ignore[attr-defined]
+            count = self._file.readinto(framer.room())
             if not count:
                 return []
             events: list[bytes] = framer.advance(count)
             if events:
                 return events if self._has_format else self._first(events)
 
-    def _opened(self) -> FileFramer | None:
+    def _begun(self) -> FileFramer | None:
         """The framer, behind the file's magic bytes; None while the file has none yet."""
         if self._framer is not None:
             return self._framer
-        try:
-            self._file = self._file or open(self.path, "rb", buffering=0)
-        except OSError as error:
-            raise SourceError(f"cannot open {self.path}: {error.strerror}") from error
         self._file.seek(0)
         magic = self._file.read(4)
         if magic == _ENCRYPTED_MAGIC:
@@ -451,7 +577,6 @@ class _JournalReader:
         if self.start <= after:
             self.start = 4
             return [_as_closed(head), *events[1:]]
-        assert self._file is not None
         self._file.seek(self.start)
         self._framer = FileFramer(self.start)
         return [_as_resent(head, form)]
@@ -461,11 +586,28 @@ class _JournalReader:
         error.position = f"{self.path.name}:{offset}"
         return error
 
+    @property
+    def size(self) -> int:
+        """Bytes of the open file, whatever has its name now."""
+        return os.fstat(self._file.fileno()).st_size
+
     def has_more(self) -> bool:
-        """Whether the file has grown since the last read."""
-        if self._file is None or self._framer is None:
-            return self.path.stat().st_size >= len(MAGIC)
-        return os.fstat(self._file.fileno()).st_size > self._file.tell()
+        """Whether the file has grown since the last read.
+
+        Raises ConnectionLostError where it has shrunk: a server that starts after a crash cuts what is not whole. What was
+        read is then held against the file.
+        """
+        size, at = self.size, self._file.tell()
+        if size < at:
+            raise ConnectionLostError(f"{self.path} was cut to {size} bytes when {at} were read")
+        return size > at
+
+    def is_there(self) -> bool | None:
+        """Whether the open file still has its name; None where no file has it."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return None
 
     def check_tail(self) -> None:
         """Say what becomes of an event that is not whole, now that the file will not grow."""
@@ -503,9 +645,7 @@ class _JournalReader:
             self.close()
 
     def close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        self._file.close()
 
 
 # -- events as a server sends them -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ what comes out. Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_
 
 from __future__ import annotations
 
-from canal.errors import CanalError, DecodeError, ServerError
+from canal.errors import CanalError, DecodeError, ServerError, UnsupportedError
 from canal.parse import wire
 
 #: What a framer's buffer holds when no event needs more.
@@ -236,6 +236,10 @@ class FileFramer(Framer):
             if at + length > end:
                 self._need = length
                 break
+            kind = p[at + 4]
+            if (kind == 4 and p[at + 17] & 0x60) or (kind == 15 and p[at + 17] & 0x40):
+                self._relay_log()
+                break
             events.append(bytes(p[at : at + length]))
             at += length
         self.offset += at - self._start
@@ -246,6 +250,13 @@ class FileFramer(Framer):
         self.error = DecodeError(
             f"an event at offset {offset} says that it has {length} bytes",
             remedy="The file is damaged or is no binlog.",
+        )
+
+    def _relay_log(self) -> None:
+        """LOG_EVENT_RELAY_LOG_F, which old replicas set in ROTATE only, or the artificial ROTATE of the source's dump."""
+        self.error = UnsupportedError(
+            "this is the relay log of a replica, with the journal names and offsets of its source",
+            remedy="Read the source's own binlog, or the one that the replica writes with log_replica_updates.",
         )
 
 

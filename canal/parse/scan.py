@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from canal.errors import (
@@ -30,7 +32,7 @@ from canal.parse.events import (
     parse_tagged_gtid,
     uuid_text,
 )
-from canal.position import Position
+from canal.position import Position, journal_key
 
 log = logging.getLogger("canal.parse")
 
@@ -81,6 +83,41 @@ def _is_end(connection: Any, place: Position) -> bool:
     """Whether a log ends there: MySQL 5.5 sends nothing for an offset at which no event begins."""
     end = connection.resolve("latest")
     return bool((end.journal, end.offset) == (place.journal, place.offset))
+
+
+def first_to_scan(
+    names: Sequence[str], begin: Callable[[str], int | None], target: int, source: str, position: Position
+) -> int:
+    """Which log holds the first transaction at or after ``target`` (seconds), or is the one before it.
+
+    It is the one before the first that begins then or later. Clocks go back, so each log before that is asked for its
+    begin; where none begins so late it is the last.
+
+    Raises:
+        PositionLostError: the oldest log begins then or later, and others were there before it.
+    """
+    for number, name in enumerate(names):
+        try:
+            time = begin(name)
+        except PositionLostError as error:
+            if error.reason is not LostReason.PURGED:
+                raise
+            continue  # since the logs were listed
+        if time is None or time < target:
+            continue
+        if number == 0 and journal_key(name)[1] > 1:
+            raise PositionLostError(
+                f"{source} has no log from before {_utc(position.timestamp)}: it has {names[0]}, begun {_utc(time * 1000)}, "
+                f"to {names[-1]}",
+                position=position,
+                remedy='Start from "earliest" to accept the gap.',
+            )
+        return max(number - 1, 0)
+    return len(names) - 1
+
+
+def _utc(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class TransactionScan:

@@ -42,7 +42,7 @@ from canal.parse.cascades import ForeignKey
 from canal.parse.continuity import incarnation_of
 from canal.parse.framing import PacketFramer
 from canal.parse.look_up import COLUMNS_QUERY, column_of, table_states, texts
-from canal.parse.scan import TransactionScan
+from canal.parse.scan import TransactionScan, first_to_scan
 from canal.parse.server_errors import login_error, query_error, stream_error
 from canal.parse.server_facts import SHOW_KEYS, Release, Server, read_release, read_server
 from canal.parse.start import MAX_DUMP_OFFSET
@@ -963,20 +963,8 @@ class MySQLConnection:
             journal = self._check_journal(attrs.evolve(start, offset=4, gtid="")).journal
             return self._scan(journal, target, one_journal=True)
         names = [name for name, _ in self._logs()]
-        low, high = 0, len(names)  # the answer is behind the last log that begins before the target
-        while low < high:
-            middle = (low + high) // 2
-            if self._log_time(names[middle]) < target:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0 and journal_key(names[0])[1] > 1:
-            raise PositionLostError(
-                f"{self._source.address} has no log from that time; {self._has()}",
-                position=start,
-                remedy='Start from "earliest" to accept the gap.',
-            )
-        return self._scan(names[max(low - 1, 0)], target, one_journal=False)
+        first = first_to_scan(names, self._log_time, target, self._source.address, start)
+        return self._scan(names[first], target, one_journal=False)
 
     def _log_time(self, journal: str) -> int:
         """When a log was begun: the time of its FORMAT_DESCRIPTION."""

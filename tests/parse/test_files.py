@@ -11,17 +11,21 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from canal.errors import (
     ConfigError,
     ConnectionLostError,
     DecodeError,
+    LostReason,
     PositionLostError,
     TruncatedError,
     UnsupportedError,
 )
+from canal.parse import files
 from canal.parse.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
+from canal.parse.source import MySQLSource
 from canal.position import Position
 from tests.parse.test_parser import decoded, order, rows_of, shop
 
@@ -122,7 +126,7 @@ def test_files_of_a_directory_come_in_numeric_order(tmp_path: Path) -> None:
 def test_an_index_file_decides_what_belongs_to_the_log(tmp_path: Path) -> None:
     for name in ("a.000001", "b.000001", "b.000002"):
         write(tmp_path / name, Journal())
-    (tmp_path / "b.index").write_text("./b.000001\n/var/lib/elsewhere/b.000002\nC:\\gone\\b.000003\n")
+    (tmp_path / "b.index").write_text("C:\\purged\\b.000000\n./b.000001\n/var/lib/elsewhere/b.000002\n")
 
     assert names(everything(LocalBinlogSource(tmp_path))) == ["b.000001", "b.000002"]
     assert names(everything(LocalBinlogSource(tmp_path / "b.index"))) == ["b.000001", "b.000002"]
@@ -135,6 +139,259 @@ def test_two_index_files_must_be_told_apart(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="2 index files"):
         LocalBinlogSource(tmp_path).connect()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PATIENCE", 0.0)
+
+
+def index_of(directory: Path, *numbers: int) -> Path:
+    index = directory / "bin.index"
+    index.write_text("".join(f"./bin.{number:06}\n" for number in numbers))
+    return index
+
+
+def journals_of(directory: Path, *numbers: int) -> None:
+    for number in numbers:
+        write(directory / f"bin.{number:06}", Journal())
+
+
+@pytest.mark.parametrize("by_index", [True, False])
+def test_an_index_that_is_away_for_a_moment_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_index: bool
+) -> None:
+    """MySQL writes it anew beside the old one, deletes that, and renames the new one."""
+    journals_of(tmp_path, 1)
+    index = index_of(tmp_path, 1)
+    away = index.with_name("bin.index_crash_safe")
+    path = index if by_index else tmp_path
+    pauses: list[float] = []
+
+    def rewritten(*_: Any) -> None:
+        pauses.append(0)
+        away.rename(index)
+
+    monkeypatch.setattr(LocalBinlogConnection, "_pause", rewritten)
+    index.rename(away)
+    with following(path) as connection:
+        connection.read(1.0)
+        index.rename(away)
+        assert connection.read(0.001) == []
+        journals_of(tmp_path, 2)
+        index_of(tmp_path, 1, 2)
+        index.rename(away)
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+    index.rename(away)
+    assert names(everything(LocalBinlogSource(path))) == ["bin.000001", "bin.000002"]
+    assert len(pauses) == 4
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_index_that_stays_away_is_an_error(tmp_path: Path) -> None:
+    journals_of(tmp_path, 1)
+    index = index_of(tmp_path, 1)
+    with following(index) as connection:
+        connection.read(1.0)
+        index.unlink()
+        with pytest.raises(ConfigError, match=r"there is no .*bin\.index.*Give") as caught:
+            connection.read(1.0)
+    assert caught.value.remedy
+    source = LocalBinlogSource(index)
+    for ask in (source.connect, source.journals, lambda: source.read_end(1.0)):
+        with pytest.raises(ConfigError, match="bin.index"):
+            ask()
+
+
+@pytest.mark.parametrize("lines", [(1, 2, 2), (2, 1, 2), (1, 2, 1, 2)])
+def test_an_index_with_a_line_twice_names_each_file_once(tmp_path: Path, lines: tuple[int, ...]) -> None:
+    """MariaDB writes it anew in place when it purges: what remains is copied to the beginning, then the rest is cut off."""
+    journals_of(tmp_path, 1, 2)
+    index = index_of(tmp_path, *lines)
+
+    assert names(everything(LocalBinlogSource(tmp_path))) == ["bin.000001", "bin.000002"]
+    with following(index) as connection:
+        assert names(connection.read(1.0) or []) == ["bin.000001"]
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+        assert connection.read(0.001) == []
+
+
+def test_the_logs_of_two_series_are_not_joined(tmp_path: Path) -> None:
+    for name in ("bin.000001", "bin.000002"):
+        write(tmp_path / name, Journal())
+    (tmp_path / "core.4711").write_bytes(b"no binlog")
+    (tmp_path / "lock.1").touch()
+    assert names(everything(LocalBinlogSource(tmp_path))) == ["bin.000001", "bin.000002"]
+
+    with following(tmp_path) as connection:
+        assert names(connection.read(1.0) or []) == ["bin.000001"]
+        write(tmp_path / "relay.000003", Journal())
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+        assert connection.read(0.001) == []
+    with pytest.raises(ConfigError, match=r"2 logs: bin\.\*, relay\.\*.*a directory of its own"):
+        LocalBinlogSource(tmp_path).connect()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_that_the_index_lists_is_not_passed_over(tmp_path: Path) -> None:
+    """The oldest ones may be gone: a purge takes their lines away first, an operator may not."""
+    journals_of(tmp_path, 2, 4)
+    source = LocalBinlogSource(index_of(tmp_path, 1, 2, 3, 4))
+    assert [path.name for path in source.journals()] == ["bin.000002", "bin.000003", "bin.000004"]
+    assert [name for name, _ in source.read_end(1.0).journals] == ["bin.000002", "bin.000004"]
+
+    for follow in (False, True):
+        with closing(attrs.evolve(source, follow=follow).connect()) as connection:
+            connection.dump(connection.resolve("earliest"))
+            assert names(connection.read(1.0) or []) == ["bin.000002"]
+            with pytest.raises(PositionLostError, match=r"there is no .*bin\.000003") as caught:
+                connection.read(1.0)
+            assert caught.value.reason is LostReason.GAP
+            assert caught.value.behind == Position(journal="bin.000004", offset=4)
+    with closing(source.connect()) as connection:
+        for start in (Position(journal="bin.000003", offset=4), Position(timestamp=2_000_000)):
+            with pytest.raises(PositionLostError, match=r"there is no .*bin\.000003"):
+                connection.resolve(start)
+
+
+def test_a_file_that_is_listed_and_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    """As where files are copied one by one, the index first."""
+    journals_of(tmp_path, 1)
+    with following(index_of(tmp_path, 1, 2)) as connection:
+        connection.read(1.0)
+        assert connection.read(0.001) == []
+        journals_of(tmp_path, 2)
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+
+
+@pytest.mark.parametrize("by_index", [True, False])
+def test_a_file_that_is_purged_between_finding_and_opening_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_index: bool
+) -> None:
+    journals_of(tmp_path, 1, 2, 3)
+    if by_index:
+        index_of(tmp_path, 1, 2, 3)
+    to_purge = [1]
+    opened = files._JournalReader.__init__
+
+    def purged_before(self: Any, path: Path, start: int = 4) -> None:
+        if to_purge and path.name == f"bin.{to_purge[0]:06}":
+            if by_index:
+                index_of(tmp_path, *range(to_purge.pop() + 1, 4))
+            path.unlink()
+            to_purge.clear()
+        opened(self, path, start)
+
+    monkeypatch.setattr(files._JournalReader, "__init__", purged_before)
+    with closing(LocalBinlogSource(tmp_path).connect()) as connection:
+        assert connection.resolve("earliest").journal == "bin.000002"
+        to_purge.append(2)
+        with pytest.raises(PositionLostError, match="there is no file bin.000002.* it has bin.000003 to bin.000003") as caught:
+            connection.dump(Position(journal="bin.000002", offset=4))
+        assert caught.value.remedy
+    journals_of(tmp_path, 1, 2)
+    index_of(tmp_path, *((1, 2, 3) if by_index else ()))
+    if not by_index:
+        (tmp_path / "bin.index").unlink()
+    with following(tmp_path) as connection:
+        assert names(connection.read(1.0) or []) == ["bin.000001"]
+        to_purge.append(2)
+        assert names(connection.read(1.0) or []) == ["bin.000003"]  # as it is: whether it may follow is the decoder's to judge
+
+
+@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("later", [True, False])
+def test_a_log_that_is_begun_anew_under_the_reader_is_another_one(tmp_path: Path, anew: bool, later: bool) -> None:
+    journal = Journal()
+    path = write(tmp_path / "bin.000002", journal)
+    with following(tmp_path) as connection:
+        connection.read(1.0)
+        journal.transaction(1000, 1)
+        append(path, journal)
+        path.unlink()
+        if anew:
+            journals_of(tmp_path, 1, 2)
+        if later:
+            journals_of(tmp_path, 3)
+        assert len(connection.read(1.0) or []) == 3  # what is in the open file was done
+        if later and not anew:  # no more than a purge
+            assert names(connection.read(1.0) or []) == ["bin.000003"]
+            return
+        with pytest.raises(PositionLostError, match="begun anew") as caught:
+            connection.read(1.0)
+    assert caught.value.reason is LostReason.DIVERGED
+    assert caught.value.remedy
+
+
+def test_a_rotation_and_a_purge_at_once_are_no_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "bin.000001", Journal())
+    with following(tmp_path) as connection:
+        connection.read(1.0)
+        listed = connection._list
+
+        def before_both() -> list[Path]:
+            found = listed()
+            if path.exists():
+                journals_of(tmp_path, 2)
+                path.unlink()
+            return found
+
+        monkeypatch.setattr(connection, "_list", before_both)
+        assert names(connection.read(1.0) or []) == ["bin.000002"]
+
+
+def test_a_single_file_that_is_deleted_while_it_is_read_ends_as_others(tmp_path: Path) -> None:
+    path = write(tmp_path / "bin.000001", Journal())
+    with closing(LocalBinlogSource(path).connect()) as connection:
+        connection.dump(connection.resolve("earliest"))
+        path.unlink()
+        assert connection.read(1.0)
+        assert connection.read(1.0) is None
+
+
+def test_a_file_that_is_cut_under_the_reader_is_read_anew_from_what_was_done(tmp_path: Path) -> None:
+    """A server that starts after a crash cuts what is not whole."""
+    journal = Journal()
+    done = len(journal.data)
+    journal.transaction(1000, 1)
+    end = len(journal.data)
+    path = write(tmp_path / "bin.000001", journal)
+    with following(tmp_path) as connection:
+        connection.read(1.0)
+        with path.open("r+b") as file:
+            file.truncate(done)
+        with pytest.raises(ConnectionLostError, match=f"was cut to {done} bytes when {end} were read"):
+            connection.read(1.0)
+    with following(tmp_path) as connection, pytest.raises(PositionLostError) as caught:
+        connection.resolve(Position(journal="bin.000001", offset=end))
+    assert caught.value.reason is LostReason.BEYOND
+
+
+def test_a_first_file_without_a_head_is_waited_for(tmp_path: Path) -> None:
+    """Whose log it is stands in the head."""
+    path = tmp_path / "bin.000001"
+    path.write_bytes(MAGIC)
+    with pytest.raises(ConnectionLostError, match="no head yet"):
+        LocalBinlogSource(tmp_path, follow=True).connect()
+    write(path, Journal(version=b"10.11.19-MariaDB-log"))
+    with following(tmp_path) as connection:
+        assert connection.flavor == "mariadb"
+
+
+@pytest.mark.parametrize("kind", ["flag", "artificial", "rotated"])
+def test_a_relay_log_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    """Replicas before MySQL 5.6 and MariaDB 10.3 set no flag in the head."""
+    journal = Journal(flags=0x40 if kind == "flag" else 0)
+    if kind == "artificial":
+        journal.data += rotate_event("source-bin.000001", 4, checksum=True)
+    if kind == "rotated":
+        start = len(journal.data)
+        journal.rotate(1000, b"bin.000002")
+        journal.data = journal.data[: start + 17] + b"\x40" + journal.data[start + 18 :]
+    path = write(tmp_path / "bin.000001", journal)
+
+    with pytest.raises(UnsupportedError, match=r"bin.000001: this is the relay log of a replica.*Read the source's own"):
+        everything(LocalBinlogSource(path))
 
 
 def test_a_single_file_is_read_alone(tmp_path: Path) -> None:
@@ -261,6 +518,68 @@ def test_a_time_becomes_the_start_of_the_next_transaction(
 
     assert (found.journal, found.offset) == (f"bin.{file:06}", log_of_three[file, number])
     assert found.gtid == (f"{SERVER}:1-{executed}" if executed > 1 else f"{SERVER}:1" if executed else "")
+
+
+@pytest.mark.parametrize(
+    ("begins", "time", "first"),
+    [
+        ([100, 1000, 200, 300], 250, 1),  # the second one was begun by a clock that was ahead
+        ([100, 1000, 200, 300], 150, 1),
+        ([100, 1000, 200, 300], 900, 1),
+        ([100, 10, 200, 300], 150, 2),  # by one that was behind
+        ([100, 10, 20, 300], 150, 3),
+        ([100, 200, 150, 400], 200, 1),
+        ([100, 100, 100], 100, 0),
+        ([100, 90, 80], 500, 3),  # not yet
+    ],
+)
+@pytest.mark.parametrize("served", [False, True], ids=["files", "server"])
+def test_a_start_by_time_leaves_nothing_out_that_a_clock_which_went_back_has_stamped(
+    tmp_path: Path, begins: list[int], time: int, first: int, served: bool
+) -> None:
+    """Each log has a transaction of the second in which it was begun."""
+    now = [begins[0]]
+    fake, orders = shop(clock=lambda: float(now[0]))
+    starts = [fake.position]
+    orders.insert(order(1))
+    for now[0] in begins[1:]:
+        fake.rotate()
+        starts.append(fake.position)
+        orders.insert(order(1))
+    starts.append(fake.position)
+    fake.write(tmp_path)
+
+    with fake.serve(user="u", password="p") as server:
+        source: Any = LocalBinlogSource(tmp_path)
+        if served:
+            source = MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with closing(source.connect()) as connection:
+            found = connection.resolve(Position(timestamp=time * 1000))
+
+    assert (found.journal, found.offset) == (starts[first].journal, starts[first].offset)
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["files", "server"])
+def test_a_time_to_which_the_log_does_not_reach_back_is_lost(tmp_path: Path, served: bool) -> None:
+    now = [1000]
+    fake, orders = shop(clock=lambda: float(now[0]))
+    for now[0] in (1000, 2000, 3000):
+        orders.insert(order(1))
+        fake.rotate()
+    fake.purge("binlog.000002")
+    fake.write(tmp_path)
+
+    with fake.serve(user="u", password="p") as server:
+        source: Any = LocalBinlogSource(tmp_path)
+        if served:
+            source = MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+        with closing(source.connect()) as connection:
+            assert connection.resolve(Position(timestamp=1_001_000)).journal == "binlog.000002"
+            with pytest.raises(
+                PositionLostError, match=r"no log from before 1970-01-01 00:16:40 UTC.*binlog\.000002, begun .* to binlog\.000004"
+            ) as caught:
+                connection.resolve(Position(timestamp=1_000_000))
+    assert "earliest" in caught.value.remedy
 
 
 def test_a_time_with_a_journal_stays_within_it(tmp_path: Path, log_of_three: Any) -> None:

@@ -856,7 +856,7 @@ def test_purged_logs_are_a_lost_position(own_server: ThrowawayServer) -> None:
         assert kept.gtid
         with pytest.raises(PositionLostError, match="it has"):
             connection.resolve(early)
-        with pytest.raises(PositionLostError, match="no log from that time"):
+        with pytest.raises(PositionLostError, match="no log from before 1970"):
             connection.resolve(Position(timestamp=1000))
         if behind is not None:
             with pytest.raises(PositionLostError, match="purged transactions that were not read"):
