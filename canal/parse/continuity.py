@@ -66,7 +66,7 @@ class Continuity:
         self._journal = ""
         self._is_first = True
         # "latest" and the like: MySQL tells a set that may lack what is being committed, though the offset is behind it.
-        self._is_sure = start.server_id != 0
+        self._is_sure = start.server_id != 0 or not start.gtid  # without one the head of the first log tells it
         self._announced = ""
         self._has_stopped = False
         #: Whether the first event is yet to be compared with what the start says of it.
