@@ -6,13 +6,14 @@ of the events are the proof, and the decoder compares them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 import attrs
 
 from canal.errors import DecodeError, LostReason, PositionLostError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
-from canal.parse.events import check_format, parse_format
+from canal.parse.events import Format, check_format, parse_format
 from canal.position import Position, journal_key
 
 _ROTATE, _FORMAT = 4, 15
@@ -54,32 +55,40 @@ class Continuity:
         by_offset: the stream begins at the journal and offset of ``start``, so that nothing between two events may be missing;
             else behind its GTID set, and the source leaves out what the set has.
 
-    A server vouches for the order of its own logs. Files may be copies of some of them: there a ROTATE has to name the next
-    one, and where a log ends without one, its server must have stopped there and started anew. In both, the GTIDs that a head
-    lists must have been read.
+        ask: gives the incarnation of a journal that the source has now; None where it cannot be asked.
+
+    A log ends with a ROTATE, which names the next one and is of the very second in which that was begun, or else its server
+    stopped there and started anew. The GTIDs that a head lists must have been read. A server whose log is reset under a dump
+    goes over to a log of the new ones all the same.
     """
 
-    def __init__(self, start: Position, source: str, *, by_offset: bool) -> None:
+    def __init__(
+        self, start: Position, source: str, *, by_offset: bool, ask: Callable[[str], str] | None = None
+    ) -> None:
         self.by_offset = by_offset
         self._start = start
         self._source = source
+        self._ask = ask
         self._journal = ""
+        self._incarnation = ""
+        self._before = ""  # the journal before this one
         self._is_first = True
         # "latest" and the like: MySQL tells a set that may lack what is being committed, though the offset is behind it.
         self._is_sure = start.server_id != 0 or not start.gtid  # without one the head of the first log tells it
         self._announced = ""
+        self._rotated_at: int | None = None  # seconds; None where the log before this one did not end with a ROTATE
         self._has_stopped = False
+        self._has_ended = False  # with nothing, until the head of the next log tells that a server started there
         #: Whether the first event is yet to be compared with what the start says of it.
         self.expects_event = by_offset and start.at_event and start.timestamp > 0
-        self._cut = ""  # a log that ended with nothing, until the head of the next one tells that a server started there
-        #: The first GTID that came although it is in the GTID set behind which the stream was to begin; "" for none.
-        self.repeated = ""
-        #: A log behind which some may be missing, until the GTIDs that the next head lists are known to have been read.
-        self.doubt = ""
+        #: What an operator should know; "" for nothing.
+        self.warning = ""
+        self.doubt = ""  # a log behind which some may be missing, until the GTIDs that the next head lists have been read
+        self._is_cut = False  # the log before this one, unless those GTIDs have been read
 
-    def announce(self, journal: str) -> None:
+    def announce(self, journal: str, timestamp: int) -> None:
         """A log ends with a ROTATE to another one."""
-        self._announced = journal
+        self._announced, self._rotated_at = journal, timestamp
 
     def stop(self) -> None:
         """A log ends with a STOP."""
@@ -89,11 +98,11 @@ class Continuity:
         """The source goes over to a log, or begins with it; ``offset`` is how far it has read in the former one."""
         before, self._journal = self._journal, journal
         announced, self._announced = self._announced, ""
-        has_stopped, self._has_stopped = self._has_stopped, False
         if not before or journal == before and not announced:
             return
-        has_read = not self._is_first or offset > self._start.offset  # else the start may be behind a ROTATE
-        self._is_first = False
+        # Of its first log a stream may not have the ROTATE: it begins behind it.
+        has_read = not self._is_first or self.by_offset and offset > self._start.offset
+        self._is_first, self._before = False, before
         if announced:
             if journal != announced:
                 raise self._gap(f"{before} ends with a ROTATE to {announced}, and {journal} comes")
@@ -101,18 +110,31 @@ class Continuity:
         (base, number), (other, following) = journal_key(before), journal_key(journal)
         if base == other and following != number + 1:
             self.doubt = before
-        if not self._source and not has_stopped and has_read:
-            self._cut = before
+        self._has_ended = has_read
 
-    def describe(self, description: bytes, created: int) -> str:
-        """The present log's FORMAT_DESCRIPTION; ``created`` is 0 unless a server started with it. Gives the incarnation."""
-        incarnation = incarnation_of(description)
-        cut, self._cut = self._cut, ""
-        if cut and not created:
-            raise self._gap(f"{cut} ends without a ROTATE, and no server stopped there: its end was cut off")
-        if self._is_first and self._start.incarnation and self._start.source in ("", self._source):
-            self._check_life(incarnation)
-        return incarnation
+    def describe(self, description: bytes, form: Format) -> str:
+        """The present log's FORMAT_DESCRIPTION; gives its incarnation."""
+        former, self._incarnation = self._incarnation, incarnation_of(description)
+        rotated_at, self._rotated_at = self._rotated_at, None
+        has_ended, self._has_ended = self._has_ended, False
+        has_stopped, self._has_stopped = self._has_stopped, False
+        if self._is_first:
+            if self._start.incarnation and self._start.source in ("", self._source):
+                self._check_life(self._incarnation)
+        elif has_ended and not form.created:
+            raise self._broken(f"{self._before} ends without a ROTATE, and no server stopped there")
+        elif rotated_at is not None and rotated_at != int.from_bytes(description[:4], "little"):
+            self._check_rotation(former, form.release.is_mariadb)
+        elif has_ended and not has_stopped and not self._source:
+            self._is_cut = True
+        return self._incarnation
+
+    def _check_rotation(self, former: str, is_mariadb: bool) -> None:
+        """The log was begun in another second than the ROTATE to it was written; MariaDB may take some for it on a signal."""
+        if is_mariadb and self._ask is None:
+            self.doubt = self._before
+        elif not is_mariadb or self._ask is not None and self._ask(self._before) != former:
+            raise self._reset(f"{self._journal} was not begun by the ROTATE at the end of {self._before}")
 
     def _check_life(self, incarnation: str) -> None:
         start = self._start
@@ -149,25 +171,40 @@ class Continuity:
         if missing and not is_sure and not self.doubt:
             return _union(executed, listed)
         if missing:
-            raise self._gap(f"{self._journal} lists GTIDs that came in no log before it: {missing}")
+            raise self._broken(f"{self._journal} lists GTIDs that came in no log before it: {missing}")
         if listed:
-            self.doubt = ""
+            self.doubt, self._is_cut = "", False
         return executed
 
     def repeat(self, gtid: str) -> None:
         """A GTID of MySQL comes that is done. MariaDB's numbers may begin again in one log."""
         if self.by_offset:
             raise self._reset(f"{gtid} comes in {self._journal}, and was done before that log was begun")
-        self.repeated = self.repeated or gtid
+        self.warning = f"transactions come that are done, such as {gtid}: they are delivered again"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next transaction is to be reported by ``check``: the step to the present log is not proved yet."""
+        return bool(self.doubt) or self._is_cut
 
     def check(self) -> None:
         """A transaction begins."""
+        if self._is_cut:
+            self._is_cut = False
+            self.warning = (
+                f"{self._before} ends with neither ROTATE nor STOP: its server crashed there, or its end was cut off, which "
+                "without GTIDs nobody can tell"
+            )
         if self.doubt:
             raise self._gap(f"{self._journal} comes behind {self.doubt}, and nothing proves that no log between is missing")
 
     def _gap(self, what: str) -> PositionLostError:
         behind = Position(journal=self._journal, offset=4, source=self._source)
         return PositionLostError(what, reason=LostReason.GAP, behind=behind, remedy=_GAP_REMEDY)
+
+    def _broken(self, what: str) -> PositionLostError:
+        """A server leaves nothing out of its log, unless that is another one by now."""
+        return self._reset(what) if self._source else self._gap(f"{what}: something is missing")
 
     def _reset(self, what: str) -> PositionLostError:
         return PositionLostError(what, reason=LostReason.DIVERGED, position=self._start, remedy=_RESET_REMEDY)

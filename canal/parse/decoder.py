@@ -430,7 +430,8 @@ class BinlogDecoder:
             self._writer = Release("mariadb", (sys.maxsize,))
         self._checksum = form.checksum
         if self._continuity is not None:
-            self.incarnation = self._continuity.describe(data, form.created)
+            self.incarnation = self._continuity.describe(data, form)
+            self._doubtful = self._continuity.is_open
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
         self._tables.clear()
@@ -460,10 +461,10 @@ class BinlogDecoder:
         name = data[27:stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if self._continuity is not None:
             if wire.u32(data, 13) and not wire.u16(data, 17) & 0x20:
-                self._continuity.announce(name)
+                self._continuity.announce(name, wire.u32(data, 0))
             else:
                 self._continuity.enter(name, self.offset)
-                self._doubtful = bool(self._continuity.doubt)
+                self._doubtful = self._continuity.is_open
         if name != self.journal or offset != self.offset:
             self.journal = name
             self.offset = offset
@@ -475,7 +476,7 @@ class BinlogDecoder:
             known = self._continuity.list(listed, executed)
             if known is not executed:
                 self._adopt_executed(known)
-            self._doubtful = bool(self._continuity.doubt)
+            self._doubtful = self._continuity.is_open
 
     def _adopt_executed(self, executed: Any) -> None:
         if self._group:
@@ -528,6 +529,7 @@ class BinlogDecoder:
         if self._txn is not None:
             raise DecodeError(f"a transaction begins at offset {start} before {self._txn!r} has ended")
         if self._doubtful:
+            self._doubtful = False
             self._continuity.check()
         self._group = True
         self._group_offset = start

@@ -258,7 +258,8 @@ class ParserRun:
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)
         self._work |= 1
         by_offset = dumps_by_offset(position, connection.has_gtids)
-        continuity = Continuity(position, connection.identity, by_offset=by_offset)
+        ask = getattr(connection, "incarnation", None)
+        continuity = Continuity(position, connection.identity, by_offset=by_offset, ask=ask)
         self.decoder.reset(position, connection.flavor, connection.identity, executed, digests, continuity)
         if executed is None:
             self.decoder.purged = getattr(connection, "purged", "")
@@ -297,8 +298,9 @@ class ParserRun:
                 self._work += 1
                 self.decoder.feed(events)
                 self._work += 1
-            if continuity.repeated:
-                self._repeats(continuity)
+            if continuity.warning:
+                self.alarms.tell(AlarmKind.POSITION, f"{name_of(self.link.source)}: {continuity.warning}", "continuity")
+                continuity.warning = ""
             if events is None:
                 return
             self._check_end(connection, events)
@@ -311,14 +313,6 @@ class ParserRun:
         with self.link.changed:
             self._locator.started = self._locator.started or position
             self.link.changed.notify_all()
-
-    def _repeats(self, continuity: Continuity) -> None:
-        gtid, continuity.repeated = continuity.repeated, ""
-        self.alarms.tell(
-            AlarmKind.POSITION,
-            f"{name_of(self.link.source)} sends transactions that it was to leave out, such as {gtid}: they are delivered again",
-            "repeated GTIDs",
-        )
 
     def _check_log(self, connection: Any, why: object) -> None:
         """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""

@@ -10,7 +10,6 @@ import pytest
 import canal
 from canal import LostReason, Position, PositionLostError
 from canal.parse import files
-from canal.testing import FakeBinlog
 from tests.parse.test_parser import order, rows_of, shop, started
 
 SETUPS = {"mysql": {}, "without gtids": {"gtid": False}, "mariadb": {"flavor": "mariadb"}}
