@@ -482,9 +482,10 @@ class FakeBinlog:
         self._no_transaction("a rotation")
         with self._changed:
             old, name = self._journals[-1], self._journal_name(self._journal_number + 1)
-            self._append(ROTATE, struct.pack("<Q", 4) + name.encode("utf-8"))
+            now = self._clock()  # of the one and of the other log: one statement writes both
+            self._append(ROTATE, struct.pack("<Q", 4) + name.encode("utf-8"), now=now)
             old_end = old.end
-            self._open_journal(created=False)
+            self._open_journal(created=False, now=now)
             assert old.end == old_end
             return name
 
@@ -939,11 +940,11 @@ class FakeBinlog:
     def _journal_name(self, number: int) -> str:
         return f"{self._base_name}.{number:06}"
 
-    def _open_journal(self, *, created: bool) -> None:
+    def _open_journal(self, *, created: bool, now: float | None = None) -> None:
         self._journal_number += 1
         self._sequence = 0
         self._journals.append(_Journal(self._journal_name(self._journal_number), self._executed))
-        now = int(self._clock())
+        now = int(self._clock() if now is None else now)
         body = _encode.format_description(
             self.flavor, self.version, now if created else 0, self.checksum, self.row_version, old=self.is_old
         )
