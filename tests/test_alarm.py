@@ -44,6 +44,17 @@ def test_the_same_trouble_is_told_once_and_then_at_growing_intervals_with_a_coun
     assert clock.desk.count == len(clock.told)
 
 
+def test_reminders_come_after_a_minute_and_then_ever_more_rarely_up_to_an_hour() -> None:
+    """As docs/monitoring.md says, where nobody gives other times: that is how an Instance makes its desk."""
+    now, told = 0.0, []
+    desk = AlarmDesk(lambda destination, text: told.append(now), clock=lambda: now)
+    for minute in range(60 * 5):
+        now = 60.0 * minute
+        desk.tell(AlarmKind.CONNECTION, "refused")
+
+    assert [at / 60 for at in told] == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+
+
 def test_another_trouble_is_told_at_once() -> None:
     clock = Desk()
     clock.lost("refused", 3)

@@ -87,16 +87,43 @@ class AuditSink:
         self._store.put(kept)
 
 
-class Positions(canal.MemoryMeta):
-    """The user's own position keeping."""
+class Positions:
+    """The user's own position keeping: all that the MetaManager Protocol asks for, as text in a dict of his."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.history: list[canal.Position] = []
+    def __init__(self, table: dict[str, str]) -> None:
+        self.table = table
+        self._destination = ""
+
+    def start(self, destination: str) -> None:
+        self._destination = destination
+
+    def stop(self) -> None:
+        self._destination = ""
+
+    def subscribe(self, client_id: int, filter: str) -> None:
+        self.table[self._key(client_id, "filter")] = filter
+
+    def unsubscribe(self, client_id: int) -> None:
+        for what in ("filter", "cursor"):
+            self.table.pop(self._key(client_id, what), None)
+
+    def subscriptions(self) -> dict[int, str]:
+        keys = (key.split("/") for key in self.table)
+        return {int(id): self.table[f"{name}/{id}/filter"] for name, id, what in keys if what == "filter"}
+
+    def cursor(self, client_id: int) -> canal.Position | None:
+        text = self.table.get(self._key(client_id, "cursor"))
+        return None if text is None else canal.Position.from_text(text)
 
     def update_cursor(self, client_id: int, position: canal.Position) -> None:
-        super().update_cursor(client_id, position)
-        self.history.append(position)
+        self.table[self._key(client_id, "cursor")] = position.to_text()
+
+    def flush(self) -> None: ...
+
+    def _key(self, client_id: int, what: str) -> str:
+        if not self._destination:
+            raise canal.StateError("not started")
+        return f"{self._destination}/{client_id}/{what}"
 
 
 def test_a_users_own_store_sink_and_position_keeping() -> None:
@@ -106,10 +133,11 @@ def test_a_users_own_store_sink_and_position_keeping() -> None:
     orders.update({"id": 1, "note": "a"}, {"id": 1, "note": "b"})
     orders.insert({"id": 2, "note": "c"})
     fake.end()
-    sink, meta = AuditSink(), Positions()
+    sink, table = AuditSink(), dict[str, str]()
     instance = canal.Instance.compose(
-        "mine", parser=canal.BinlogParser(fake, start="earliest"), sink=sink, store=DequeStore(), meta=meta
-    )
+        "mine", parser=canal.BinlogParser(fake, start="earliest"), sink=sink, store=DequeStore(),
+        meta=Positions(table),
+    )  # fmt: skip
 
     with instance:
         instance.subscribe()
@@ -117,8 +145,40 @@ def test_a_users_own_store_sink_and_position_keeping() -> None:
 
     assert ids == [1, 2]
     assert sink.dropped == ["UPDATE"]
-    assert meta.history[-1].offset == fake.position.offset
-    assert len(meta.history) > 2
+    assert canal.Position.from_text(table["mine/1001/cursor"]).offset == fake.position.offset
+
+
+@pytest.mark.parametrize("composed", [True, False])
+def test_a_users_own_meta_manager_keeps_what_a_restart_goes_on_from(composed: bool) -> None:
+    """It derives from no class of ours. Filter, first cursor and acks are in it when their calls return."""
+    fake = FakeBinlog()
+    orders = fake.table("shop", "orders", "id INT PRIMARY KEY")
+    table: dict[str, str] = {}
+
+    def made() -> canal.Instance:
+        if composed:
+            parser = canal.BinlogParser(fake, start="earliest")
+            return canal.Instance.compose("mine", parser=parser, meta=Positions(table))
+        config = canal.InstanceConfig(destination="mine", source=fake, start="earliest", meta=Positions(table))
+        return canal.Instance(config)
+
+    def ids(message: canal.Message) -> list[int]:
+        return [row.after["id"] for entry in message.entries for row in entry.rows if row.after]
+
+    for number in range(3):
+        orders.insert({"id": number})
+    with made() as instance:
+        instance.subscribe(filter=r"shop\..*")
+        assert table.keys() == {"mine/1001/filter", "mine/1001/cursor"}
+        message = instance.get_without_ack(1, timeout=60)
+        instance.ack(message.id)
+        assert table["mine/1001/cursor"] == instance.position().to_text()
+        assert ids(message) + ids(instance.get_without_ack(1, timeout=60)) == [0, 1]
+    with made() as instance:
+        assert instance.subscriptions() == {1001: r"shop\..*"}
+        assert ids(instance.get_without_ack(100, timeout=60))[0] == 1
+        instance.unsubscribe()
+    assert table == {}
 
 
 def test_an_exception_in_a_users_sink_stops_the_line_and_names_it() -> None:

@@ -375,6 +375,32 @@ def test_a_failed_folder_sync_is_made_good(folder: Path, monkeypatch: pytest.Mon
     assert _stored(folder.parent) == NEXT
 
 
+def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_before_the_ack_returns(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a loss of power may leave: the system may put the new name on the disk before what the file holds."""
+    steps: list[tuple[str, str]] = []
+    sync, replace = os.fsync, os.replace
+
+    def syncing(descriptor: int) -> None:
+        steps.append(("sync", os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        sync(descriptor)
+
+    def replacing(source: Path, target: Path) -> None:
+        steps.append(("rename", f"{source.name} to {target.name}"))
+        replace(source, target)
+
+    with started(folder.parent) as meta, monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", syncing)
+        patch.setattr(os, "replace", replacing)
+        meta.update_cursor(1, HERE)
+
+        assert steps == [
+            ("sync", "meta.dat.tmp"), ("rename", "meta.dat.bak.tmp to meta.dat.bak"), ("rename", "meta.dat.tmp to meta.dat"),
+            ("sync", "example"),
+        ]  # fmt: skip
+
+
 def _stored(directory: Path) -> Position | None:
     return document.load((directory / "example" / "meta.dat").read_bytes(), "example")[1].cursor
 

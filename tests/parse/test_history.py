@@ -59,7 +59,7 @@ _actions = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, 40), _versions, st.none() | st.integers(0, 3).map(lambda n: {"n": n})),
         st.tuples(st.just("prune"), st.integers(0, 300)),
-        st.tuples(st.just("restore"), st.integers(0, 300)),
+        st.tuples(st.just("restore"), st.integers(0, 300), st.integers(0, 1)),
     ),
     max_size=20,
 )
@@ -95,7 +95,7 @@ def test_what_it_gives_back_is_what_a_replay_gives(
             if kind != "memory":
                 history.close()
                 history.open("x")
-            found = history.restore(at(resume, row=1))
+            found = history.restore(at(resume, row=action[2]))
             steps = [step for step in steps if step[0] <= resume]
             place = steps[-1][0] if steps else 0
             tables: dict[Any, Version] = {}

@@ -131,3 +131,38 @@ def test_a_sink_at_the_end_of_the_line_goes_on_behind_what_it_took(tmp_path: Pat
         rows.append(keep.rows)
 
     assert rows == [[0], [1], [2]]
+
+
+def test_what_a_sink_did_not_take_comes_again(tmp_path: Path) -> None:
+    """The place is kept when the sink has returned: what it raised on is not done."""
+    from canal.testing import FakeBinlog
+
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", "id INT PRIMARY KEY")
+    for number in range(3):
+        orders.insert({"id": number})
+    log.end()
+    taken: list[int] = []
+
+    class Refusing:
+        def __init__(self, most: int) -> None:
+            self.most = most
+
+        def start(self, destination: str, store: object) -> None: ...
+        def restart(self) -> None: ...
+        def stop(self) -> None: ...
+        def sink(self, entries: list[canal.Entry]) -> None:
+            rows = [row.after["id"] for entry in entries for row in entry.rows if row.after]
+            if len(taken) >= self.most:
+                raise canal.HookError("the disk is full")
+            taken.extend(rows)
+
+    for most in (1, 2, 3):
+        parser = canal.BinlogParser(log, start="earliest", log_positions=FileLogPositionManager(tmp_path), piece_entries=1)
+        with canal.Instance.compose("own", parser=parser, sink=Refusing(most)) as instance:
+            deadline = time.monotonic() + 60
+            while not instance.is_exhausted:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    assert taken == [0, 1, 2]

@@ -292,6 +292,27 @@ def assert_row(found: Any, expected: Row | None, columns: tuple[Column, ...], im
                 assert -value.as_tuple().exponent == column.args[1]
 
 
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_each_of_many_rows_comes_once_and_in_order(flavor: Any) -> None:
+    """Through all parts of an Instance, in transactions of one row and of many, larger than a piece and a batch."""
+    fake = FakeBinlog(flavor=flavor, row_event_max_size=1000)
+    table = fake.table("shop", "orders", "id INT UNSIGNED PRIMARY KEY, note VARCHAR(20)")
+    written: list[int] = []
+    for size in [1] * 1500 + [2000, 1, 700]:
+        rows = range(len(written), len(written) + size)
+        table.insert(*[{"id": number, "note": f"row {number}"} for number in rows])
+        written += rows
+    fake.end()
+    found: list[tuple[int, str]] = []
+    config = canal.InstanceConfig(destination="many", source=fake, start="earliest", store_entries=64)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        for message in instance.stream(batch_size=37):
+            found += [tuple(row.after) for entry in message.entries for row in entry.rows if row.after]  # type: ignore[misc]
+
+    assert found == [(number, f"row {number}") for number in written]
+
+
 WAYS: dict[str, Callable[[bytes, list[int]], list[bytes]]] = {
     "whole": lambda data, cuts: [data],
     "byte by byte": lambda data, cuts: [data[at : at + 1] for at in range(len(data))],

@@ -70,6 +70,16 @@ def test_no_end_or_begin_of_a_transaction_with_rows_is_lost_however_it_is_cut(
     assert kept == [entry for n, rows in enumerate(counts) if rows for entry in _of(entries, n, counts)]
 
 
+def test_the_end_comes_of_a_transaction_whose_first_rows_came_over_the_connection_before() -> None:
+    txn = transaction()
+    first, last = begin(txn), end(txn)
+    first.part = last.part = 1
+    condenser = Condenser(1e9, 1 << 30)
+    condenser.feed(whole(99), 0.0)  # the one empty transaction that passes at the start
+
+    assert condenser.feed([first, last], 1.0) == [first, last]
+
+
 def _of(entries: list[Entry], number: int, counts: list[list[int]]) -> list[Entry]:
     start = sum(len(rows) + 2 for rows in counts[:number])
     return entries[start : start + len(counts[number]) + 2]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
 from canal.model import Entry
 from canal.store import EntryStore, MemoryStore
+from canal.store.ring import Ring
 from tests.strategies import row, transaction, whole
 
 ENTRY_OVERHEAD = row(transaction()).size - 50
@@ -66,6 +67,7 @@ def test_put_waits_at_either_limit_until_the_slowest_client_acks(limits: tuple[i
     first = store.get(1, 100, 60, 0)
     while first.end < 4:
         first = store.get(1, 100, 60, 0)
+    assert (first.end, store.entry_count) == (4, 4), "one more is one too many"
     store.ack(1, 4)
     assert not done.wait(0.05), "client 2 still holds everything"
     assert store.get(2, 4, 60, 0).end == 4
@@ -74,6 +76,30 @@ def test_put_waits_at_either_limit_until_the_slowest_client_acks(limits: tuple[i
     assert done.wait(60)
     writer.join(60)
     assert store.entry_count == 2
+
+
+@given(
+    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12), most=st.integers(1, 8), room=st.integers(1, 3000),
+    freed=st.integers(0, 8),
+)  # fmt: skip
+def test_no_entry_too_many_and_none_too_few_goes_in(sizes: list[int], most: int, room: int, freed: int) -> None:
+    ring = Ring(most, room)
+    entries = [row(transaction(), size=size) for size in sizes]
+
+    def longest(kept: list[Entry], coming: list[Entry]) -> int:
+        """How many of those that come fit behind what is kept: one where nothing is, however large it is."""
+        count = 0
+        while count < len(coming):
+            held = kept + coming[: count + 1]
+            if len(held) > 1 and (len(held) > most or sum(entry.size for entry in held) > room):
+                break
+            count += 1
+        return count
+
+    first = ring.put(entries, 0)
+    assert first == longest([], entries)
+    ring.release(freed := min(freed, first))
+    assert ring.put(entries, first) == longest(entries[freed:first], entries[first:])
 
 
 def test_stop_wakes_a_writer_and_a_reader() -> None:

@@ -1,0 +1,515 @@
+"""Deliberate faults of the library, each with the tests that must notice it: so that the tests are known to be able to fail.
+
+    python -m tests.mutants [NAME…]
+
+Each fault replaces one text of one file in a copy of the tree, in which the tests that are named beside it are run, interpreted.
+A fault counts as caught only where every one of them fails, by an assertion or by an error of the library's own: not
+by an import that fails, nor by a hang. Before that the same tests must pass. Never changes the tree itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+_COPIED = ("canal", "tests", "docs", "examples", "README.md", "CHANGELOG.md", "pyproject.toml", "pyspark_canal.py")
+#: Seconds that one test may take, and all tests of a fault.
+_EACH, _ALL = 90, 1800
+
+
+@attrs.frozen
+class Mutant:
+    """One fault: in ``file`` the text ``old``, which is there once, becomes ``new``; then each of ``tests`` fails."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    is_quick: bool = False
+    """Whether `make test` tries it."""
+
+
+def _mutant(name: str, file: str, old: str, new: str, *tests: str, is_quick: bool = False) -> Mutant:
+    return Mutant(name, f"canal/{file}", old, new, tuple(f"tests/{test}" for test in tests), is_quick)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    # -- sink and store ------------------------------------------------------------------------------------------------
+    _mutant(
+        "a row in 1,000 is dropped", "sink/entry_sink.py", "        store.put(entries)",
+        "        self.seen = getattr(self, 'seen', 0) + len(entries)\n"
+        "        store.put(entries[:-1] if self.seen % 1000 < len(entries) else entries)",
+        "parse/test_roundtrip.py::test_each_of_many_rows_comes_once_and_in_order", is_quick=True,
+    ),
+    _mutant(
+        "a BEGIN of a transaction in pieces is held back", "sink/condense.py", "if entry.part:", "if False:",
+        "sink/test_entry_sink.py::test_the_end_comes_of_a_transaction_whose_first_rows_came_over_the_connection_before",
+    ),
+    _mutant(
+        "a hook may add entries", "sink/entry_sink.py", "if not any(entry is other for other in remaining):", "if False:",
+        "sink/test_entry_sink.py::test_a_hook_that_misbehaves_stops_the_line_and_says_where",
+    ),
+    _mutant(
+        "the row filter keeps the wrong side", "sink/entry_sink.py", "if predicate(header", "if not predicate(header",
+        "parse/test_parser.py::test_row_filter_keeps_the_changes_for_which_it_is_true",
+    ),
+    # -- the store -----------------------------------------------------------------------------------------------------
+    _mutant(
+        "the store takes an entry more than its limits", "store/ring.py",
+        "if self.tail - self.head >= self.max_entries or self.byte_count + size > self.max_bytes:",
+        "if self.tail - self.head > self.max_entries or self.byte_count > self.max_bytes:",
+        "store/test_memory_store.py::test_put_waits_at_either_limit_until_the_slowest_client_acks",
+        "store/test_memory_store.py::test_no_entry_too_many_and_none_too_few_goes_in", is_quick=True,
+    ),
+    _mutant(
+        "the store exceeds its bytes by an entry", "store/ring.py", "self.byte_count + size > self.max_bytes:",
+        "self.byte_count > self.max_bytes:", "store/test_memory_store.py::test_no_entry_too_many_and_none_too_few_goes_in",
+    ),
+    _mutant(
+        "the quickest client frees the store", "store/memory.py", "head = min(place.acked", "head = max(place.acked",
+        "test_delivery.py::test_two_clients_each_get_everything_at_their_own_pace",
+    ),
+    # -- delivery ------------------------------------------------------------------------------------------------------
+    _mutant(
+        "an ack is not written", "instance.py", "self.meta.update_cursor(client_id, batch.position)", "pass",
+        "test_delivery.py::test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored",
+    ),
+    _mutant(
+        "a rollback is forgotten", "instance.py", "self.store.rollback(client_id, first.start)", "pass",
+        "test_delivery.py::test_rollback_hands_out_the_same_entries_with_new_ids", is_quick=True,
+    ),
+    _mutant(
+        "acks are taken in any order", "instance.py", "if oldest.id != batch_id:", "if False:",
+        "test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "test_delivery.py::TestDelivery",
+    ),
+    _mutant(
+        "a client that was ahead gets all again", "instance.py", "client.skip = None if cursor == resume else cursor", "client.skip = None",
+        "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
+    ),
+    _mutant(
+        "a start is not stored before subscribe returns", "instance.py", "self.meta.update_cursor(client_id, cursor)", "pass",
+        "test_delivery.py::test_the_first_cursor_is_stored_when_subscribe_returns",
+    ),
+    # -- the log -------------------------------------------------------------------------------------------------------
+    _mutant(
+        "rows come before XA COMMIT", "parse/decoder.py",
+        "            self._pending = [entry for entry in self._pending if entry.entry_type != _ROWDATA]\n", "",
+        "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback", is_quick=True,
+    ),
+    _mutant(
+        "an XA ROLLBACK commits", "parse/decoder.py", "if verb == ddl.XA_COMMIT and (", "if True and (",
+        "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
+    ),
+    _mutant(
+        "rows behind a savepoint stay", "parse/decoder.py", "        self._undo(txn, place[0], place[1], place[2])", "        pass",
+        "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
+    ),
+    _mutant(
+        "a checksum is not verified", "parse/decoder.py", "if kind != 15 and zlib.crc32(data) != _CRC_RESIDUE:", "if False:",
+        "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed", is_quick=True,
+    ),
+    _mutant(
+        "an event of an unknown kind is passed over", "parse/decoder.py", "elif wire.u16(p, 17) & 0x80:", "elif True:",
+        "parse/test_unsupported.py::test_an_event_that_is_not_decoded_is_named",
+    ),
+    _mutant(
+        "an incident is passed over", "parse/decoder.py", "        elif kind == 26:\n            raise", "        elif kind == 26:\n            return\n            raise",
+        "parse/test_unsupported.py::test_an_incident_is_loud",
+    ),
+    _mutant(
+        "a statement changes the columns of rows before it", "parse/decoder.py", "            self._changed(statement, sql, data)\n", "",
+        "parse/test_history.py::test_files_are_read_by_the_statements_in_them",
+    ),
+    _mutant(
+        "rows that were acked come again", "parse/decoder.py", "if first < self._skip:", "if False:",
+        "parse/test_parser.py::test_resuming_at_any_row_gives_exactly_the_rest",
+    ),
+    _mutant(
+        "the rows that were acked of one transaction are left out of another", "parse/decoder.py",
+        "if self._skipping and self._skip_timestamp and (", "if False and (",
+        "test_delivery_faults.py::test_rows_are_not_skipped_of_another_transaction_than_the_cursors",
+    ),
+    _mutant(
+        "the GTID of a transaction is done when it begins", "parse/decoder.py", "self._gtid_previous = self._run_last",
+        "self._gtid_previous = number",
+        "parse/test_decoder.py::test_a_gtid_is_done_at_the_end_of_its_transaction_and_not_before",
+    ),
+    # -- the stream ----------------------------------------------------------------------------------------------------
+    _mutant(
+        "the place moves before the sink has taken what is before it", "parse/parser.py",
+        "        self._sink.sink(entries)\n", "        self._positions.persist(lambda: last.position)\n        self._sink.sink(entries)\n",
+        "parse/test_log_positions.py::test_what_a_sink_did_not_take_comes_again",
+    ),
+    _mutant(
+        "damage is read again for ever", "parse/parser.py", "        if damage == self._damage:", "        if False:",
+        "parse/test_parser.py::test_a_damaged_log_stops_the_instance_and_says_where",
+    ),
+    _mutant(
+        "a lost place is given up unasked", "parse/start.py", 'self.lost > (0 if self.on_lost == "fail" else self.threshold)',
+        "self.lost > self.threshold", "parse/test_start.py::test_each_rule",
+    ),
+    _mutant(
+        "a file of the log is missing and nobody says so", "parse/files.py",
+        "        return later[0] if later else None", "        return later[-1] if later else None",
+        "parse/test_files.py::test_files_of_a_directory_come_in_numeric_order",
+    ),
+    # -- alarms --------------------------------------------------------------------------------------------------------
+    _mutant(
+        "a trouble is never over", "alarm.py", "if name[0] is kind]", "if name[0] is None]",
+        "test_alarm.py::test_the_end_of_a_trouble_is_told_once_and_only_when_there_was_one",
+        "test_alarm.py::test_an_instance_tells_of_a_source_that_is_down_once_and_of_its_return",
+    ),
+    _mutant(
+        "reminders become rarer and rarer", "alarm.py", "trouble.wait = min(2 * trouble.wait, self._reminders[1])",
+        "trouble.wait = 2 * trouble.wait",
+        "test_alarm.py::test_reminders_come_after_a_minute_and_then_ever_more_rarely_up_to_an_hour", is_quick=True,
+    ),
+    _mutant(
+        "the first reminder comes after an hour", "alarm.py", "REMINDERS = (60.0, 3600.0)", "REMINDERS = (3600.0, 3600.0)",
+        "test_alarm.py::test_reminders_come_after_a_minute_and_then_ever_more_rarely_up_to_an_hour",
+    ),
+    # -- meta ----------------------------------------------------------------------------------------------------------
+    _mutant(
+        "a cursor is shown before it is written", "meta/memory.py",
+        "            self._commit(clients, urgent)\n            self._clients = clients",
+        "            self._clients = clients\n            self._commit(clients, urgent)",
+        "meta/test_file_meta.py::test_a_write_that_fails_changes_nothing", is_quick=True,
+    ),
+    _mutant(
+        "a cursor is not on the disk when it takes the place of the last one", "meta/file.py", "os.fsync(file.fileno())",
+        "pass",
+        "meta/test_file_meta.py::test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_before_the_ack_"
+        "returns",
+    ),
+    _mutant(
+        "a spare is believed unproved", "meta/file.py", "must_verify=True", "must_verify=False",
+        "meta/test_file_meta.py::test_a_spare_that_cannot_be_proved_whole_is_not_used",
+    ),
+    _mutant(
+        "a cursor in ZooKeeper is written without the fence", "meta/zookeeper.py", "write(writes, self._fence)", "write(writes)",
+        "meta/test_zookeeper_meta.py::test_after_a_take_over_nothing_is_written",
+    ),
+    _mutant(
+        "canal's own move of a cursor is overlooked", "meta/zookeeper.py", "if Position.from_canal(ours.to_canal()) == theirs:",
+        "if True:", "meta/test_zookeeper_meta.py::test_canal_can_read_ours_and_its_own_cursor_counts",
+    ),
+    # -- high availability ---------------------------------------------------------------------------------------------
+    _mutant(
+        "a lease is not checked", "ha/running.py", "return self._open and _now() < self._lease_until", "return self._open",
+        "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate",
+    ),
+    _mutant(
+        "a fence lets through whatever its version is", "zookeeper.py", "transaction.check(fence.path, fence.version)",
+        "transaction.check(fence.path, -1)", "test_zookeeper.py::test_a_raised_epoch_shuts_others_out",
+    ),
+    _mutant(
+        "the epoch stays the same", "ha/running.py", 'int(value.data or b"0") + 1', 'int(value.data or b"1")',
+        "ha/test_running.py::test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused",
+    ),
+    _mutant(
+        "contact that was lost meanwhile is overlooked", "ha/running.py", "self._open = self._doubts == self._certain",
+        "self._open = True",
+        "ha/test_running.py::test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only",
+    ),
+    _mutant(
+        "heartbeats that fail are not counted", "ha/source_health.py", "self.failures += 1", "pass",
+        "test_failover.py::test_heartbeats_notice_a_source_that_is_gone",
+    ),
+    _mutant(
+        "heartbeats that failed are never forgiven", "ha/source_health.py",
+        "if problem is None:\n            self.failures = 0", "if problem is None:\n            pass",
+        "test_failover.py::test_one_healthy_heartbeat_forgives_all_before",
+    ),
+    # -- places --------------------------------------------------------------------------------------------------------
+    _mutant(
+        "a GTID set goes to the server without its last ones", "gtid.py", 'struct.pack("<QQ", first, last + 1)',
+        'struct.pack("<QQ", first, last)', "test_gtid.py::test_text_wire_hash_and_copies_round_trip",
+        "test_gtid.py::test_the_servers_bytes", is_quick=True,
+    ),
+    _mutant(
+        "MariaDB's last GTID counts as not done", "gtid.py", "sequence <= known[1]", "sequence < known[1]",
+        "test_gtid.py::test_mariadb_operators",
+    ),
+    _mutant(
+        "places in one transaction are one place", "position.py", "journal_key(self.journal)[1], self.offset, self.row",
+        "journal_key(self.journal)[1], self.offset, 0", "test_position.py::test_earlier_positions_precede",
+    ),
+    _mutant(
+        "clients resume where the one that is ahead is", "position.py", "        if before:\n            first = position",
+        "        if not before or first is None:\n            first = position",
+        "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
+    ),
+    _mutant(
+        "the cursor is one transaction ahead", "model.py", "        if self.is_end:\n            return self.transaction.position_after()",
+        "        if self.transaction.end:\n            return self.transaction.position_after()",
+        "test_delivery.py::test_ack_inside_a_transaction_moves_the_cursor_by_rows",
+        "parse/test_parser.py::test_resuming_at_any_entry_gives_exactly_the_rest", is_quick=True,
+    ),
+    _mutant(
+        "the place in another server's log is told by one transaction", "parse/tail.py", "length = min(number + 1, len(seen))",
+        "length = 1", "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
+    ),
+    # -- filters -------------------------------------------------------------------------------------------------------
+    _mutant(
+        "what is excluded passes", "filter.py", "return not any(pattern.fullmatch(name) for pattern in self._drops)",
+        "return True", "test_filter.py::test_exclude_wins",
+    ),
+    _mutant(
+        "a statement is filtered by the first table that it names", "parse/tables.py",
+        "if not any(self.delivers(*name) for name in statement.tables):", "if not self.delivers(*statement.tables[0]):",
+        "parse/test_parser.py::test_statements_are_filtered_by_any_table_that_they_name",
+    ),
+    # -- values and schemas --------------------------------------------------------------------------------------------
+    _mutant(
+        "unsigned numbers are read as signed", "parse/rows.py", "_INTEGERS[code] + (1 if", "_INTEGERS[code] + (0 if",
+        "parse/test_rows.py::test_integers_at_their_limits", "parse/test_roundtrip.py::test_what_was_written_comes_back",
+        is_quick=True,
+    ),
+    _mutant(
+        "a table map that does not fit is believed", "parse/tables.py",
+        "        if problem:\n            return f\"column", "        if False:\n            return f\"column",
+        "parse/test_tables.py::test_a_schema_that_disagrees_is_told",
+    ),
+    _mutant(
+        "rows go on though the history could not keep their columns", "parse/follow.py",
+        "        self._history.add(place, versions, settings)",
+        "        from canal.errors import HistoryError\n        with contextlib.suppress(HistoryError):\n"
+        "            self._history.add(place, versions, settings)",
+        "parse/test_history.py::test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_is_room",
+    ),
+    _mutant(
+        "a step at the very position counts as ahead of it", "parse/history.py", "return None if after is None else not after",
+        "return None if after is None else False", "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
+    ),
+    _mutant(
+        "pruning takes a version that is still needed", "parse/history.py", "later.step > version.step AND later.step <= ?)",
+        "later.step > version.step AND later.step <> ?)", "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
+    ),
+    _mutant(
+        "a cascade is told again and again", "parse/cascades.py", "if key not in self._told]", "]",
+        "parse/test_cascades.py::test_each_key_is_told_once",
+    ),
+    # -- Spark ---------------------------------------------------------------------------------------------------------
+    _mutant(
+        "a record of the spool is believed unproved", "spark/segments.py", "if zlib.crc32(body, kind) != checksum:", "if False:",
+        "spark/test_segments.py::test_every_changed_byte_is_an_error", is_quick=True,
+    ),
+    _mutant(
+        "an offset is ahead of the spool", "spark/tail.py", "        self._spool.flush()", "        pass",
+        "spark/test_reader.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
+    ),
+    _mutant(
+        "a segment that a batch still needs is written over", "spark/spool.py", "if number < before]", "if number <= before]",
+        "spark/test_segments.py::test_segments_that_are_done_with_are_written_over",
+    ),
+    _mutant(
+        "changes are applied again", "spark/apply.py", 'pc.greater(rows["_ord"], old.ord))\n    return',
+        'pc.greater_equal(rows["_ord"], old.ord))\n    return', "spark/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
+    ),
+    _mutant(
+        "a batch is acked before it is done", "spark/batches.py",
+        "                _call(spark, message, instance.position(client_id), fn, statements, shapes, keep)\n"
+        "                instance.ack(message.id, client_id=client_id)",
+        "                instance.ack(message.id, client_id=client_id)\n"
+        "                _call(spark, message, instance.position(client_id), fn, statements, shapes, keep)",
+        "spark/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
+    ),
+    _mutant(
+        "a log that was begun anew goes on in the same order", "spark/watch.py",
+        "elif (number, transaction.offset) < self._place:", "elif False:",
+        "spark/test_reader.py::test_a_log_that_was_begun_anew_under_its_gtids_is_an_error",
+    ),
+    _mutant(
+        "a TRUNCATE is passed over", "spark/watch.py",
+        "        if not ours:\n            return \"\"\n        if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):",
+        "        if not ours:\n            return \"\"\n        if entry.event_type in (EventType.ERASE,):",
+        "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
+    ),
+    _mutant(
+        "a stretch goes on behind its end", "spark/stretch.py", "        if place > last or not end.row:", "        if place > last:",
+        "spark/test_reader.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
+    ),
+    _mutant(
+        "a stretch that ends too soon is taken for whole", "spark/stretch.py",
+        "if not self.is_over(self.parser.place.source):", "if False:",
+        "spark/test_reader.py::test_files_that_end_before_a_planned_batch_are_an_error",
+    ),
+)  # fmt: skip
+
+
+class MutantError(Exception):
+    """The table does not fit the tree, or a test fails without any fault."""
+
+
+class Tree:
+    """A copy of the tree, in which one fault at a time is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+        for name in _COPIED:
+            source, target = ROOT / name, folder / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=ignored)
+            else:
+                shutil.copy(source, target)
+        if (ROOT / ".servers").exists():
+            (folder / ".servers").symlink_to((ROOT / ".servers").resolve())
+
+    @contextlib.contextmanager
+    def broken(self, mutant: Mutant) -> Iterator[None]:
+        path = self.folder / mutant.file
+        text = path.read_text()
+        path.write_text(mutated(text, mutant))
+        try:
+            yield
+        finally:
+            path.write_text(text)
+
+    def run(self, tests: Sequence[str]) -> dict[str, str]:
+        """How each test came out: "" for one that passed; parametrized ones by the names of their functions too."""
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        # Bytecode is told by time and size of its source, which may be those of the fault before.
+        environment = {
+            **os.environ, "CANAL_PURE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "",
+        }  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants", "--report", str(report), *tests], cwd=self.folder, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as process:  # fmt: skip
+            try:
+                output, _ = process.communicate(timeout=_ALL)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return dict.fromkeys(tests, f"it hangs: it took more than {_ALL} s")
+        if not report.exists():
+            raise MutantError(f"the tests did not run:\n{output[-3000:]}")
+        found: dict[str, str] = json.loads(report.read_text())
+        return found
+
+
+def mutated(text: str, mutant: Mutant) -> str:
+    """The text with the fault. Raises MutantError where what is to be replaced is not there exactly once."""
+    count = text.count(mutant.old)
+    if count != 1:
+        raise MutantError(f"{mutant.name}: {mutant.file} has {count} times, and not once:\n{mutant.old}")
+    return text.replace(mutant.old, mutant.new)
+
+
+def trial(tree: Tree, mutant: Mutant) -> str:
+    """Make one fault and run its tests; "" where each has caught it, else which one has not."""
+    with tree.broken(mutant):
+        found = tree.run(mutant.tests)
+    for test in mutant.tests:
+        verdicts = _verdicts(found, test)
+        if CAUGHT not in verdicts:
+            return f"{mutant.name}: not caught by {test}" + "".join(f"\n    {verdict}" for verdict in {*verdicts} - {""})
+    return ""
+
+
+def check_unbroken(tree: Tree, mutants: Sequence[Mutant]) -> None:
+    """Raise MutantError where a test that is named does not pass as the library is, or does not exist."""
+    tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+    found = tree.run(tests)
+    for test in tests:
+        verdicts = _verdicts(found, test)
+        if not verdicts or any(verdicts):
+            raise MutantError(f"{test} does not pass without any fault: {verdicts or 'it did not run'}")
+
+
+def _verdicts(found: dict[str, str], test: str) -> list[str]:
+    return [verdict for name, verdict in found.items() if name == test or name.startswith((f"{test}[", f"{test}::"))]
+
+
+CAUGHT = "caught"
+
+
+class _Reporter:
+    """In the process that runs the tests: notes by what each of them failed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.found: dict[str, str] = {}
+
+    def pytest_configure(self) -> None:
+        """The same examples each time; a first failure is enough, so it is not made smaller."""
+        from hypothesis import Phase, settings
+
+        settings.register_profile(
+            "mutants", max_examples=60, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+        )
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        report = yield
+        if report.skipped:
+            self.found[item.nodeid] = f"skipped: {report.longrepr}"
+        elif call.excinfo is not None:
+            error = call.excinfo.value
+            is_right = call.when == "call" and all(map(_is_verdict, _leaves(error)))
+            self.found.setdefault(item.nodeid, CAUGHT if is_right else f"it fails in another way: {error!r:.300}")
+        elif call.when == "teardown":
+            self.found.setdefault(item.nodeid, "")
+        return report
+
+    def pytest_sessionfinish(self) -> None:
+        self._path.write_text(json.dumps(self.found))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.found[report.nodeid] = f"it cannot be imported: {report.longrepr!s:.300}"
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _leaves(one)]
+    return [error]
+
+
+def _is_verdict(error: BaseException) -> bool:
+    """Whether an exception says that the library is wrong: an assertion, an error that did not come, or one of its own."""
+    from canal import CanalError
+
+    if isinstance(error, pytest.fail.Exception):
+        return not str(error).startswith("Timeout")
+    # A test that takes apart what it got asserts how much that is.
+    return isinstance(error, AssertionError | CanalError) or "values to unpack" in str(error)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["--report"]:
+        options = ["-q", "-p", "no:cacheprovider", f"--timeout={_EACH}", *arguments[2:]]
+        return pytest.main(options, plugins=[_Reporter(Path(arguments[1]))])
+    unknown = set(arguments) - {mutant.name for mutant in MUTANTS}
+    if unknown:
+        print(f"no such fault: {', '.join(sorted(unknown))}; there are: {', '.join(mutant.name for mutant in MUTANTS)}")
+        return 2
+    mutants = [mutant for mutant in MUTANTS if not arguments or mutant.name in arguments]
+    survivors = 0
+    with tempfile.TemporaryDirectory(prefix="canal-mutants-") as folder:
+        tree = Tree(Path(folder))
+        check_unbroken(tree, mutants)
+        for mutant in mutants:
+            problem = trial(tree, mutant)
+            survivors += bool(problem)
+            print(problem or f"{mutant.name}: caught", flush=True)
+    print(f"{len(mutants)} faults, {survivors} of them not caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
