@@ -49,8 +49,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- sink and store ------------------------------------------------------------------------------------------------
     _mutant(
         "a row in 1,000 is dropped", "sink/entry_sink.py", "        store.put(entries)",
-        "        self.seen = getattr(self, 'seen', 0) + len(entries)\n"
-        "        store.put(entries[:-1] if self.seen % 1000 < len(entries) else entries)",
+        "        rows = [entry for entry in entries if entry.row_count]\n"
+        "        self.seen = getattr(self, 'seen', 0) + len(rows)\n"
+        "        store.put([entry for entry in entries if self.seen % 1000 >= len(rows) or entry is not rows[-1]])",
         "parse/test_roundtrip.py::test_each_of_many_rows_comes_once_and_in_order", is_quick=True,
     ),
     _mutant(
@@ -78,8 +79,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "self.byte_count > self.max_bytes:", "store/test_memory_store.py::test_no_entry_too_many_and_none_too_few_goes_in",
     ),
     _mutant(
-        "the quickest client frees the store", "store/memory.py", "head = min(place.acked", "head = max(place.acked",
-        "test_delivery.py::test_two_clients_each_get_everything_at_their_own_pace",
+        "a client that comes later lacks what the others have not acked", "store/memory.py", "self._place(like).acked",
+        "self._place(like).got", "test_delivery.py::test_a_client_that_subscribes_while_another_acks_misses_nothing",
     ),
     # -- delivery ------------------------------------------------------------------------------------------------------
     _mutant(
@@ -155,6 +156,15 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "damage is read again for ever", "parse/parser.py", "        if damage == self._damage:", "        if False:",
         "parse/test_parser.py::test_a_damaged_log_stops_the_instance_and_says_where",
+    ),
+    _mutant(
+        "heartbeats count as changes", "parse/parser.py", "if any(event[4] not in _HEARTBEATS for event in events)", "if events",
+        "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
+    ),
+    _mutant(
+        "the end of a log that is silent is looked at late", "parse/source.py", "check_interval: float = attrs.field(default=10.0",
+        "check_interval: float = attrs.field(default=20.0",
+        "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
         "a lost place is given up unasked", "parse/start.py", 'self.lost > (0 if self.on_lost == "fail" else self.threshold)',

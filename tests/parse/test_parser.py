@@ -768,3 +768,50 @@ def test_a_source_that_is_not_there_is_told_at_subscribe_and_tried_again() -> No
 
     assert errors > 1
     assert len(alarms) == 1
+
+
+class Quiet:
+    """A source that sends heartbeats only, on a clock of its own, and has begun its log anew."""
+
+    check_interval = canal.MySQLSource().check_interval
+
+    def __init__(self, fake: FakeBinlog) -> None:
+        self.fake = fake
+        self.now = 1000.0
+        self.asked: list[float] = []
+        self._connection: Any = None
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        self._connection = self.fake.connect()
+        return self
+
+    def read(self, timeout: float) -> list[bytes]:
+        if events := self._connection.read(0.0):
+            return events
+        self.now += 1.0
+        if self.now % 3 == 0:
+            self.fake.heartbeat()
+        return []
+
+    def check_end(self, place: canal.Position) -> bool:
+        self.asked.append(self.now)
+        raise canal.PositionLostError("the log was begun anew", reason=canal.LostReason.DIVERGED, position=place)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake, orders = shop()
+    orders.insert(order(1))
+    source = Quiet(fake)
+    monkeypatch.setattr("canal.parse.parser.time", SimpleNamespace(monotonic=lambda: source.now, time=time.time))
+    with started(source) as instance:  # type: ignore[arg-type]
+        instance.subscribe()
+        with pytest.raises(canal.PositionLostError, match="begun anew"):
+            while instance.get(100, timeout=60):
+                pass
+
+    assert source.asked == [1010.0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 import canal
 from canal.errors import NotActiveError, UnfitChangeError
@@ -33,8 +36,8 @@ def following(log: FakeBinlog, **options: Any) -> Iterator[canal.Instance]:
         yield instance
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -246,50 +249,38 @@ def test_a_refused_ack_leaves_the_batch_to_another_process_and_the_loop_goes_on(
     assert rows(target) == {1: "a"}
 
 
-def test_turns_of_two_processes_apply_each_change_once(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
-    """The first is put to rest in the midst of a batch: it is not acked, and the other gets it again."""
-    config = ZooKeeper(hosts=zookeeper_server.hosts, root=zookeeper_root, session_timeout=20.0, takeover_delay=0.3)
+def test_turns_of_two_processes_apply_each_change_once(
+    zookeeper_server: ZooKeeperServer, zookeeper_root: str, tmp_path: Path
+) -> None:
+    """Each is put to rest in the midst of its first batch: it is not acked, and the other gets it again."""
     log = FakeBinlog()
     orders = log.table("shop", "orders", COLUMNS)
     for number in range(6):
         orders.insert({"id": number, "v": "a"})
-    target, stop, calls = MemoryTarget(), threading.Event(), []
+    target = str(tmp_path / "orders")
+    with log.serve(user="u", password="p") as server, contextlib.ExitStack() as stack:
+        command = [
+            sys.executable, "-m", "tests.spark.turns_child", str(server.port), zookeeper_server.hosts, zookeeper_root, target
+        ]  # fmt: skip
+        children = []
+        for _ in range(2):
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            children.append(stack.enter_context(child))
+            stack.callback(child.kill)
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
+        until(lambda: DeltaTable.is_deltatable(target) and DeltaTable(target).to_pyarrow_table().num_rows >= 6, 60)
+        for child in children:
+            child.terminate()
+        calls = [child.communicate()[0].splitlines() for child in children]
 
-    def resting(instance: canal.Instance) -> int:
-        """How often it has been put to rest, which may be over soon."""
-        return instance.status().role_changes[Role.RESTING.value]
-
-    def loop(instance: canal.Instance) -> None:
-        apply = apply_changes(target, None)
-
-        def fn(df: Any, batch: Batch) -> None:
-            apply(df, batch)
-            calls.append((instance, df["id"].to_pylist()))
-            if len(calls) > 1 and len({id(one) for one, _ in calls}) == 1:  # again, where it was quicker than the other one
-                rests = resting(instance)
-                instance.release()
-                until(lambda: resting(instance) > rests)
-            if target.rows is not None and target.rows.num_rows == 6 and len({id(one) for one, _ in calls}) == 2:
-                stop.set()
-
-        foreach_batch(None, instance, fn, batch_size=2, timeout=0.2, stop=stop)
-
-    with contextlib.ExitStack() as stack:
-        instances = [canal.Instance(canal.InstanceConfig(destination="d", source=log, ha=config, start="earliest"))
-                     for _ in range(2)]  # fmt: skip
-        for instance in instances:
-            stack.enter_context(instance)
-            instance.subscribe()
-        loops = [threading.Thread(target=loop, args=(instance,)) for instance in instances]
-        for one in loops:
-            one.start()
-        for one in loops:
-            one.join(60)
-            assert not one.is_alive()
-
-    assert target.rows is not None
-    assert target.rows["id"].to_pylist() == list(range(6))
-    assert sorted(number for _, numbers in calls for number in numbers) != list(range(6))  # a batch came to both
+    assert DeltaTable(target).to_pyarrow_table()["id"].sort().to_pylist() == list(range(6))
+    assert [batches[0].split()[0] for batches in calls] == ["0", "0"], "the first batch came to both"
 
 
 def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
@@ -301,8 +292,6 @@ def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
     target = DeltaTarget(str(tmp_path / "orders"))
     with following(log) as instance:
         foreach_batch(None, instance, apply_changes(target, ["id"]))
-
-    from deltalake import DeltaTable
 
     found = {row["id"]: row for row in DeltaTable(target.path).to_pyarrow_table().to_pylist()}
     assert found[1]["t"] == -(838 * 3600 + 59 * 60 + 59) * 1_000_000 - 1
