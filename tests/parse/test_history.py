@@ -107,6 +107,7 @@ def test_what_it_gives_back_is_what_a_replay_gives(
                 assert found is None
                 pruned = 0
             else:
+                assert found is not None
                 assert dict(found.tables) == {name: one for name, one in tables.items() if one is not None}
                 assert found.settings == setting
     history.close()
