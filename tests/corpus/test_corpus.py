@@ -25,15 +25,17 @@ REFUSED = {
     "42d1fb": ("UnsupportedError", 4),
     "467f72": ("UnsupportedError", 4),  # a patched server with longer headers
     "8e1454": ("UnsupportedError", 0),  # encrypted
+    # relay logs
+    "12066e": ("UnsupportedError", 4), "3baf5c": ("UnsupportedError", 4), "46004a": ("UnsupportedError", 4),
+    "4bfbfe": ("UnsupportedError", 4), "639f9e": ("UnsupportedError", 4),
     "633192": ("UnsupportedError", 4),  # no FORMAT_DESCRIPTION
     "2a9e3b": ("TruncatedError", 4),  # 14 bytes
-    "15e21d": ("MissingTableMapError", 256),  # made by hand: rows without a table map
+    # made by hand, events cut out
+    "15e21d": ("DecodeError", 4), "049fdb": ("DecodeError", 236), "2cbb2b": ("DecodeError", 980),
+    "2d0c80": ("DecodeError", 487), "77aa06": ("DecodeError", 775),
     "751609": ("SourceError", 106),  # an INCIDENT
     "391f36": ("ChecksumError", 123), "405e7a": ("ChecksumError", 123),  # a tool's output with wrong checksums
-    "2cbb2b": ("PositionLostError", 1439),  # made by hand: XA COMMIT of what it does not prepare
-    # made by hand: wrong checksums, transactions that begin inside another
-    "23f02f": ("ChecksumError", 884), "659ba7": ("ChecksumError", 889), "2d0c80": ("DecodeError", 518),
-    "77aa06": ("DecodeError", 812),
+    "23f02f": ("ChecksumError", 884), "659ba7": ("ChecksumError", 889),  # made by hand: wrong checksums
 }  # fmt: skip
 
 

@@ -117,6 +117,25 @@ def test_a_time_alone_with_a_journal_and_a_journal_alone(server: ThrowawayServer
     assert log.read(canal.Position(timestamp=int(time.time() + 1000) * 1000))[0] == []
 
 
+def test_a_start_by_time_when_clocks_went_back(server: ThrowawayServer) -> None:
+    """The second log was begun by a clock that was an hour ahead."""
+    log = Written(server, 1)
+    now = int(time.time())
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET timestamp = %s", (now + 3600,))
+        cursor.execute("FLUSH LOGS")
+        cursor.execute("INSERT INTO s.t VALUES (1000)")
+    server.query("FLUSH LOGS")
+    log.write(1)
+    server.query("FLUSH LOGS")
+    log.write(1)
+    since = canal.Position(timestamp=(now + 1800) * 1000)
+    assert log.read(since, count=7)[0] == [1000, *log.rows(1)]
+    since = canal.Position(timestamp=int(log.times[1]) * 1000)
+    rows, _ = log.read(since, count=7)
+    assert rows[-7:] == [1000, *log.rows(1)]
+
+
 def purge(server: ThrowawayServer) -> None:
     """Leave only a new log. MariaDB keeps those that a crash would need, for a moment."""
     server.query("FLUSH LOGS")

@@ -1,0 +1,145 @@
+"""The files of running servers, while these rotate, purge and reset their logs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import end_of_log, reset_log
+from tests.live.test_failover import wait_for_relay
+from tests.live.test_start import ids_of
+from tests.plugins.fix_servers import Pairing
+
+pytestmark = pytest.mark.every_line
+
+
+@pytest.fixture
+def server(own_server: ThrowawayServer) -> ThrowawayServer:
+    own_server.query("CREATE DATABASE d")
+    own_server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    reset_log(own_server)
+    return own_server
+
+
+def insert(server: ThrowawayServer, first: int, count: int) -> list[int]:
+    """So many transactions of one row each."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(first, first + count):
+            cursor.execute("INSERT INTO d.t VALUES (%s)", (number,))
+    return list(range(first, first + count))
+
+
+def rotate(server: ThrowawayServer) -> str:
+    server.query("FLUSH LOGS")
+    return end_of_log(server).journal
+
+
+@contextmanager
+def reading(path: Path, **options: Any) -> Iterator[canal.Instance]:
+    follow = options.pop("follow", False)
+    config = canal.InstanceConfig(
+        destination="files", start="earliest", filter=r"d\.t", reconnect_backoff=(0.01, 0.05),
+        source=canal.LocalBinlogSource(path, follow=follow, poll_interval=0.001, schema={"d.t": "id INT PRIMARY KEY"}), **options,
+    )  # fmt: skip
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        yield instance
+
+
+def read(instance: canal.Instance, count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count:
+        message = instance.get(1000, timeout=60)
+        assert message, found
+        found += ids_of(message)
+    return found
+
+
+def index_of(server: ThrowawayServer) -> Path:
+    return server.binlog_dir / (end_of_log(server).journal.rpartition(".")[0] + ".index")
+
+
+def test_a_missing_file(server: ThrowawayServer, tmp_path: Path) -> None:
+    expected = []
+    for number in range(4):
+        expected += insert(server, 10 * number, 3)
+        rotate(server)
+    shutil.copytree(server.binlog_dir, tmp_path / "copy", ignore=lambda _, names: {n for n in names if "bin" not in n})
+    index = tmp_path / "copy" / index_of(server).name
+    with reading(index) as instance:
+        assert [one for message in instance.stream(100) for one in ids_of(message)] == expected
+    (tmp_path / "copy" / Path(index.read_text().split()[1]).name).unlink()
+    index.write_text("".join(line + "\n" for line in index.read_text().split() if (index.parent / Path(line).name).exists()))
+
+    found: list[int] = []
+    with reading(index) as instance, pytest.raises(canal.PositionLostError) as caught:
+        for message in instance.stream(100):
+            found += ids_of(message)
+
+    assert found == expected[:3]
+    assert caught.value.reason is canal.LostReason.GAP
+    assert caught.value.behind.journal.endswith("3")
+
+
+def test_logs_are_followed_through_rotations_and_purges(server: ThrowawayServer) -> None:
+    """MySQL has its index away for a moment at each of them."""
+    with reading(index_of(server), follow=True) as instance:
+        for number in range(60):
+            expected = insert(server, number, 1)
+            assert read(instance, 1) == expected
+            server.query("PURGE BINARY LOGS TO %s", rotate(server))
+
+
+def test_a_log_that_is_purged_before_it_is_read(server: ThrowawayServer) -> None:
+    expected = insert(server, 0, 3)
+    with reading(index_of(server), follow=True, store_entries=4) as instance:
+        found = ids_of(instance.get(1, timeout=60))
+        for number in (10, 20, 30):
+            rotate(server)
+            insert(server, number, 3)
+        for _ in range(100):  # MariaDB keeps those that a crash would need, for a moment
+            server.query("PURGE BINARY LOGS TO %s", end_of_log(server).journal)
+        with pytest.raises(canal.PositionLostError) as caught:
+            while True:
+                found += ids_of(instance.get(100, timeout=60))
+    assert found == expected
+    assert caught.value.reason is canal.LostReason.GAP
+
+
+def test_a_log_that_is_reset_under_the_reader(server: ThrowawayServer) -> None:
+    """Once more rows than before come at once."""
+    with reading(index_of(server), follow=True, on_lost="earliest", dump_error_threshold=0) as instance:
+        expected = insert(server, 0, 3)
+        assert read(instance, 3) == expected
+        reset_log(server)
+        expected = insert(server, 100, 60)
+        assert read(instance, 60) == expected
+
+
+def test_the_log_of_another_name(server: ThrowawayServer, tmp_path: Path) -> None:
+    """Two series in one directory are two logs."""
+    insert(server, 0, 1)
+    for name in ("a.000001", "b.000002"):
+        shutil.copy(server.binlog_dir / end_of_log(server).journal, tmp_path / name)
+    with pytest.raises(canal.ConfigError, match=r"a\.\*, b\.\*"), reading(tmp_path):
+        pass
+
+
+def test_relay_logs_are_refused(pairing: Pairing) -> None:
+    with pairing.pair() as (first, second):
+        first.query("CREATE DATABASE d")
+        rotate(first)
+        wait_for_relay(second, first)
+        second.query("FLUSH LOGS")
+        found = sorted(path for path in second.data_dir.glob("relay.0*"))
+        assert found
+        for path in found:
+            with pytest.raises(canal.UnsupportedError, match=f"{path.name}: this is the relay log"), reading(path) as some:
+                list(some.stream(100))
