@@ -167,7 +167,7 @@ def _from_index(index: Path) -> list[Path]:
 
 def _numbered(directory: Path, base: str, first: int = 0) -> list[Path]:
     """Files of a base name by number, which has no fixed width: 1000000 comes after 999999."""
-    keys = ((journal_key(entry.name), entry) for entry in os.scandir(directory))
+    keys = ((journal_key(entry.name), entry) for entry in os.scandir(directory) if entry.is_file())
     return [Path(entry) for key, entry in sorted(keys, key=itemgetter(0)) if key[0] == base and key[1] >= first]
 
 
@@ -606,7 +606,7 @@ class _JournalReader:
         """Whether the open file still has its name; None where no file has it."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def check_tail(self) -> None:
