@@ -17,8 +17,8 @@ from canal.errors import ConfigError, CursorError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 
 FORMAT_VERSION: Final = 3
-"""Of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``, 2 no
-``incarnation`` and ``at_event``."""
+"""The latest one of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``, 2
+no ``incarnation`` and ``at_event``: it is written where there are none."""
 
 #: Of ``Position.tail`` at most: 16 transactions.
 TAIL_BYTES: Final = 128
@@ -184,7 +184,8 @@ class Position:
         fields = attrs.asdict(self, filter=lambda attribute, value: bool(value), recurse=False)
         if self.xa:
             fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
-        return json.dumps({"v": FORMAT_VERSION, **fields}, separators=(",", ":"))
+        version = FORMAT_VERSION if self.incarnation or self.at_event else 2
+        return json.dumps({"v": version, **fields}, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Position:

@@ -28,6 +28,8 @@ positions = st.builds(
     timestamp=st.integers(0, 2**45),
     server_id=st.integers(0, 2**32 - 1),
     source=st.sampled_from(["", U1]),
+    incarnation=st.sampled_from(["", "1732297541-1", "0-4294967295"]),
+    at_event=st.booleans(),
 )
 
 CANAL = """{"@type":"com.alibaba.otter.canal.protocol.position.LogPosition",
@@ -181,13 +183,48 @@ def test_text_round_trips(position: Position) -> None:
     assert text.isascii()
 
 
+@pytest.mark.parametrize(
+    ("journal", "begun", "precedes"),
+    [
+        ("b.000005", "100-1", True),  # of the same log, further on
+        ("b.000005", "160-1", True),  # that one was reset: the same name, begun later
+        ("b.000005", "40-1", False),
+        ("b.000005", "100-2", None),
+        ("b.000006", "160-1", True),
+        ("b.000006", "100-1", True),
+        ("b.000004", "40-1", False),
+        ("b.000004", "160-1", None),  # that log was reset, or the clock was set back
+        ("b.000006", "40-1", None),
+        ("b.000006", "", True),  # cursors of an earlier version tell by their numbers
+        ("b.000004", "", False),
+    ],
+)
+def test_positions_of_a_log_that_was_reset_are_not_compared_by_their_numbers(
+    journal: str, begun: str, precedes: bool | None
+) -> None:
+    one = Position("b.000005", 4711, source=U1, incarnation="100-1")
+    other = Position(journal, 4712, source=U1, incarnation=begun)
+
+    assert one.precedes(other) is precedes
+    assert other.precedes(one) is (None if precedes is None else not precedes)
+
+
+@pytest.mark.parametrize("incarnation", ["1", "1-", "-1", "a-1", "1-1-1", 1, None])
+def test_an_incarnation_is_a_time_and_a_server_id(incarnation: Any) -> None:
+    with pytest.raises(ConfigError):
+        Position("b.000005", 4, incarnation=incarnation)
+
+
 def test_text_is_canonical() -> None:
     position = Position("bin.000001", 2**40, gtid=f"{U1}:1-5", source=U2)
-    expected = f'{{"v":3,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
+    expected = f'{{"v":2,"journal":"bin.000001","offset":{2**40},"gtid":"{U1}:1-5","source":"{U2}"}}'
     assert position.to_text() == expected
-    assert Position().to_text() == '{"v":3}'
+    assert Position().to_text() == '{"v":2}'
+    begun = Position("bin.000001", 9, incarnation="1732297541-1")
+    assert begun.to_text() == '{"v":3,"journal":"bin.000001","offset":9,"incarnation":"1732297541-1"}'
+    assert Position("bin.000001", 9, at_event=True).to_text() == '{"v":3,"journal":"bin.000001","offset":9,"at_event":true}'
     prepared = Position("bin.000001", 9, xa=[PreparedXa("X'61',X'',1", "bin.000001", 4)])
-    assert prepared.to_text() == '{"v":3,"journal":"bin.000001","offset":9,"xa":[["X\'61\',X\'\',1","bin.000001",4]]}'
+    assert prepared.to_text() == '{"v":2,"journal":"bin.000001","offset":9,"xa":[["X\'61\',X\'\',1","bin.000001",4]]}'
     assert Position.from_text(prepared.to_text()) == prepared
     assert Position.from_text('{"v":1,"journal":"bin.000001","offset":9}') == Position("bin.000001", 9)
 
@@ -218,7 +255,9 @@ def test_canals_cursor_is_read() -> None:
 @given(positions)
 def test_canals_form_round_trips_but_for_what_it_cannot_hold(position: Position) -> None:
     form = json.loads(json.dumps(position.to_canal("127.0.0.1", 3306)))
-    assert Position.from_canal(form) == attrs.evolve(position, row=0, source="", at_event=bool(position.journal))
+    assert Position.from_canal(form) == attrs.evolve(
+        position, row=0, source="", incarnation="", at_event=bool(position.journal)
+    )
     assert form["identity"] == {"slaveId": -1, "sourceAddress": {"address": "127.0.0.1", "port": 3306}}
     assert form["postion"]["position"] == position.offset
 

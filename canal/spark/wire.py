@@ -190,8 +190,8 @@ class EntryWriter:
         tail = transaction.position_before(0).tail if transaction.tape is not None else None
         self._add(_BEGIN, [
             transaction.source, transaction.journal, transaction.offset, transaction.server_id, transaction.timestamp,
-            transaction.gtid_source, transaction.gtid_number, transaction.gtid_first, transaction.gtid_previous,
-            False if same else None if base is None else [isinstance(base, MariadbGtidSet), str(base)],
+            transaction.incarnation, transaction.gtid_source, transaction.gtid_number, transaction.gtid_first,
+            transaction.gtid_previous, False if same else None if base is None else [isinstance(base, MariadbGtidSet), str(base)],
             [attrs.astuple(one) for one in transaction.xa], tail,
         ])  # fmt: skip
 
@@ -264,10 +264,11 @@ class EntryReader:
             raise DecodeError(f"the driver sent a record of the unknown kind {kind}", remedy="Use one version on both sides.")
 
     def _begin(self, value: list[Any]) -> None:
-        *place, gtid_source, number, first, previous, base, xa, tail = value
+        *place, incarnation, gtid_source, number, first, previous, base, xa, tail = value
         if base is not False:
             self._base = None if base is None else parse_gtid_set(base[1], "mariadb" if base[0] else "mysql")
         transaction = self._transaction = Transaction(*place)
+        transaction.incarnation = incarnation
         transaction.gtid_source = tuple(gtid_source) if isinstance(gtid_source, list) else gtid_source
         transaction.gtid_number, transaction.gtid_first, transaction.gtid_previous = number, first, previous
         transaction.gtid_base = self._base
@@ -318,7 +319,7 @@ def end_at(position: Position) -> Entry:
     transaction = Transaction(
         position.source, position.journal, position.offset, position.server_id, position.timestamp // 1000
     )
-    transaction.end = position.offset
+    transaction.end, transaction.incarnation = position.offset, position.incarnation
     transaction.gtid_base = position.gtid_set if position.gtid else None
     transaction.xa = transaction.xa_end = position.xa
     transaction.tape = bytearray.fromhex(position.tail)
