@@ -67,7 +67,7 @@ class Locator:
 
     def locate(self, connection: Connection) -> Position:
         """Where to go on, as canal.parse.start decides."""
-        place = self.place()
+        place = _in_present_life(connection, self.place())
         decision = decide(
             Facts(
                 place=place, configured=self._link.start, identity=connection.identity,
@@ -195,6 +195,14 @@ class Locator:
                     row = 0 if found.missing else mark.row
                     translated[mark] = attrs.evolve(found.position, source=connection.identity, row=row)
         self._options.translated(translated)
+
+
+def _in_present_life(connection: Any, place: Position | None) -> Position | None:
+    """A position of the server that does not say when its journal was begun, as those of earlier versions, is taken to be of
+    the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
+    if place is None or place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
+        return place
+    return attrs.evolve(place, incarnation=connection.incarnation(place.journal)) if hasattr(connection, "incarnation") else place
 
 
 def _has_journal(connection: Any, place: Position | None) -> bool | None:

@@ -114,6 +114,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "The server's log is damaged there: check its disk, and go on behind the damage or copy the tables anew."),
     Meaning("anonymous transaction, gtid_mode=ON", During.DUMP, (), r"anonymous transaction when @@GLOBAL\.GTID_MODE = ON",
             ServerError, "SET GLOBAL gtid_mode = ON_PERMISSIVE until all transactions without GTIDs are read."),
+    Meaning("GTID transaction, gtid_mode=OFF", During.DUMP, (), r"GTID-transaction when @@GLOBAL\.GTID_MODE = OFF", ServerError,
+            "SET GLOBAL gtid_mode = OFF_PERMISSIVE until all transactions with GTIDs are read."),
     Meaning("anonymous transaction", During.DUMP, (), r"anonymous transaction", ServerError,
             "Resume by journal and offset, without a GTID set."),
     # Dolt has no dump by offset.

@@ -58,6 +58,8 @@ SEEN = [
     (During.DUMP, 1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1", "anonymous transaction"),
     (During.DUMP, 1236, "Cannot replicate anonymous transaction when @@GLOBAL.GTID_MODE = ON, at file ./b.000001, position 158.",
      "anonymous transaction, gtid_mode=ON"),
+    (During.DUMP, 1236, "Cannot replicate GTID-transaction when @@GLOBAL.GTID_MODE = OFF, at file ./b.000001, position 158.",
+     "GTID transaction, gtid_mode=OFF"),
     (During.DUMP, 1236, "SOURCE_AUTO_POSITION = 1, but the source has GTID_MODE = OFF", "no GTIDs"),
     (During.DUMP, 1047, "command handling not implemented yet: 18", "no such dump"),
     (During.DUMP, 1236, "Binary log is not open", "no log"),
