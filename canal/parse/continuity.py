@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
+from typing import Any
 
 import attrs
 
@@ -176,11 +177,18 @@ class Continuity:
             self.doubt, self._is_cut = "", False
         return executed
 
-    def repeat(self, gtid: str) -> None:
-        """A GTID of MySQL comes that is done. MariaDB's numbers may begin again in one log."""
-        if self.by_offset:
+    def follow(self, source: str | tuple[int, int], number: int, executed: Any) -> None:
+        """A GTID comes that does not follow the last one; ``source`` is a UUID or MariaDB's domain and server id."""
+        if isinstance(source, str):
+            gtid, is_done = f"{source}:{number}", executed.contains(source, number)
+        else:
+            domain, server = source
+            last = executed.domains.get(domain, (server, 0))
+            gtid, is_done = f"{domain}-{server}-{number}", last[0] == server and number <= last[1]
+        if is_done and self.by_offset and isinstance(source, str):  # MariaDB's numbers may begin again in one log
             raise self._reset(f"{gtid} comes in {self._journal}, and was done before that log was begun")
-        self.warning = f"transactions come that are done, such as {gtid}: they are delivered again"
+        if is_done and not self.by_offset:
+            self.warning = f"transactions come that are done, such as {gtid}: they are delivered again"
 
     @property
     def is_open(self) -> bool:

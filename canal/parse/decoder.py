@@ -544,8 +544,8 @@ class BinlogDecoder:
                 return
         if self._run_last:
             self._run_base = self._executed_now()
-        if self._continuity is not None and type(source) is str and self._run_base.contains(source, number):
-            self._continuity.repeat(f"{source}:{number}")
+        if self._continuity is not None and source is not None and not self.known:
+            self._continuity.follow(source, number, self._run_base)
         self._run_source = source
         self._run_first = number
         self._run_last = 0

@@ -221,17 +221,40 @@ def test_the_set_of_a_position_that_no_transaction_ended_at_may_lack_what_was_be
         continuity.list(MysqlGtidSet.parse(f"{UUID}:1-107"), listed)
 
 
+DONE, DONE_BY_DOMAIN = MysqlGtidSet.parse(f"{UUID}:1-17"), MariadbGtidSet.parse("0-1-17")
+
+
 def test_a_gtid_that_is_done_cannot_come_behind_an_offset_of_the_same_log() -> None:
     continuity = stream()
+    continuity.follow(UUID, 18, DONE)
     with pytest.raises(PositionLostError) as caught:
-        continuity.repeat(f"{UUID}:17")
+        continuity.follow(UUID, 17, DONE)
     assert caught.value.reason is LostReason.DIVERGED
 
 
-def test_a_gtid_that_the_source_was_to_leave_out_is_reported() -> None:
+def test_mariadb_s_numbers_may_begin_again_in_one_log() -> None:
+    continuity = stream()
+    continuity.follow((0, 1), 1, DONE_BY_DOMAIN)
+    assert not continuity.warning
+
+
+@pytest.mark.parametrize(
+    ("source", "number", "done", "is_told"),
+    [
+        (UUID, 17, DONE, True),
+        (UUID, 18, DONE, False),
+        ((0, 1), 17, DONE_BY_DOMAIN, True),
+        ((0, 1), 18, DONE_BY_DOMAIN, False),
+        ((0, 2), 3, DONE_BY_DOMAIN, False),  # after a failover numbers may go back
+        ((1, 1), 1, DONE_BY_DOMAIN, False),
+    ],
+)
+def test_a_gtid_that_the_source_was_to_leave_out_is_reported(
+    source: str | tuple[int, int], number: int, done: GtidSet, is_told: bool
+) -> None:
     continuity = stream(by_offset=False)
-    continuity.repeat(f"{UUID}:17")
-    assert f"{UUID}:17" in continuity.warning
+    continuity.follow(source, number, done)
+    assert bool(continuity.warning) == is_told
 
 
 def test_the_first_head_of_a_stream_may_list_what_the_source_leaves_out() -> None:
