@@ -62,7 +62,10 @@ class Locator:
         """Give up without a policy for it, or where no place was found yet."""
         if self.place() is None or self._options.on_lost == "fail":
             raise error
-        self.lost += 1
+        connection = self._link.connection
+        is_of_files = connection is not None and not connection.identity
+        # Another server behind the same address may have the log; files have none.
+        self.lost = self._options.dump_error_threshold + 1 if is_of_files else self.lost + 1
         self._lost_because = error
 
     def locate(self, connection: Connection) -> Position:

@@ -181,9 +181,9 @@ def test_a_file_out_of_which_any_event_is_cut(tmp_path: Path, setup: str) -> Non
 @setups
 @pytest.mark.parametrize("later", [1100, 1000], ids=["later", "at once"])
 def test_a_log_that_is_reset_under_the_reader(tmp_path: Path, setup: str, later: int) -> None:
-    """The rows that the new log has come, whatever its numbers are."""
+    """The rows that the new log has come, whatever its numbers are. It begins as the old one did, if that was at once."""
     log = Log(tmp_path, setup, "")
-    with started(log.fake, source=log.source(follow=True), on_lost="earliest", dump_error_threshold=0) as instance:
+    with started(log.fake, source=log.source(follow=True), on_lost="earliest") as instance:
         instance.subscribe()
         found: list[int] = []
         while len(found) < 3:

@@ -380,7 +380,7 @@ def test_a_first_file_without_a_head_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["flag", "artificial", "rotated"])
 def test_a_relay_log_is_refused_by_name(tmp_path: Path, kind: str) -> None:
-    """Replicas before MySQL 5.6 and MariaDB 10.3 set no flag in the head."""
+    """Replicas before MySQL 5.6 and MariaDB 10.5 set no flag in the head."""
     journal = Journal(flags=0x40 if kind == "flag" else 0)
     if kind == "artificial":
         journal.data += rotate_event("source-bin.000001", 4, checksum=True)
