@@ -156,10 +156,13 @@ def _in_directory(path: Path) -> Callable[[], list[Path]]:
 def _from_index(index: Path) -> list[Path]:
     """The files that an index lists, from the first one on that is there: purging begins at the oldest.
 
-    Written on any machine: only names count. MariaDB writes it anew in place, so that for a moment the last lines are there
-    twice: of each name the last one counts.
+    Written on any machine: only names count. MariaDB writes it anew in place: it may be cut off while it is read, and for a
+    moment the last lines are there twice, of which the last ones count.
     """
-    lines = [line.strip() for line in index.read_text("utf-8", "surrogateescape").split("\n")]
+    text = None
+    while text != (again := index.read_text("utf-8", "surrogateescape")):
+        text = again
+    lines = [line.strip() for line in text.split("\n")]
     names = [re.split(r"[/\\]", line)[-1] for line in lines if line]
     paths = [index.parent / name for name in dict.fromkeys(reversed(names))]
     return list(dropwhile(lambda path: not path.exists(), reversed(paths)))

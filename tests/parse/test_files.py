@@ -216,6 +216,18 @@ def test_an_index_with_a_line_twice_names_each_file_once(tmp_path: Path, lines: 
         assert connection.read(0.001) == []
 
 
+def test_an_index_that_is_cut_off_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journals_of(tmp_path, 1, 2)
+    index = index_of(tmp_path, 1, 2)
+    read, states = Path.read_text, ["./bin.000001\n"]
+
+    def read_text(path: Path, *args: Any) -> str:
+        return states.pop() if states and path == index else read(path, *args)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert [path.name for path in LocalBinlogSource(index).journals()] == ["bin.000001", "bin.000002"]
+
+
 def test_the_logs_of_two_series_are_not_joined(tmp_path: Path) -> None:
     for name in ("bin.000001", "bin.000002"):
         write(tmp_path / name, Journal())
