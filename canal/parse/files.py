@@ -323,7 +323,7 @@ class LocalBinlogConnection:
         return scan.boundary
 
     def journal_names(self) -> list[str]:
-        """The files that are there, the oldest first."""
+        """The files of the log, the oldest that is there first."""
         return [path.name for path in self._journals()]
 
     def replay(self, journal: str, offset: int) -> Iterator[bytes]:
@@ -348,6 +348,8 @@ class LocalBinlogConnection:
         if self._reader is not None:
             raise StateError("this connection streams already")
         with self._reading:
+            if self._closing.is_set():  # nobody would close the file
+                raise self._ended()
             self._reader = self._open(position)
 
     def read(self, timeout: float) -> list[bytes] | None:

@@ -379,6 +379,15 @@ def test_a_file_that_is_cut_under_the_reader_is_read_anew_from_what_was_done(tmp
     assert caught.value.reason is LostReason.BEYOND
 
 
+def test_a_connection_that_was_closed_opens_no_file(tmp_path: Path) -> None:
+    write(tmp_path / "bin.000001", Journal())
+    connection = LocalBinlogSource(tmp_path).connect()
+    connection.close()
+
+    with pytest.raises(ConnectionLostError):
+        connection.dump(Position(journal="bin.000001", offset=4))
+
+
 def test_a_first_file_without_a_head_is_waited_for(tmp_path: Path) -> None:
     """Whose log it is stands in the head."""
     path = tmp_path / "bin.000001"
