@@ -84,16 +84,31 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- delivery ------------------------------------------------------------------------------------------------------
     _mutant(
-        "an ack is not written", "instance.py", "self.meta.update_cursor(client_id, batch.position)", "pass",
+        "an ack is not written", "delivery.py", "self.line.write(self.id, batch.position)", "pass",
         "test_delivery.py::test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored",
     ),
     _mutant(
-        "a rollback is forgotten", "instance.py", "self.store.rollback(client_id, first.start)", "pass",
+        "a rollback is forgotten", "delivery.py", "self.line.store.rollback(self.id, first.start)", "pass",
         "test_delivery.py::test_rollback_hands_out_the_same_entries_with_new_ids", is_quick=True,
     ),
     _mutant(
-        "acks are taken in any order", "instance.py", "if oldest.id != batch_id:", "if False:",
+        "acks are taken in any order", "delivery.py", "if oldest.id != batch_id:", "if False:",
         "test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "test_delivery.py::TestDelivery",
+    ),
+    _mutant(
+        "the cursor moves before it is written", "delivery.py",
+        "            if self.durable:\n                self.line.write(self.id, batch.position)\n"
+        "            with contextlib",
+        "            self.cursor = batch.position\n            del self.batches[batch_id]\n"
+        "            if self.durable:\n                self.line.write(self.id, batch.position)\n"
+        "            self.batches[batch_id] = batch\n            with contextlib",
+        "test_delivery.py::test_an_ack_whose_cursor_cannot_be_written_changes_nothing_and_can_be_repeated",
+    ),
+    _mutant(
+        "a filter of a client lets BEGIN and END of others through", "delivery.py",
+        "alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}",
+        "alive = {id(entry.transaction) for entry in entries}",
+        "test_delivery.py::test_a_clients_filter_narrows_and_keeps_begin_and_end_of_what_is_left",
     ),
     _mutant(
         "a client that was ahead gets all again", "instance.py", "client.skip = None if cursor == resume else cursor", "client.skip = None",
@@ -149,16 +164,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- the stream ----------------------------------------------------------------------------------------------------
     _mutant(
-        "the place moves before the sink has taken what is before it", "parse/parser.py",
-        "        self._sink.sink(entries)\n", "        self._positions.persist(lambda: last.position)\n        self._sink.sink(entries)\n",
+        "the place moves before the sink has taken what is before it", "parse/run.py", "        self._sink.sink(entries)\n",
+        "        self._options.log_positions.persist(lambda: last.position)\n        self._sink.sink(entries)\n",
         "parse/test_log_positions.py::test_what_a_sink_did_not_take_comes_again",
     ),
     _mutant(
-        "damage is read again for ever", "parse/parser.py", "        if damage == self._damage:", "        if False:",
+        "damage is read again for ever", "parse/run.py", "        if damage == self._damage:", "        if False:",
         "parse/test_parser.py::test_a_damaged_log_stops_the_instance_and_says_where",
     ),
     _mutant(
-        "heartbeats count as changes", "parse/parser.py", "if any(event[4] not in _HEARTBEATS for event in events)", "if events",
+        "heartbeats count as changes", "parse/run.py", "if any(event[4] not in _HEARTBEATS for event in events)", "if events",
         "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
@@ -170,10 +185,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "a lost place is given up unasked", "parse/start.py", 'self.lost > (0 if self.on_lost == "fail" else self.threshold)',
         "self.lost > self.threshold", "parse/test_start.py::test_each_rule",
     ),
+    # -- continuity ----------------------------------------------------------------------------------------------------
     _mutant(
-        "a file of the log is missing and nobody says so", "parse/files.py",
-        "        return later[0] if later else None", "        return later[-1] if later else None",
-        "parse/test_files.py::test_files_of_a_directory_come_in_numeric_order",
+        "a gap between two logs is accepted", "parse/continuity.py", "            if journal != announced:", "            if False:",
+        "parse/test_continuity.py::test_the_log_that_a_rotate_names_is_the_one_that_comes", is_quick=True,
+    ),
+    _mutant(
+        "numbers of logs that are missing prove nothing", "parse/continuity.py",
+        "            self.doubt = before\n        self._has_ended", "            pass\n        self._has_ended",
+        "parse/test_continuity.py::test_numbers_that_nothing_proves_are_a_gap",
+    ),
+    _mutant(
+        "another life of a log is taken for the one of the position", "parse/continuity.py",
+        "if incarnation != start.incarnation:", "if False:",
+        "parse/test_continuity.py::test_a_stream_begins_in_the_log_that_its_position_is_of",
+    ),
+    _mutant(
+        "the GTIDs that a head lists are not compared", "parse/continuity.py",
+        "        if missing:\n            raise", "        if False:\n            raise",
+        "parse/test_continuity.py::test_gtids_that_a_head_lists_must_have_been_read",
+    ),
+    _mutant(
+        "a log that ends with nothing is followed by any other", "parse/continuity.py",
+        "elif has_ended and not form.created:", "elif False:",
+        "parse/test_continuity.py::test_a_log_that_ends_with_nothing_is_followed_by_one_of_a_server_that_started",
+    ),
+    _mutant(
+        "a file that is listed and not there is passed over", "parse/files.py", "reader.path.name) + 1 :]", "reader.path.name) + 2 :]",
+        "parse/test_files.py::test_a_file_that_the_index_lists_is_not_passed_over",
+    ),
+    _mutant(
+        "a place that the source has lost is looked for without end", "parse/locate.py",
+        'if self.place() is None or self._options.on_lost == "fail":', "if self.place() is None:",
+        "test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
     # -- alarms --------------------------------------------------------------------------------------------------------
     _mutant(
@@ -330,10 +374,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a batch is acked before it is done", "spark/batches.py",
-        "                _call(spark, message, instance.position(client_id), fn, statements, shapes, keep)\n"
-        "                instance.ack(message.id, client_id=client_id)",
-        "                instance.ack(message.id, client_id=client_id)\n"
-        "                _call(spark, message, instance.position(client_id), fn, statements, shapes, keep)",
+        "                _call(spark, message", "                instance.ack(message.id, client_id=client_id)\n"
+        "                _call(spark, message",
         "spark/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
     ),
     _mutant(
@@ -348,8 +390,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),
     _mutant(
-        "a stretch goes on behind its end", "spark/stretch.py", "        if place > last or not end.row:", "        if place > last:",
-        "spark/test_reader.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
+        "a part of a transaction is read again as the whole", "spark/stretch.py", "        if 0 < left < entry.row_count:",
+        "        if False:", "spark/test_reader.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
     ),
     _mutant(
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",

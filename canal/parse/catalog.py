@@ -32,7 +32,8 @@ __all__ = ["Applied", "Catalog", "Key", "TableState"]
 
 log = logging.getLogger("canal.parse")
 
-FORMAT = 1
+#: Of documents; 1 had no ``unread``, and is written where there is none.
+FORMAT = 2
 
 
 @attrs.frozen
@@ -58,12 +59,15 @@ class Catalog:
     """The tables of a source.
 
     A table that it does not hold and that is not doubtful does not exist: put all tables of the source first, or say
-    ``complete=False``. ``lower_case_table_names`` is the server's setting.
+    ``complete=False``, or which databases are ``unread``. ``lower_case_table_names`` is the server's setting.
     """
 
-    def __init__(self, *, lower_case_table_names: int = 0, complete: bool = True) -> None:
+    def __init__(
+        self, *, lower_case_table_names: int = 0, complete: bool = True, unread: Iterable[str] = ()
+    ) -> None:
         self.lower_case_table_names = lower_case_table_names
         self.complete = complete
+        self._unread = set(map(self._fold_name, unread))
         self._tables: dict[Table, TableState] = {}
         self._doubtful: dict[Table, Table] = {}
         self._databases: dict[str, str] = {}
@@ -108,7 +112,8 @@ class Catalog:
     def is_doubtful(self, schema: str, table: str) -> bool:
         """Whether the table may exist with columns that are not known."""
         key = self._fold((schema, table))
-        unknown = not self.complete and key[0] not in self._whole and key not in self._tables
+        is_read = key[0] in self._whole or self.complete and key[0] not in self._unread
+        unknown = not is_read and key not in self._tables
         return key in self._doubtful or unknown
 
     def _fold_name(self, text: str) -> str:
@@ -216,11 +221,12 @@ class Catalog:
     def settings(self) -> dict[str, Any]:
         """The part of the document that is not about tables."""
         return {
-            "format": FORMAT,
+            "format": FORMAT if self._unread else 1,
             "lower_case_table_names": self.lower_case_table_names,
             "complete": self.complete,
             "databases": dict(sorted(self._databases.items())),
             "whole": sorted(self._whole),
+            **({"unread": sorted(self._unread)} if self._unread else {}),
             "temporary": [
                 [session, *map(list, sorted(tables))]
                 for session, tables in sorted(self._temporary.items(), key=lambda item: (item[0] is not None, item[0] or 0))
@@ -235,12 +241,13 @@ class Catalog:
         Raises:
             ValueError: the document is of another format or is damaged.
         """
-        if document.get("format") != FORMAT:
-            raise ValueError(f"a catalog document of format {document.get('format')!r}, not {FORMAT}")
+        if document.get("format") not in (1, FORMAT):
+            raise ValueError(f"a catalog document of format {document.get('format')!r}, not 1 or {FORMAT}")
         try:
             catalog = cls(
-                lower_case_table_names=document["lower_case_table_names"], complete=document["complete"]
-            )
+                lower_case_table_names=document["lower_case_table_names"], complete=document["complete"],
+                unread=document.get("unread", ()),
+            )  # fmt: skip
             catalog._databases.update(document["databases"])
             catalog._whole.update(document.get("whole", ()))
             for table in document["tables"]:

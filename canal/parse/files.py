@@ -35,6 +35,7 @@ from canal.errors import (
 from canal.parse.cascades import ForeignKey, keys_in
 from canal.parse.events import IN_USE, Format, check_format, parse_format
 from canal.parse.framing import FileFramer
+from canal.parse.look_up import Accepts, accept_all
 from canal.parse.scan import TransactionScan, first_to_scan
 from canal.parse.source import Description, MySQLSource, Session, Start
 from canal.position import Position, journal_key
@@ -459,9 +460,9 @@ class LocalBinlogConnection:
         """Names of the tables of a schema that are called so, or begin so; None where there is nobody to ask."""
         return None if self._session is None else self._session.tables_like(schema, name, is_prefix=is_prefix)
 
-    def describe(self, schema: str = "", table: str = "") -> Description | None:
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
         """What the server that was given as ``schema`` says now; None without one."""
-        return None if self._session is None else self._session.describe(schema, table)
+        return None if self._session is None else self._session.describe(schema, table, accepts=accepts)
 
     @property
     def given_tables(self) -> list[TableSchema]:

@@ -26,6 +26,7 @@ from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, query_context
 from canal.parse.history import OtherSourceError, SchemaHistory, Snapshot, Version
+from canal.parse.look_up import Accepts, accept_all
 from canal.parse.server_facts import Release
 from canal.parse.tables import RawTableMap, misfit, with_nullability
 from canal.position import Position, journal_key
@@ -155,6 +156,7 @@ class SchemaFollower:
         history: keeps what it finds out.
         alarm: told of what makes columns less than certain.
         oldest: gives the position before which nobody will resume, or None where that is not known.
+        accepts: whether rows of a (schema, table) may be delivered. Of databases in which no table is, none is read.
 
     ``decoder`` is the one that reads the stream; it is asked for its place only.
     """
@@ -164,7 +166,9 @@ class SchemaFollower:
         history: SchemaHistory,
         alarm: Callable[[str], None],
         oldest: Callable[[], Position | None] = lambda: None,
+        accepts: Accepts = accept_all,
     ) -> None:
+        self._accepts = accepts
         self._history = history
         self._alarm = alarm
         self._oldest = oldest
@@ -283,10 +287,20 @@ class SchemaFollower:
             self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
             return
         applied = logged.apply(catalog)
+        for _, name in statement.renames:
+            if name in applied.doubtful and self._accepts(*name):
+                self._fetch(name, logged.end)
         versions = {name: self._version(name) for name in (*applied.changed, *applied.doubtful)}
         settings = self._settings() if statement.schema_wide or statement.temporary else None
         if versions or settings is not None:
             self._add(logged.end, versions, settings)
+
+    def _fetch(self, name: Table, place: Position) -> None:
+        """A table comes into the filter from where none was read: as it is now, if nothing later in the log changes it."""
+        assert self._catalog is not None
+        live, read_at = self._live_table(name, place)
+        if live is not None and read_at is not None and self._changes_ahead(_folded(name), place, read_at) == (None, False):
+            self._catalog.put(live)
 
     def _version(self, name: Table) -> Version:
         assert self._catalog is not None
@@ -403,7 +417,9 @@ class SchemaFollower:
         versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
         describe = getattr(connection, "describe", None)
         asked_at = _end_of_log(connection) if describe is not None else place
-        now = describe() if describe is not None else None
+        self.doing = ", still reading the columns of tables"
+        now = describe(accepts=self._accepts) if describe is not None else None
+        self.doing = ""
         if now is None:
             self._catalog = Catalog(complete=False)
             self._add(place, versions, self._settings())
@@ -411,8 +427,9 @@ class SchemaFollower:
         read_at = _end_of_log(connection)
         ahead = self._look_ahead(place, read_at)
         catalog = Catalog(
-            lower_case_table_names=now.lower_case_table_names, complete=not any(one.is_opaque for one in ahead)
-        )
+            lower_case_table_names=now.lower_case_table_names, complete=not any(one.is_opaque for one in ahead),
+            unread=now.unread,
+        )  # fmt: skip
         for schema, charset in now.databases.items():
             catalog.set_database(schema, charset)
         changes = _Changes(ahead)

@@ -5,7 +5,8 @@ Never connects: whoever calls brings the means to ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import attrs
@@ -18,7 +19,11 @@ from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, colu
 
 #: Runs a query with arguments and gives its rows.
 Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
+#: Whether rows of a (schema, table) may be delivered.
+Accepts = Callable[[str, str], bool]
 
+#: Of every table its schema and name, for which no server opens it.
+NAMES_QUERY: Final = "SELECT table_schema, table_name FROM information_schema.tables"
 _TABLES: Final = (
     "SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema.tables"
 )
@@ -34,13 +39,26 @@ _INDEXES: Final = (
     " FROM information_schema.statistics"
 )
 _VIEWS: Final = ("VIEW", "SYSTEM VIEW")
+#: Tables that one query tells of: some servers open each of them, and have ``read_timeout`` for the answer.
+PIECE: Final = 500
+
+
+def accept_all(schema: str, table: str) -> bool:
+    """The filter of who takes everything."""
+    return True
 
 
 def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Release) -> list[TableState]:
     """One table of the server as it is now, those of a schema, or all; no views."""
-    where, args = "", ()
-    if schema:
-        where, args = " WHERE table_schema = %s" + " AND table_name = %s" * bool(table), (schema, table)[: 1 + bool(table)]  # type: ignore[assignment]
+    return states_of(ask, (schema,) if schema else (), (table,) if table else (), release=release)
+
+
+def states_of(ask: Ask, schemas: Sequence[str] = (), tables: Sequence[str] = (), *, release: Release) -> list[TableState]:
+    """The tables of these schemas that are called so, as they are now, all where none is named; no views."""
+    named = [(name, values) for name, values in (("table_schema", schemas), ("table_name", tables)) if values]
+    # Servers that keep no dictionary of tables look only for what a column equals, and open no more of the others than a name.
+    tests = [f"{name} = %s" if len(values) == 1 else f"{name} IN ({', '.join(['%s'] * len(values))})" for name, values in named]
+    where, args = " WHERE " * bool(tests) + " AND ".join(tests), (*schemas, *tables)
     columns_query = _COLUMNS.format(", ordinal_position, " + ("generation_expression" if release.has("row_periods") else "NULL"))
     columns = _by_table(ask(f"{columns_query}{where} ORDER BY table_schema, table_name, ordinal_position", args))
     indexes = _by_table(ask(_INDEXES + where, args))
@@ -49,6 +67,24 @@ def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Releas
         for row in map(texts, ask(_TABLES + where, args))
         if row[3] not in _VIEWS and row[:2] in columns
     ]
+
+
+def pieces(names: Iterable[tuple[str, str]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Schemas and tables to ask for in one query each, until all tables of all these schemas are asked for."""
+    small: list[str] = []
+    count = 0
+    for schema, group in groupby(sorted(names), key=lambda name: name[0]):
+        tables = [table for _, table in group]
+        if len(tables) > PIECE:
+            yield from (((schema,), tables[at : at + PIECE]) for at in range(0, len(tables), PIECE))
+            continue
+        if small and count + len(tables) > PIECE:
+            yield small, ()
+            small, count = [], 0
+        small.append(schema)
+        count += len(tables)
+    if small:
+        yield small, ()
 
 
 def texts(row: Iterable[Any]) -> tuple[Any, ...]:

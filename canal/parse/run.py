@@ -76,7 +76,7 @@ class ParserRun:
         self.link = Link(options.sources, destination, self.alarms)
         self._locator = Locator(options, self.link, destination, self.alarms, resume)
         self._follower = SchemaFollower(
-            options.history, lambda text: self.alarms.tell(AlarmKind.SCHEMA, text), options.oldest
+            options.history, lambda text: self.alarms.tell(AlarmKind.SCHEMA, text), options.oldest, options.tables.accepts
         )
         self._shadows = None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like)
         self._resolver = TableResolver(

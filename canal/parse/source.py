@@ -41,7 +41,17 @@ from canal.parse.alter import TableState
 from canal.parse.cascades import ForeignKey
 from canal.parse.continuity import incarnation_of
 from canal.parse.framing import PacketFramer
-from canal.parse.look_up import COLUMNS_QUERY, column_of, table_states, texts
+from canal.parse.look_up import (
+    COLUMNS_QUERY,
+    NAMES_QUERY,
+    Accepts,
+    accept_all,
+    column_of,
+    pieces,
+    states_of,
+    table_states,
+    texts,
+)
 from canal.parse.scan import TransactionScan, first_to_scan
 from canal.parse.server_errors import login_error, query_error, stream_error
 from canal.parse.server_facts import SHOW_KEYS, Release, Server, read_release, read_server
@@ -383,6 +393,8 @@ class Description:
     tables: tuple[TableState, ...]
     databases: dict[str, str] = attrs.field(factory=dict)
     lower_case_table_names: int = 0
+    #: Databases of whose tables none was asked for.
+    unread: frozenset[str] = frozenset()
 
 
 class Session:
@@ -446,17 +458,33 @@ class Session:
         found = (re.fullmatch(r"json_valid\(`((?:[^`]|``)+)`\)", str(row[0])) for row in rows)
         return {one[1].replace("``", "`") for one in found if one}
 
-    def describe(self, schema: str = "", table: str = "") -> Description:
-        """All that is known of one table as it is now, or of every table."""
-        doing = f"read the columns of {schema}.{table}" if schema else "read the columns of all tables"
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
+        """All that is known of one table as it is now, or of every table of the databases in which one is accepted.
+
+        Those are read some hundred tables at a time, so that no server needs ``read_timeout`` for an answer.
+        """
+        doing = f"read the columns of {schema}.{table}" if schema else "list the tables"
 
         def ask(sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
             return self.rows(sql, args, doing=doing)
 
         ((lower_case,),) = ask("SELECT @@global.lower_case_table_names")
-        tables = table_states(ask, schema, table, release=self.release)
         databases = ask("SELECT schema_name, default_character_set_name FROM information_schema.schemata")
-        return Description(tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case))
+        unread: set[str] = set()
+        if schema:
+            tables = table_states(ask, schema, table, release=self.release)
+        else:
+            names = [(str(row[0]), str(row[1])) for row in map(texts, ask(NAMES_QUERY))]
+            wanted = {name[0] for name in names if accepts(*name)}
+            unread = {name[0] for name in names} - wanted
+            tables = []
+            for schemas, some in pieces(name for name in names if name[0] in wanted):
+                doing = f"read the columns of {len(some) or 'all'} tables of {', '.join(schemas)}, behind {len(tables)} others"
+                log.info("%s: %s", self._source.address, doing)
+                tables += states_of(ask, schemas, some, release=self.release)
+        return Description(
+            tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case), frozenset(unread)
+        )
 
     def foreign_keys(self) -> list[ForeignKey]:
         """The cascading foreign keys of all tables that the user may see, in one query."""
@@ -1242,9 +1270,9 @@ class MySQLConnection:
             remedy="Its log was reset, or it was restored: copy the tables anew and start from \"latest\" or \"earliest\".",
         )
 
-    def describe(self, schema: str = "", table: str = "") -> Description:
-        """All that is known of one table as it is now, or of every table."""
-        return self._queries.describe(schema, table)
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
+        """As ``Session.describe``."""
+        return self._queries.describe(schema, table, accepts=accepts)
 
     @property
     def logs_cascades(self) -> bool:

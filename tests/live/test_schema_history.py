@@ -267,6 +267,38 @@ def test_a_filter_that_takes_in_more_tables_knows_them(
     assert read(config(pair[0], database, **options), pair[0])[0][3] == {"id": 2, "n": "n", "b": "b"}
 
 
+BESIDE = ("CREATE TABLE {d}_other.t (id INT PRIMARY KEY, a CHAR(1), b CHAR(1))", "INSERT INTO {d}_other.t VALUES (1, 'a', 'b')")
+COMES = ("RENAME TABLE {d}_other.t TO {d}.t", "INSERT INTO {d}.t VALUES (2, 'c', 'd')")
+CHANGED = ("ALTER TABLE {d}.t CHANGE a z CHAR(1) AFTER b", "INSERT INTO {d}.t VALUES (3, 'e', 'f')")
+
+
+def test_a_table_of_a_database_that_was_not_read_is_looked_up_when_it_comes_into_the_filter(
+    pair: Servers, database: str, tmp_path: Path
+) -> None:
+    """Before it has any rows, and followed from there on: nothing of its database was read, as the filter takes none of it."""
+    run(pair[:1], database, list(BESIDE))
+    options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": end_of_log(pair[0])}
+    with canal.Instance(config(pair[0], database, **options)) as instance:
+        instance.subscribe()
+        run(pair[:1], database, list(COMES[:1]))
+        assert read_on(instance, pair[0]) == []
+    run(pair[:1], database, list(CHANGED))
+
+    assert [row[3] for row in read(config(pair[0], database, **options), pair[0])] == [{"id": 3, "b": "e", "z": "f"}]
+
+
+def test_a_table_that_came_into_the_filter_and_was_changed_before_anybody_looked_is_an_error(
+    pair: Servers, database: str, tmp_path: Path
+) -> None:
+    run(pair[:1], database, list(BESIDE))
+    options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": end_of_log(pair[0])}
+    read(config(pair[0], database, **options), pair[0])
+    run(pair[:1], database, [*COMES, *CHANGED])
+
+    with pytest.raises(canal.SchemaError, match=rf"{database}\.t are not known .*its change at .*schema_history"):
+        read(config(pair[0], database, **options), pair[0])
+
+
 def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
     pair: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,6 +295,20 @@ def test_a_catalog_that_does_not_know_all_tables_doubts_if_not_exists() -> None:
     assert made.apply("create table u (a int)", D).doubtful == ()
 
 
+def test_a_catalog_knows_of_which_databases_it_does_not_know_the_tables() -> None:
+    made = Catalog(unread=["staging"])
+
+    assert made.apply("create table if not exists staging.t (a int)", D).doubtful == (("staging", "t"),)
+    assert made.apply("create table if not exists t (a int)", D).doubtful == ()
+    assert made.apply("rename table staging.u to v", D).doubtful == ((D, "v"),)
+    assert made.apply("create table w like staging.u", D).doubtful == ((D, "w"),)
+    assert (made.is_doubtful("staging", "u"), made.is_doubtful(D, "u")) == (True, False)
+    again = Catalog.from_document(json.loads(json.dumps(made.to_document())))
+    assert (again.to_document(), again.is_doubtful("staging", "u")) == (made.to_document(), True)
+    made.apply("drop database staging", D)
+    assert not made.is_doubtful("staging", "u")
+
+
 def test_a_document_gives_the_same_catalog_back() -> None:
     """T85: equal catalogs give equal documents, whatever the order of their statements."""
     made = catalog("create table t (a enum('x','ä') unique, b text charset latin1, key k (b(3)))", "create table u (a int)")

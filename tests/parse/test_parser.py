@@ -807,7 +807,7 @@ def test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_hea
     fake, orders = shop()
     orders.insert(order(1))
     source = Quiet(fake)
-    monkeypatch.setattr("canal.parse.parser.time", SimpleNamespace(monotonic=lambda: source.now, time=time.time))
+    monkeypatch.setattr("canal.parse.run.time", SimpleNamespace(monotonic=lambda: source.now))
     with started(source) as instance:  # type: ignore[arg-type]
         instance.subscribe()
         with pytest.raises(canal.PositionLostError, match="begun anew"):

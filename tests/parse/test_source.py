@@ -722,6 +722,42 @@ def test_columns_are_those_of_information_schema(server: ThrowawayServer, databa
     assert by_name["d"].column_type == "decimal(10,2)"
 
 
+@pytest.mark.lines("mysql", "mariadb")
+@pytest.mark.every_line
+def test_of_databases_of_which_no_table_is_accepted_none_is_read_and_of_others_some_at_a_time(
+    server: ThrowawayServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first start reads all tables that a rename within their database may bring into the filter."""
+    monkeypatch.setattr("canal.parse.look_up.PIECE", 2)
+    other = f"{database}_other"
+    server.query(f"CREATE DATABASE `{other}`")
+    try:
+        for number in range(5):
+            server.query(f"CREATE TABLE `{database}`.t{number} (id INT PRIMARY KEY, a{number} INT, KEY (a{number}))")
+        server.query(f"CREATE TABLE `{other}`.u (id INT)")
+        server.query(f"CREATE VIEW `{database}`.v AS SELECT * FROM `{database}`.t0")
+        with connected(server) as connection:
+            ask, asked = connection._queries.rows, []
+
+            def rows(sql: str, args: tuple[Any, ...] = (), *, doing: str) -> list[tuple[Any, ...]]:
+                asked.append((doing, args))
+                return ask(sql, args, doing=doing)
+
+            monkeypatch.setattr(connection._queries, "rows", rows)
+            some = connection.describe(accepts=lambda schema, table: (schema, table) == (database, "t3"))
+            told = [args for doing, args in asked if "columns" in doing]
+            everything = connection.describe()
+    finally:
+        server.query(f"DROP DATABASE `{other}`")
+
+    found = {(one.schema.schema, one.schema.table): one for one in everything.tables}
+    assert {(database, f"t{number}") for number in range(5)} | {(other, "u")} <= found.keys()
+    assert sorted(some.tables, key=lambda one: one.schema.table) == [found[database, f"t{number}"] for number in range(5)]
+    assert {database, other} & (some.unread | {""}) == {other}
+    assert (some.databases, everything.unread) == (everything.databases, frozenset())
+    assert {args for args in told} == {(database, "t0", "t1"), (database, "t2", "t3"), (database, "t4", "v")}
+
+
 def test_a_query_connection_that_was_lost_is_opened_again(server: ThrowawayServer, database: str) -> None:
     server.query(f"CREATE TABLE `{database}`.t (id INT)")
     with connected(server) as connection:

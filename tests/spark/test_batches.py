@@ -16,12 +16,10 @@ from deltalake import DeltaTable
 
 import canal
 from canal.errors import NotActiveError, UnfitChangeError
-from canal.ha import Role
 from canal.spark import Batch, apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import ZooKeeper
 from tests.spark.histories import MemoryTarget
 
 COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
@@ -72,7 +70,9 @@ def test_each_table_of_a_message_makes_a_call_and_then_it_is_acked() -> None:
     assert first.source == first.end.source != ""
 
 
-def test_a_batch_whose_function_raises_is_rolled_back_and_comes_again() -> None:
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_batch_whose_function_raises_is_rolled_back_and_comes_again(is_applied: bool) -> None:
+    """Whether it raises behind the target's commit or before it."""
     log = FakeBinlog()
     orders = log.table("shop", "orders", COLUMNS)
     for number in range(3):
@@ -81,10 +81,11 @@ def test_a_batch_whose_function_raises_is_rolled_back_and_comes_again() -> None:
     apply = apply_changes(target, ["id"])
 
     def fn(df: Any, batch: Batch) -> None:
-        apply(df, batch)
-        if len(target.stored) and not failed:
+        if is_applied or failed:
+            apply(df, batch)
+        if not failed:
             failed.append(batch.id)
-            raise RuntimeError("after the target's commit")
+            raise RuntimeError("no")
 
     failed: list[int] = []
     with following(log) as instance:
