@@ -36,6 +36,7 @@ Never carries a cell value or a password.
 
 from __future__ import annotations
 
+import copy
 import enum
 from typing import Any
 
@@ -107,6 +108,13 @@ def _rebuild(cls: type[CanalError], message: str, state: dict[str, Any]) -> Cana
     Exception.__init__(error, message)
     error.__dict__.update(state)
     return error
+
+
+def fresh(error: CanalError) -> CanalError:
+    """An equal error to raise, of one that is kept: raised again and again that one would grow by a traceback each time."""
+    copied: CanalError = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied.with_traceback(error.__traceback__)
 
 
 class ConfigError(CanalError, ValueError):

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.config import InstanceConfig
-from canal.delivery import Delivery, Line, not_subscribed
+from canal.delivery import Delivery, Line, Taken, not_subscribed, take_back
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -31,6 +31,7 @@ from canal.filter import TableFilter
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Message
+from canal.narrowing import Place
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
     MemoryLogPositionManager,
@@ -150,8 +151,7 @@ class Instance:
         self._subscribed: dict[int, str | None] = {}  # with ``ha``: what is to be subscribed in each turn
         self._next_ids: dict[int, int] = {}
         self._started_at = 0.0
-        self._tail: Position | None = None  # where the store begins when no client is left to say
-        self._tail_done = 0
+        self._tail: Place | None = None  # where the store begins when no client is left to say
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,6 @@ class Instance:
             self.meta.start(self.destination)
             self._clients = {}
             self._tail = None
-            self._tail_done = 0
             try:
                 self.store.start()
                 self.sink.start(self.destination, self.store)
@@ -232,7 +231,7 @@ class Instance:
             for client in self._clients.values():
                 with client.lock:  # an ack under way is done, and none is carried over into a later turn
                     client.is_over = True
-                    self._next_ids[client.id] = client.next_id
+                    self._next_ids[client.id] = client.state.next_id
         with contextlib.ExitStack() as parts:  # in reverse; each is stopped whatever another raises
             parts.callback(self.meta.stop)
             parts.callback(self.sink.stop)
@@ -308,8 +307,8 @@ class Instance:
             return None
         resume = earliest(cursors.values())
         for client_id, cursor in cursors.items():
-            client = self._add_client(client_id, self.meta.subscriptions()[client_id], cursor)
-            client.skip = None if cursor == resume else cursor
+            place = Place(0, cursor, skip=None if cursor == resume else cursor)
+            self._add_client(client_id, self.meta.subscriptions()[client_id], place)
         return resume
 
     # -- subscriptions --------------------------------------------------------------------------------------------
@@ -360,20 +359,15 @@ class Instance:
             if client is not None:
                 client.set_filter(filter)
                 return
-            with contextlib.ExitStack() as still:
-                for other in self._clients.values():  # an ack moves a place in the store, and then its cursor
-                    still.enter_context(other.lock)
-                slowest = self._slowest()
-                cursor = slowest.cursor if slowest else self._tail or started
+            slowest = min(self._clients.values(), key=_kept, default=None)
+            with slowest.lock if slowest is not None else contextlib.nullcontext():  # else an ack might free what it begins with
+                place = slowest.state.acked if slowest is not None else self._tail or Place(0, started)
                 if durable:
-                    self.meta.update_cursor(client_id, cursor)
-                client = self._add_client(client_id, filter, cursor, durable, slowest.id if slowest else None)
-                client.done = self._tail_done
-                if slowest is not None:
-                    client.skip, client.done = slowest.skip, slowest.done
+                    self.meta.update_cursor(client_id, place.position)
+                self._add_client(client_id, filter, place, durable, slowest.id if slowest is not None else None)
         if self._ha is not None:
             self._ha.clients_changed()
-        log.info("[%s] client %d subscribed at %s", self.destination, client_id, cursor)
+        log.info("[%s] client %d subscribed at %s", self.destination, client_id, place.position)
 
     def _wait_started(self, timeout: float) -> Position:
         """The parser's start; a stop of the instance ends the wait."""
@@ -411,16 +405,17 @@ class Instance:
         self._check_running()
         self._subscribed.pop(client_id, None)
         with self._lock:
-            client = self._clients.pop(client_id, None)
+            client = self._clients.get(client_id)
             if client is None:
                 return
             with client.lock:  # no ack is half done
-                client.is_gone = True
-                if not self._clients:
-                    self._tail, self._tail_done = client.cursor, client.done
                 if client.durable:
                     self.meta.unsubscribe(client_id)
+                if len(self._clients) == 1:
+                    self._tail = client.state.acked
                 self.store.close(client_id)
+                client.is_gone = True
+                del self._clients[client_id]  # the last step: what an exception cuts short can be called again
         if self._ha is not None:
             self._ha.clients_changed()
 
@@ -430,12 +425,18 @@ class Instance:
             return {client.id: client.filter for client in self._clients.values()}
 
     def _add_client(
-        self, client_id: int, filter: str, cursor: Position, durable: bool = True, like: int | None = None
-    ) -> Delivery:
-        self.store.open(client_id, like)
-        client = Delivery(self._line, client_id, filter, cursor, durable, self._next_ids.get(client_id, 1))
-        self._clients[client_id] = client
-        return client
+        self, client_id: int, filter: str, place: Place, durable: bool = True, like: int | None = None
+    ) -> None:
+        """Let a client begin at a place, where the store has it; or at what the store keeps for client ``like``."""
+        try:
+            start = max(self.store.open(client_id, like), place.start)
+            place = place._replace(start=start, open=None, begin=None)
+            self._clients[client_id] = Delivery(
+                self._line, client_id, filter, place, durable, self._next_ids.get(client_id, 1)
+            )
+        finally:
+            if client_id not in self._clients:
+                self.store.close(client_id)
 
     def _oldest_cursor(self) -> Position | None:
         """The position before which no client will resume; None where none has subscribed yet."""
@@ -444,7 +445,9 @@ class Instance:
                 slowest = self._slowest()
             except CursorError:  # clients on either side of a change of the source
                 return None
-            return slowest.cursor if slowest is not None else self._tail
+            if slowest is None:
+                return self._tail.position if self._tail is not None else None
+            return slowest.cursor
 
     def _slowest(self) -> Delivery | None:
         cursors = [(client.cursor, client) for client in self._clients.values()]  # an ack may move them meanwhile
@@ -469,14 +472,25 @@ class Instance:
 
         With ``ha``, while another process is active, it waits and gives nothing, so one loop serves all processes.
         """
+        taken: list[Taken] = []
+        try:
+            return self._get(batch_size, timeout, linger, client_id, taken)
+        except BaseException:  # out of a signal's handler, say
+            take_back(taken)
+            raise
+
+    def _get(
+        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
+    ) -> Message:
+        """As ``get_without_ack``. Who calls takes back what is ``taken`` when the message does not get through to him."""
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
         if self._ha is None:
-            return self._client(client_id).get(batch_size, timeout, linger)
-        return self._get_in_turn(self._ha, batch_size, timeout, linger, client_id)
+            return self._client(client_id).get(batch_size, timeout, linger, taken)
+        return self._get_in_turn(self._ha, batch_size, timeout, linger, client_id, taken)
 
     def _get_in_turn(
-        self, ha: RunningMonitor, batch_size: int, timeout: float | None, linger: float, client_id: int
+        self, ha: RunningMonitor, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
     ) -> Message:
         """A batch that is handed out while it is this process's turn, which is asked as the last thing."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -490,7 +504,7 @@ class Instance:
             if not ha.wait_active(0.0):
                 continue  # else the parts may be those of no turn, and not of the fence's
             try:
-                message = self._client(client_id).get(batch_size, left, linger)
+                message = self._client(client_id).get(batch_size, left, linger, taken)
             except NotActiveError:
                 ha.fenced(fence)
                 continue
@@ -502,8 +516,7 @@ class Instance:
                 message.epoch = fence.epoch
                 return message
             if message:  # too late: another process may deliver it by now
-                with contextlib.suppress(CanalError):
-                    self.rollback(message.id, client_id=client_id)
+                take_back(taken)
             elif left is not None and deadline is not None and time.monotonic() >= deadline or self.is_exhausted:
                 return message
 
@@ -514,15 +527,20 @@ class Instance:
 
         A crash in between therefore repeats a batch and loses none.
         """
-        with contextlib.suppress(NotActiveError):  # then another process delivers that batch
-            last = self._client(client_id).unacked_by_get()
-            if last:
-                self.ack(last, client_id=client_id)
-        message = self.get_without_ack(batch_size, timeout, linger, client_id=client_id)
-        if message:
-            with contextlib.suppress(NotActiveError):
-                self._client(client_id).auto = message.id
-        return message
+        taken: list[Taken] = []
+        try:
+            with contextlib.suppress(NotActiveError):  # then another process delivers that batch
+                last = self._client(client_id).unacked_by_get()
+                if last:
+                    self.ack(last, client_id=client_id)
+            message = self._get(batch_size, timeout, linger, client_id, taken)
+            if message:
+                client, batch = taken[-1]
+                client.auto = batch.id
+            return message  # no signal's handler runs between these two: what is acked by itself was returned
+        except BaseException:
+            take_back(taken)
+            raise
 
     def ack(self, batch_id: int, *, client_id: int = CLIENT_ID) -> None:
         """Confirm the oldest outstanding batch. When it returns the cursor is durable (as the meta manager defines it).
@@ -557,7 +575,7 @@ class Instance:
     def _disown(self, client_id: int) -> None:
         """A refusal is final: if this process turns out to be active still, what is outstanding comes again, with new ids."""
         with contextlib.suppress(CanalError):
-            self._client(client_id).disown()
+            self._client(client_id).rollback(disown=True)
 
     def rollback(self, batch_id: int | None = None, *, client_id: int = CLIENT_ID) -> None:
         """Hand out again: everything since the last ack, or batch ``batch_id`` and all after it (with new ids).
@@ -583,15 +601,16 @@ class Instance:
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
-        clients = [client.look() for client in list(self._clients.values())]
-        store: StoreStatus | None = self._told(self.store, StoreStatus)
+        clients = [(client, client.state) for client in list(self._clients.values())]
+        got = {client.id: state.reading.start for client, state in clients}
+        store: StoreStatus | None = self._told(self.store, StoreStatus, got)
         parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
         now = time.time()
         ha = self._ha
         return InstanceStatus(
             self.destination, self._state(parser), now,
             time.monotonic() - self._started_at if self._running else None,
-            tuple(client.status(store, parser, now) for client in clients), store, parser, self.parser.error,
+            tuple(client.status(state, store, parser, now) for client, state in clients), store, parser, self.parser.error,
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
         )  # fmt: skip
 
@@ -618,7 +637,9 @@ class Instance:
     ) -> Iterator[Message]:
         """Messages one after the other: each is acked when the loop comes round for the next.
 
-        When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again.
+        When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again. Where a
+        signal's handler raises and the loop is to go on, use ``for`` and no ``next(stream)``: that may lose a message between
+        its return and the assignment, which the next one would ack.
         Ends when the source has ended (a file that is not followed); raises what stopped the parser.
         """
         with contextlib.suppress(NotActiveError):  # nothing is outstanding then
@@ -679,6 +700,12 @@ class Instance:
     def __repr__(self) -> str:
         state = "running" if self._running else self.role.value if self._started else "stopped"
         return f"<Instance {self.destination} {state}>"
+
+
+def _kept(client: Delivery) -> tuple[int, bool]:
+    """What the store keeps for a client: the less, the more."""
+    place = client.state.acked
+    return place.start, place.skip is not None
 
 
 class _Parts:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
+from canal.delivery import Taken, take_back
 from canal.errors import BatchError, NotActiveError, NotSubscribedError, StateError
 from canal.model import Message
 
@@ -16,37 +17,46 @@ if TYPE_CHECKING:
 class Stream(Iterator[Message]):
     """Messages of one client; leaving it rolls back what is in hand."""
 
+    _in_hand: Taken | None = None
+
     def __init__(self, instance: Instance, batch_size: int, linger: float, client_id: int, poll: float) -> None:
         self._instance = instance
-        self._options = (batch_size, poll, linger)
+        self._options = (batch_size, poll, linger, client_id)
         self._client_id = client_id
-        self._in_hand = -1
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
         instance = self._instance
-        with contextlib.suppress(NotActiveError):  # then another process delivers that message
-            instance.ack(self._in_hand, client_id=self._client_id)
-        self._in_hand = -1
-        while True:
-            finished = instance.is_exhausted
-            message = instance.get_without_ack(*self._options, client_id=self._client_id)
-            if message:
-                self._in_hand = message.id
-                return message
-            if finished:
-                raise StopIteration
+        if self._in_hand is not None:
+            with contextlib.suppress(NotActiveError):  # then another process delivers that message
+                instance.ack(self._in_hand[1].id, client_id=self._client_id)
+            self._in_hand = None
+        taken: list[Taken] = []
+        try:
+            while True:
+                finished = instance.is_exhausted
+                message = instance._get(*self._options, taken)
+                if message:
+                    self._in_hand = taken[-1]
+                    return message  # no signal's handler runs between these two
+                if finished:
+                    raise StopIteration
+        except BaseException:
+            take_back(taken)
+            raise
 
     def close(self) -> None:
         """Roll back what is in hand; the next get hands it out again."""
-        if self._in_hand != -1 and self._instance.is_running:
-            in_hand, self._in_hand = self._in_hand, -1
+        if self._in_hand is not None and self._instance.is_running:
             try:
-                self._instance.rollback(in_hand, client_id=self._client_id)
+                self._instance.rollback(self._in_hand[1].id, client_id=self._client_id)
             except (BatchError, NotSubscribedError, NotActiveError, StateError):
                 pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
+        self._in_hand = None
 
     def __del__(self) -> None:
-        self.close()
+        if self._in_hand is not None:
+            client, batch = self._in_hand
+            client.left.append(batch.id)

@@ -19,7 +19,7 @@ class DequeStore:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._entries: deque[canal.Entry] = deque()
-        self._first = self._got = 0
+        self._first = self._wakes = 0
         self._open = self._ended = False
 
     def start(self) -> None:
@@ -42,17 +42,21 @@ class DequeStore:
             self._ended = True
             self._changed.notify_all()
 
-    def open(self, client_id: int, like: int | None = None) -> None: ...
+    def open(self, client_id: int, like: int | None = None) -> int:
+        return self._first
 
     def close(self, client_id: int) -> None: ...
 
-    def get(self, client_id: int, batch_size: int, timeout: float | None, linger: float) -> canal.Slice:
+    def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> canal.Slice:
         with self._changed:
-            self._changed.wait_for(lambda: self._end() > self._got or self._ended or not self._open, timeout)
+            wakes = self._wakes
+            self._changed.wait_for(
+                lambda: self._end() > start or self._ended or not self._open or self._wakes > wakes, timeout
+            )
             if not self._open:
                 raise canal.StoreClosedError("stopped")
-            start, self._got = self._got, min(self._end(), self._got + batch_size)
-            return canal.Slice([self._entries[n - self._first] for n in range(start, self._got)], start, self._got)
+            end = min(self._end(), start + batch_size) if start >= self._first else start
+            return canal.Slice([self._entries[n - self._first] for n in range(start, end)], start, end)
 
     def ack(self, client_id: int, end: int) -> None:
         with self._changed:
@@ -60,9 +64,10 @@ class DequeStore:
                 self._entries.popleft()
                 self._first += 1
 
-    def rollback(self, client_id: int, start: int) -> None:
+    def wake(self) -> None:
         with self._changed:
-            self._got = start
+            self._wakes += 1
+            self._changed.notify_all()
 
     def _end(self) -> int:
         return self._first + len(self._entries)

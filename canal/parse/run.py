@@ -27,6 +27,7 @@ from canal.errors import (
     ServerError,
     SourceError,
     StoreClosedError,
+    fresh,
 )
 from canal.model import Entry
 from canal.parse import ddl
@@ -123,7 +124,7 @@ class ParserRun:
             if self._locator.started is not None:
                 return self._locator.started
             if self.error is not None:
-                raise self.error
+                raise fresh(self.error)
         problem = self._last_problem
         raise ConnectionLostError(
             f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else self._follower.doing),

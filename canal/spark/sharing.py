@@ -289,7 +289,7 @@ class _Reader(threading.Thread):
         self._take_over(client)
         instance.subscribe(client, filter, timeout=timeout, durable=self._is_named)
         instance.rollback(client_id=client)
-        self._next_id = instance._client(client).next_id
+        self._next_id = instance._client(client).state.next_id
         self._told = instance.position(client)
         self._check_same_turn()
         return {"client": client, "position": self._told.to_text()}, b""

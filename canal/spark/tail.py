@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from canal.errors import CanalError, StateError, StoreError
+from canal.errors import CanalError, StateError, StoreError, fresh
 from canal.model import Entry
 from canal.parse.files import LocalBinlogSource
 from canal.parse.parser import BinlogParser
@@ -224,7 +224,7 @@ class Tail:
             self._wait_for_rows(start, rows, size, timeout)
             end = self._end_of(start, rows, size)
             if end is start and self._fault is not None:
-                raise self._fault
+                raise fresh(self._fault) if isinstance(self._fault, CanalError) else self._fault
             if end is start or (end.rows == start.rows and not idle and self._fault is None):
                 return text
             end.text = end.text or end.offset.text

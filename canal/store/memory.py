@@ -5,9 +5,12 @@ Never keeps more than its limits, except for one entry that is larger than all o
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 
 import attrs
 
@@ -18,17 +21,41 @@ from canal.store.protocol import Slice
 from canal.store.ring import Ring
 
 #: Seconds that one wait takes at most: Python runs the handler of a signal between two steps of the main thread only, and
-#: one that comes just before a wait, or to another thread, does not end it.
+#: one that comes just before a wait, or to another thread, does not end it. What an exception kept from waking others
+#: costs them so much.
 _SHORT = 1.0
 
 
-@attrs.define
+@attrs.define(eq=False)
 class _Place:
-    """Where a client is: acked <= got <= tail."""
+    """What is kept for a client: everything from ``acked`` on."""
 
     acked: int
-    got: int
-    rows: int  # the ring's row_total when everything before ``got`` had been put
+
+
+class _Waiters:
+    """Those who wait until something changes. All but ``wait`` is done under the lock of what they wait for.
+
+    No ``Condition``: an exception out of a signal's handler in its ``wait`` may leave the lock to whoever has it then.
+    """
+
+    def __init__(self) -> None:
+        self._locks: list[threading.Lock] = []
+
+    def add(self) -> threading.Lock:
+        lock = threading.Lock()
+        lock.acquire()
+        self._locks.append(lock)
+        return lock
+
+    def wait(self, lock: threading.Lock, seconds: float) -> None:
+        if not lock.acquire(timeout=seconds):
+            with contextlib.suppress(ValueError):  # woken just now
+                self._locks.remove(lock)
+
+    def wake(self) -> None:
+        while self._locks:
+            self._locks.pop().release()
 
 
 class MemoryStore:
@@ -54,13 +81,14 @@ class MemoryStore:
         self._isolate_ddl = isolate_ddl
         self._clock = clock
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._filled = threading.Condition(self._lock)
+        self._room = _Waiters()
+        self._filled = _Waiters()
         self._places: dict[int, _Place] = {}
         self._ring = Ring(*self._limits)
         self._open = False
         self._ended = False
         self._last: Entry | None = None
+        self._wakes = 0
         self._waited = 0.0
         self._waiting_since: float | None = None
 
@@ -72,69 +100,105 @@ class MemoryStore:
             self._ended = False
             self._last = None
             self._waited = 0.0
+            self._waiting_since = None
 
     def stop(self) -> None:
         with self._lock:
             self._open = False
             self._ring.release(self._ring.tail)
-            self._room.notify_all()
-            self._filled.notify_all()
+            self._room.wake()
+            self._filled.wake()
 
     def put(self, entries: list[Entry]) -> None:
         done = 0
-        with self._lock:
-            while True:
+        while True:
+            with self._lock:
                 if not self._open:
                     raise StoreClosedError("the store is closed")
                 count = self._ring.put(entries, done)
                 if count:
                     done += count
                     self._last = entries[done - 1]
-                    self._filled.notify_all()
+                    self._filled.wake()
+                    self._waits(False)
                 if done == len(entries):
                     return
-                self._wait_for_room()
+                self._waits(True)
+                lock = self._room.add()
+            self._room.wait(lock, _SHORT)
+
+    def _waits(self, waits: bool) -> None:
+        """Count the seconds for which the writer waits."""
+        if not waits and self._waiting_since is not None:
+            self._waited += self._clock() - self._waiting_since
+            self._waiting_since = None
+        elif waits and self._waiting_since is None:
+            self._waiting_since = self._clock()
 
     def end(self) -> None:
         with self._lock:
             self._ended = True
-            self._filled.notify_all()
+            self._filled.wake()
 
-    def open(self, client_id: int, like: int | None = None) -> None:
+    def open(self, client_id: int, like: int | None = None) -> int:
         with self._lock:
             start = self._ring.head if like is None else self._place(like).acked
-            self._places[client_id] = _Place(start, start, self._ring.row_total)
+            self._places[client_id] = _Place(start)
+            return start
 
     def close(self, client_id: int) -> None:
         with self._lock:
             self._places.pop(client_id, None)
             self._release()
+            self._filled.wake()
 
-    def get(self, client_id: int, batch_size: int, timeout: float | None, linger: float) -> Slice:
+    def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> Slice:
         with self._lock:
-            place = self._place(client_id)
-            self._wait(place, timeout, lambda: self._ring.tail > place.got)
-            if linger > 0 and self._ring.tail > place.got:
-                self._wait(place, linger, lambda: self._ring.row_total - place.rows >= batch_size)
-            start = place.got
-            entries = self._ring.take(start, batch_size, self._isolate_ddl)
-            place.got = start + len(entries)
-            if place.got == self._ring.tail:
-                place.rows = self._ring.row_total
-            return Slice(entries, start, place.got, self._ring.taken_rows)
+            place, wakes = self._place(client_id), self._wakes
+            if linger <= 0 and (timeout == 0 or self._ring.tail > start):
+                return self._slice(place, start, batch_size)
+        wait = partial(self._wait, client_id, place, start, wakes)
+        if wait(0, timeout) and linger > 0:
+            wait(batch_size, linger)
+        with self._lock:
+            self._check(client_id, place)
+            return self._slice(place, start, batch_size)
+
+    def _slice(self, place: _Place, start: int, batch_size: int) -> Slice:
+        if start < place.acked:
+            return Slice([], start, start, 0)
+        entries = self._ring.take(start, batch_size, self._isolate_ddl)
+        return Slice(entries, start, start + len(entries), self._ring.taken_rows)
+
+    def _wait(self, client_id: int, place: _Place, start: int, wakes: int, rows: int, timeout: float | None) -> bool:
+        """Wait for an entry at ``start`` and, from there on, ``rows`` row changes; False where nothing is there to wait for."""
+        deadline = None if timeout is None else self._clock() + timeout
+        counted, found = start, 0
+        while True:
+            with self._lock:
+                self._check(client_id, place)
+                tail = self._ring.tail
+                if self._ended or self._wakes != wakes or start < place.acked:
+                    return False
+                if rows:
+                    found += self._ring.rows_from(counted)
+                    counted = tail
+                remaining = _SHORT if deadline is None else deadline - self._clock()
+                if remaining <= 0 or (tail > start and found >= rows):
+                    return tail > start
+                lock = self._filled.add()
+            self._filled.wait(lock, min(remaining, _SHORT))
 
     def ack(self, client_id: int, end: int) -> None:
         with self._lock:
             place = self._place(client_id)
-            place.acked = max(place.acked, min(end, place.got))
+            place.acked = max(place.acked, min(end, self._ring.tail))
             self._release()
 
-    def rollback(self, client_id: int, start: int) -> None:
+    def wake(self) -> None:
         with self._lock:
-            place = self._place(client_id)
-            place.got = max(place.acked, min(start, place.got))
-            place.rows = 0  # not known: what is there counts as enough, so that a redelivery does not linger
-            self._filled.notify_all()
+            self._wakes += 1
+            self._filled.wake()
 
     @property
     def entry_count(self) -> int:
@@ -146,12 +210,12 @@ class MemoryStore:
         """Bytes that the kept entries are accounted with."""
         return self._ring.byte_count
 
-    def status(self) -> StoreStatus:
+    def status(self, got: Mapping[int, int] = MappingProxyType({})) -> StoreStatus:
         with self._lock:
             ring, last, waited = self._ring, self._last, self._waited
             if self._waiting_since is not None:
                 waited += self._clock() - self._waiting_since
-            places = {client_id: self._status(place) for client_id, place in self._places.items()}
+            places = {id: self._status(place.acked, got.get(id, place.acked)) for id, place in self._places.items()}
             status = StoreStatus(
                 ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
                 ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=places,
@@ -160,11 +224,9 @@ class MemoryStore:
             return status
         return attrs.evolve(status, last=last.position, transactions=last.transaction.before + last.is_end)
 
-    def _status(self, place: _Place) -> PlaceStatus:
-        unacked, ungot = self._ring.at(place.acked), self._ring.at(place.got)
-        return PlaceStatus(
-            place.acked, place.got, unacked.timestamp if unacked else None, ungot.timestamp if ungot else None
-        )
+    def _status(self, acked: int, got: int) -> PlaceStatus:
+        unacked, ungot = self._ring.at(acked), self._ring.at(got)
+        return PlaceStatus(acked, got, unacked.timestamp if unacked else None, ungot.timestamp if ungot else None)
 
     def _place(self, client_id: int) -> _Place:
         if not self._open:
@@ -174,21 +236,9 @@ class MemoryStore:
         except KeyError:
             raise NotSubscribedError(f"client {client_id} has no place in the store") from None
 
-    def _wait(self, place: _Place, timeout: float | None, ready: Callable[[], bool]) -> None:
-        deadline = None if timeout is None else self._clock() + timeout
-        while not ready() and not self._ended:
-            remaining = None if deadline is None else deadline - self._clock()
-            if remaining is not None and remaining <= 0:
-                return
-            self._filled.wait(_SHORT if remaining is None else min(remaining, _SHORT))
-            if not self._open:
-                raise StoreClosedError("the store was closed")
-
-    def _wait_for_room(self) -> None:
-        began = self._waiting_since = self._clock()
-        self._room.wait()
-        self._waiting_since = None
-        self._waited += self._clock() - began
+    def _check(self, client_id: int, place: _Place) -> None:
+        if self._place(client_id) is not place:
+            raise NotSubscribedError(f"client {client_id} has subscribed anew")
 
     def _release(self) -> None:
         """Free what every client has acked. Without any client everything is kept for the next one."""
@@ -197,4 +247,4 @@ class MemoryStore:
         head = min(place.acked for place in self._places.values())
         if head > self._ring.head:
             self._ring.release(head)
-            self._room.notify()
+        self._room.wake()  # also where an exception kept the last call from it

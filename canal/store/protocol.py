@@ -22,10 +22,14 @@ class Slice:
 
 @runtime_checkable
 class EntryStore(Protocol):
-    """Keeps entries, in order, between one writer (the sink) and several clients, each with its own place.
+    """Keeps entries, in order, between one writer (the sink) and several clients, until each of them has acked them.
 
-    Sequences number the entries from 0 in the order of ``put``. ``put`` runs on the parser's thread, the rest on any.
-    A store may also have a method ``status() -> canal.StoreStatus``, which never waits for long, for ``Instance.status()``.
+    Sequences number the entries from 0 in the order of ``put``. ``put`` runs on the parser's thread, the rest on any. What a
+    client was handed out is no business of the store: it says from where it wants entries, so that what did not reach it
+    comes again.
+
+    A store may also have a method ``status(got) -> canal.StoreStatus``, which never waits for long, for
+    ``Instance.status()``; ``got`` has, by client id, the sequence behind what it was handed out.
     """
 
     def start(self) -> None:
@@ -40,21 +44,22 @@ class EntryStore(Protocol):
     def end(self) -> None:
         """Nothing more will be put: a ``get`` that finds nothing returns at once."""
 
-    def open(self, client_id: int, like: int | None = None) -> None:
-        """Give a client a place: that of client ``like``'s last ack, or the oldest entry kept."""
+    def open(self, client_id: int, like: int | None = None) -> int:
+        """Keep entries for a client, from client ``like``'s last ack or the oldest that is kept; gives that sequence."""
 
     def close(self, client_id: int) -> None:
-        """Forget a client's place."""
+        """Keep nothing for a client any more; a ``get`` of it that waits raises ``NotSubscribedError``."""
 
-    def get(self, client_id: int, batch_size: int, timeout: float | None, linger: float) -> Slice:
-        """Hand out the next entries: at most ``batch_size`` row changes, at least one entry.
+    def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> Slice:
+        """The entries from sequence ``start`` on: at most ``batch_size`` row changes, at least one entry.
 
         Waits up to ``timeout`` seconds for the first entry (None: for ever, 0: not at all) and then up to ``linger``
-        seconds more for a full batch. Holds no lock that ``ack``, ``rollback`` or ``put`` need while it waits.
+        seconds more for a full batch. Gives nothing, at once, where the client has acked beyond ``start``. Changes nothing,
+        and holds no lock that another call needs while it waits.
         """
 
     def ack(self, client_id: int, end: int) -> None:
-        """The client is done with everything before sequence ``end``: it may be forgotten."""
+        """The client is done with everything before sequence ``end``: it may be forgotten. Never goes back."""
 
-    def rollback(self, client_id: int, start: int) -> None:
-        """Put the client back to sequence ``start``, which it has not acked."""
+    def wake(self) -> None:
+        """Every ``get`` that waits returns at once with what there is: a client wants entries from elsewhere."""

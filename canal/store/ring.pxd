@@ -11,6 +11,8 @@ cdef class Ring:
     cpdef Py_ssize_t put(self, list entries, Py_ssize_t start) except -1
     @cython.locals(slots=list, taken=list, weight="long long", limit="long long", rows="long long", entry=Entry)
     cpdef list take(self, long long sequence, long long batch_size, bint isolate_ddl)
+    @cython.locals(slots=list, rows="long long", entry=Entry)
+    cpdef long long rows_from(self, long long sequence) except -1
     cpdef at(self, long long sequence)
     @cython.locals(slots=list, entry=Entry)
     cpdef release(self, long long head)

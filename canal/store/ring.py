@@ -53,8 +53,11 @@ class Ring:
         A statement counts as one row change, BEGIN and END count nothing; a BEGIN comes with what follows it. With
         ``isolate_ddl`` a statement that changes a schema comes alone.
         """
-        slots = self._slots
         taken = []
+        if sequence < self.head:  # forgotten
+            self.taken_rows = 0
+            return taken
+        slots = self._slots
         weight = 0
         rows = 0
         limit = 3 * batch_size + 1
@@ -79,6 +82,16 @@ class Ring:
             sequence += 1
         self.taken_rows = rows
         return taken
+
+    def rows_from(self, sequence: int) -> int:
+        """Row changes of the entries from a sequence on."""
+        slots = self._slots
+        rows = 0
+        while sequence < self.tail:
+            entry = slots[sequence & self._mask]
+            rows += entry.row_count
+            sequence += 1
+        return rows
 
     def at(self, sequence: int) -> Entry | None:
         """The entry at a sequence; None when it is not there yet, or no more."""

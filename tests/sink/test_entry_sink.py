@@ -21,7 +21,7 @@ def stored(sink: EntrySink, *lists: list[Entry]) -> list[Entry]:
     sink.start("test", store)
     for entries in lists:
         sink.sink(entries)
-    return store.get(1, 1 << 40, 0, 0).entries
+    return store.get(1, 0, 1 << 40, 0, 0).entries
 
 
 def test_it_meets_the_protocol() -> None:
@@ -132,5 +132,5 @@ def test_a_held_begin_is_forgotten_when_the_parser_starts_again() -> None:
     sink.restart()
     sink.sink([begin(txn), row(txn), end(txn)])
 
-    kinds = [entry.entry_type for entry in store.get(1, 10, 0, 0).entries]
+    kinds = [entry.entry_type for entry in store.get(1, 0, 10, 0, 0).entries]
     assert kinds == [EntryType.TRANSACTIONBEGIN, EntryType.ROWDATA, EntryType.TRANSACTIONEND]

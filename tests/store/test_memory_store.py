@@ -33,8 +33,8 @@ def test_a_batch_is_cut_at_its_row_count_and_takes_the_end_with_it() -> None:
     store = opened(MemoryStore(), 1)
     store.put(whole(1, 2, 3) + whole(2, 4))
 
-    first = store.get(1, 5, 0, 0)
-    second = store.get(1, 5, 0, 0)
+    first = store.get(1, 0, 5, 0, 0)
+    second = store.get(1, first.end, 5, 0, 0)
 
     assert [entry.row_count for entry in first.entries] == [0, 2, 3, 0]
     assert [entry.row_count for entry in second.entries] == [0, 4, 0]
@@ -45,7 +45,7 @@ def test_an_entry_larger_than_the_batch_comes_alone_and_whole() -> None:
     store = opened(MemoryStore(), 1)
     store.put([row(transaction(), 50), row(transaction(), 1)])
 
-    assert [entry.row_count for entry in store.get(1, 10, 0, 0).entries] == [50]
+    assert [entry.row_count for entry in store.get(1, 0, 10, 0, 0).entries] == [50]
 
 
 def test_an_entry_larger_than_the_store_is_taken_when_it_is_empty() -> None:
@@ -53,7 +53,7 @@ def test_an_entry_larger_than_the_store_is_taken_when_it_is_empty() -> None:
     store.put([row(transaction(), 1, size=5000)])
 
     assert store.byte_count == 5000 + ENTRY_OVERHEAD
-    assert len(store.get(1, 10, 0, 0).entries) == 1
+    assert len(store.get(1, 0, 10, 0, 0).entries) == 1
 
 
 @pytest.mark.parametrize("limits", [(4, 1 << 20), (1000, 4 * (50 + ENTRY_OVERHEAD))], ids=["entries", "bytes"])
@@ -64,13 +64,13 @@ def test_put_waits_at_either_limit_until_the_slowest_client_acks(limits: tuple[i
     writer = threading.Thread(target=lambda: (store.put(entries), done.set()), daemon=True)
 
     writer.start()
-    first = store.get(1, 100, 60, 0)
-    while first.end < 4:
-        first = store.get(1, 100, 60, 0)
-    assert (first.end, store.entry_count) == (4, 4), "one more is one too many"
+    end = 0
+    while end < 4:
+        end = store.get(1, end, 100, 60, 0).end
+    assert (end, store.entry_count) == (4, 4), "one more is one too many"
     store.ack(1, 4)
     assert not done.wait(0.05), "client 2 still holds everything"
-    assert store.get(2, 4, 60, 0).end == 4
+    assert store.get(2, 0, 4, 60, 0).end == 4
     store.ack(2, 4)
 
     assert done.wait(60)
@@ -105,7 +105,6 @@ def test_no_entry_too_many_and_none_too_few_goes_in(sizes: list[int], most: int,
 def test_stop_wakes_a_writer_and_a_reader() -> None:
     store = opened(MemoryStore(1, 1 << 20), 1)
     store.put([row(transaction())])
-    store.get(1, 1, 0, 0)
     caught: list[BaseException] = []
 
     def run(call: object, *arguments: object) -> None:
@@ -116,7 +115,7 @@ def test_stop_wakes_a_writer_and_a_reader() -> None:
 
     threads = [
         threading.Thread(target=run, args=(store.put, [row(transaction())])),
-        threading.Thread(target=run, args=(store.get, 1, 1, None, 0.0)),
+        threading.Thread(target=run, args=(store.get, 1, 1, 1, None, 0.0)),
     ]
     for thread in threads:
         thread.start()
@@ -130,7 +129,7 @@ def test_stop_wakes_a_writer_and_a_reader() -> None:
 def test_end_lets_a_waiting_reader_go_with_nothing() -> None:
     store = opened(MemoryStore(), 1)
     result: list[list[Entry]] = []
-    reader = threading.Thread(target=lambda: result.append(store.get(1, 1, None, 0).entries))
+    reader = threading.Thread(target=lambda: result.append(store.get(1, 0, 1, None, 0).entries))
 
     reader.start()
     store.end()
@@ -145,7 +144,7 @@ def test_linger_fills_a_batch_that_arrives_in_parts() -> None:
     writer = threading.Timer(0.05, lambda: store.put([row(transaction())]))
 
     writer.start()
-    got = store.get(1, 2, 0, 60)
+    got = store.get(1, 0, 2, 0, 60)
 
     assert len(got.entries) == 2
 
@@ -160,30 +159,30 @@ def test_a_statement_that_changes_a_schema_can_come_alone() -> None:
     store = opened(MemoryStore(isolate_ddl=True), 1)
     store.put([*whole(1, 1), ddl, *whole(2, 1)])
 
-    assert [len(store.get(1, 100, 0, 0).entries) for _ in range(4)] == [3, 1, 3, 0]
+    assert [len(store.get(1, start, 100, 0, 0).entries) for start in (0, 3, 4, 7)] == [3, 1, 3, 0]
 
 
 def test_unknown_clients_and_senseless_limits_are_refused() -> None:
     store = opened(MemoryStore(), 1)
 
     with pytest.raises(NotSubscribedError):
-        store.get(2, 1, 0, 0)
+        store.get(2, 0, 1, 0, 0)
     with pytest.raises(ConfigError):
         MemoryStore(0)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store against a list of everything ever put and two numbers per client."""
+    """The store against a list of everything ever put and what each client has acked."""
 
     @initialize(entries=st.integers(1, 20), size=st.integers(1, 3000))
     def build(self, entries: int, size: int) -> None:
         self.limits = (entries, size)
         self.store = opened(MemoryStore(entries, size))
         self.put: list[Entry] = []
-        self.places: dict[int, list[int]] = {}
+        self.places: dict[int, int] = {}
 
     def head(self) -> int:
-        return min((acked for acked, _ in self.places.values()), default=self.kept)
+        return min(self.places.values(), default=self.kept)
 
     kept = 0
 
@@ -202,44 +201,33 @@ class StoreMachine(RuleBasedStateMachine):
     def open(self, client: int) -> None:
         if client not in self.places:
             self.kept = self.head()
-            self.store.open(client)
-            self.places[client] = [self.kept, self.kept]
+            assert self.store.open(client) == self.kept
+            self.places[client] = self.kept
 
     @precondition(lambda self: self.places)
     @rule(data=st.data(), batch=st.integers(1, 12))
     def get(self, data: st.DataObject, batch: int) -> None:
         client = data.draw(st.sampled_from(sorted(self.places)))
-        got = self.places[client][1]
-        slice = self.store.get(client, batch, 0, 0)
+        start = data.draw(st.integers(max(self.places[client] - 1, 0), len(self.put)))
+        slice = self.store.get(client, start, batch, 0, 0)
         expected: list[Entry] = []
-        for entry in self.put[got:]:
+        for entry in self.put[start:] if start >= self.places[client] else ():
             if expected and sum(e.row_count for e in expected) + entry.row_count > batch:
                 break
             if len(expected) > 3 * batch:
                 break
             expected.append(entry)
         assert [id(e) for e in slice.entries] == [id(e) for e in expected]
-        assert (slice.start, slice.end) == (got, got + len(expected))
-        self.places[client][1] = slice.end
+        assert (slice.start, slice.end) == (start, start + len(expected))
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(sorted(self.places)))
-        acked, got = self.places[client]
-        to = data.draw(st.integers(acked, got))
+        to = data.draw(st.integers(0, len(self.put)))
         self.store.ack(client, to)
-        self.places[client][0] = to
+        self.places[client] = max(self.places[client], to)
         self.kept = self.head()
-
-    @precondition(lambda self: self.places)
-    @rule(data=st.data())
-    def rollback(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(sorted(self.places)))
-        acked, got = self.places[client]
-        to = data.draw(st.integers(acked, got))
-        self.store.rollback(client, to)
-        self.places[client][1] = to
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())

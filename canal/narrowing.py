@@ -1,0 +1,131 @@
+"""What of a store's entries is for one client: what it has not acked in an earlier life, and what its filter lets through.
+
+Never changes anything: from where a client stands and the entries behind it follows where it stands next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from canal.filter import TableFilter
+from canal.model import Entry, EntryType, Transaction
+from canal.position import Position
+from canal.store import Slice
+
+
+class Place(NamedTuple):
+    """Where a client stands between two entries of the store. To go back is to take an older one."""
+
+    start: int
+    """Sequence of the next entry."""
+    position: Position
+    """Behind what is done: the cursor, once it is acked."""
+    done: int = 0
+    """Transactions of the parser that are done."""
+    skip: Position | None = None
+    """Entries up to here were acked in an earlier life."""
+    open: Transaction | None = None
+    """The transaction that was handed out in part."""
+    begin: Entry | None = None
+    """BEGIN of the last transaction, when nothing of it has passed the client's filter yet."""
+
+
+class Narrowing:
+    """A client's filter."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tables = TableFilter(text) if text else None
+        self._accepted: dict[tuple[str, str], bool] = {}
+
+    def of(self, slice: Slice, place: Place) -> tuple[list[Entry], Place]:
+        """Those entries of a slice, which begins at a place, that are to be handed out, and the place behind the slice."""
+        entries, skip = slice.entries, place.skip
+        if skip is not None:
+            entries = unskipped(entries, skip)
+            if not entries:
+                return entries, place._replace(start=slice.end, begin=None)
+        held = place.begin
+        if held is not None and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
+            if _same(entries[0].transaction, held.transaction):
+                entries = [held, *entries]
+        last, begin, is_open = entries[-1], None, place.open
+        if self._tables is not None:
+            entries, begin = self._narrowed(entries, place.open, self._tables)
+        if entries:
+            is_open = None if entries[-1].is_end else entries[-1].transaction
+        done = last.transaction.before + last.is_end
+        return entries, Place(slice.end, last.position, done, None, is_open, begin)
+
+    def _narrowed(
+        self, entries: list[Entry], is_open: Transaction | None, tables: TableFilter
+    ) -> tuple[list[Entry], Entry | None]:
+        """What passes the filter, with BEGIN and END of just those transactions of which something passes; and the BEGIN of
+        the last one where something of it may still come."""
+        wanted = [entry.entry_type is EntryType.ROWDATA and self._accepts(tables, entry) for entry in entries]
+        alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}
+        if is_open is not None and _same(entries[0].transaction, is_open):
+            alive.add(id(entries[0].transaction))
+        last, begin = entries[-1], None
+        if not last.is_end and id(last.transaction) not in alive:
+            begins = (e for e in entries if e.entry_type is EntryType.TRANSACTIONBEGIN)
+            begin = next((e for e in begins if e.transaction is last.transaction), None)
+        passed = [
+            entry
+            for entry, want in zip(entries, wanted)
+            if want or (entry.entry_type is not EntryType.ROWDATA and id(entry.transaction) in alive)
+        ]
+        return passed, begin
+
+    def _accepts(self, tables: TableFilter, entry: Entry) -> bool:
+        if entry.statement is not None and entry.statement.doubtful:  # it may be about any table
+            return True
+        for name in entry.header.tables or ((entry.header.schema, ""),):
+            decision = self._accepted.get(name)
+            if decision is None:
+                decision = self._accepted[name] = tables.accepts(*name)
+            if decision:
+                return True
+        return False
+
+
+def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
+    """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
+    for number, entry in enumerate(entries):
+        if not is_done(entry, cursor):
+            return entries[number:]
+    return []
+
+
+def is_done(entry: Entry, cursor: Position) -> bool:
+    """Whether an entry lies before a cursor. What cannot be told does not, and comes again.
+
+    In one journal the offset of the entry's own event counts: a cursor of canal's own, which names a BEGIN, does not say
+    that anything of its transaction is done.
+    """
+    transaction = entry.transaction
+    if transaction.journal == cursor.journal and (not cursor.source or cursor.source == transaction.source):
+        if cursor.incarnation and transaction.incarnation and cursor.incarnation != transaction.incarnation:
+            return False
+        offset = max(entry.offset, transaction.offset)
+        if cursor.at_event:
+            return offset < cursor.offset or offset == cursor.offset and entry.entry_type is not EntryType.TRANSACTIONBEGIN
+        if transaction.offset != cursor.offset:
+            return offset < cursor.offset
+        return not entry.is_end and _is_row_done(entry, cursor.row)
+    position = entry.position
+    is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
+    if is_before is False and is_behind is False:  # the same place, by GTIDs: a BEGIN stands before its rows
+        return entry.is_end or entry.row_count > 0
+    return is_before is True
+
+
+def _is_row_done(entry: Entry, rows: int) -> bool:
+    """Whether an entry lies within the first rows of its transaction; a BEGIN stands before them."""
+    row = entry.first_row + entry.skip_rows + entry.row_count
+    return row < rows or (row == rows and entry.row_count > 0)
+
+
+def _same(one: Transaction, other: Transaction) -> bool:
+    """Whether two objects are one transaction: after a lost connection the rest of a large one comes with a new object."""
+    return one is other or (one.journal, one.offset, one.source) == (other.journal, other.offset, other.source)
