@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import attrs
@@ -296,6 +296,20 @@ class Delivery:
         """Ids of the batches that are not acked, oldest first."""
         with self.lock:
             return [batch.id for batch in self._current().batches]
+
+    def translate(self, found: Mapping[Position, Position | None]) -> None:
+        """Its cursor is ahead of the stream, which is of another log now: there it is this one; None: nobody knows."""
+        with self.lock:
+            mark = self.state.reading.skip
+            if self.is_over or mark is None or mark not in found:
+                return
+            there = found[mark]
+            acked, reading = self.state.acked._replace(skip=there), self.state.reading._replace(skip=there)
+            if there is not None:
+                acked, reading = acked._replace(position=there), reading._replace(position=there)
+            self.state = self.state._replace(acked=acked, reading=acked if self.state.reading is self.state.acked else reading)
+            if there is not None and self.durable:
+                self.line.write(self.id, there)
 
     # -- what every call begins with, under the lock ------------------------------------------------------------------
 

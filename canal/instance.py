@@ -138,7 +138,7 @@ class Instance:
         self.destination = destination
         self.parser = parser
         if isinstance(parser, BinlogParser):
-            parser.oldest = self._oldest_cursor
+            parser.oldest, parser.marks, parser.translated = self._oldest_cursor, self._marks, self._translated
         self.sink = sink
         self.store = store
         self.meta = meta
@@ -448,6 +448,18 @@ class Instance:
             if slowest is None:
                 return self._tail.position if self._tail is not None else None
             return slowest.cursor
+
+    def _marks(self) -> list[Position]:
+        """The cursors of clients that are ahead of the stream."""
+        marks = (client.state.reading.skip for client in list(self._clients.values()))
+        return [mark for mark in marks if mark is not None]
+
+    def _translated(self, found: dict[Position, Position | None]) -> None:
+        for client in list(self._clients.values()):
+            try:
+                client.translate(found)
+            except CanalError as error:  # the next ack writes one
+                log.warning("[%s] the cursor of client %d in the new log is not written: %s", self.destination, client.id, error)
 
     def _slowest(self) -> Delivery | None:
         cursors = [(client.cursor, client) for client in self._clients.values()]  # an ack may move them meanwhile

@@ -741,6 +741,33 @@ def test_an_error_that_is_raised_again_does_not_grow() -> None:
         }
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["found", "lost"])
+def test_a_client_that_was_ahead_goes_on_where_its_cursor_is_in_another_servers_log(known: bool) -> None:
+    meta = canal.MemoryMeta()
+    old = canal.Position(journal="old.000009", offset=5000, source="old")
+    meta.start("test")
+    for client, cursor in ((1, canal.Position(journal="old.000009", offset=4, source="old")), (2, old)):
+        meta.subscribe(client, "")
+        meta.update_cursor(client, cursor)
+    meta.stop()
+    entries = whole(1, 1) + whole(2, 1)
+    instance = composed(entries, meta=meta)
+    put = instance.sink.sink
+
+    def translated(entries: list[Entry]) -> None:  # as the parser does before the first entry of that log
+        assert instance._marks() == [old]
+        instance._translated({old: there if known else None})
+        put(entries)
+
+    there = entries[2].position
+    instance.sink.sink = translated  # type: ignore[method-assign]
+    with instance:
+        got = [ids(instance.get_without_ack(9, timeout=60, client_id=client)) for client in (1, 2)]
+
+        assert got == [[id(entry) for entry in entries], [id(entry) for entry in (entries[3:] if known else entries)]]
+        assert instance.position(2) == meta.cursor(2) == (there if known else old)
+
+
 # -- what is refused -----------------------------------------------------------------------------------------------------
 
 
