@@ -303,13 +303,9 @@ class Delivery:
             mark = self.state.reading.skip
             if self.is_over or mark is None or mark not in found:
                 return
-            there = found[mark]
-            acked, reading = self.state.acked._replace(skip=there), self.state.reading._replace(skip=there)
-            if there is not None:
-                acked, reading = acked._replace(position=there), reading._replace(position=there)
+            # The cursor stays until the next ack: those of the other clients are of the former log too.
+            acked, reading = self.state.acked._replace(skip=found[mark]), self.state.reading._replace(skip=found[mark])
             self.state = self.state._replace(acked=acked, reading=acked if self.state.reading is self.state.acked else reading)
-            if there is not None and self.durable:
-                self.line.write(self.id, there)
 
     # -- what every call begins with, under the lock ------------------------------------------------------------------
 

@@ -495,17 +495,25 @@ def _subtract(session: _Session, found: re.Match[str]) -> str:
     return str(MysqlGtidSet.parse(left) - MysqlGtidSet.parse(right))
 
 
+def _wanted(fake: FakeBinlog, condition: str) -> list[tuple[str, str]]:
+    """The tables whose schema and name a WHERE wants, with = or IN."""
+    tests = re.findall(r"(table_schema|table_name)\s*(?:=\s*('[^']*')|IN\s*\(([^)]*)\))", condition, re.IGNORECASE)
+    wanted = {name.lower(): re.findall(r"'([^']*)'", one or many) for name, one, many in tests}
+    return [
+        (schema, table)
+        for schema, table in sorted(fake._tables)
+        if schema in wanted.get("table_schema", (schema,)) and table in wanted.get("table_name", (table,))
+    ]
+
+
 def _columns(session: _Session, found: re.Match[str]) -> Result:
     """information_schema.columns: any of its usual columns, of one table or all."""
     fake = session._fake
     names = [re.sub(r"cast\((.*) as binary\)", r"\1", name.strip(" `").lower()) for name in found["items"].split(",")]
-    given = re.findall(r"(table_schema|table_name)\s*=\s*'([^']*)'", found["rest"], re.IGNORECASE)
-    wanted = {key.lower(): value for key, value in given}
     rows = []
     with fake._changed:
-        for (schema, table), made in sorted(fake._tables.items()):
-            if wanted.get("table_schema", schema) != schema or wanted.get("table_name", table) != table:
-                continue
+        for schema, table in _wanted(fake, found["rest"]):
+            made = fake._tables[schema, table]
             for place, column in enumerate(made.columns, 1):
                 facts = _facts(fake, schema, table, place, column)
                 unknown = [name for name in names if name not in facts]
@@ -542,15 +550,12 @@ def _tables_like(session: _Session, found: re.Match[str]) -> Result:
 
 def _tables(session: _Session, found: re.Match[str]) -> Result:
     """information_schema.tables, of one table or all."""
-    wanted = dict(re.findall(r"(table_schema|table_name)\s*=\s*'([^']*)'", found["rest"], re.IGNORECASE))
     with session._fake._changed:
-        names = sorted(session._fake._tables)
-    rows = [
-        (schema, table, f"{session._fake.charset}_general_ci", "BASE TABLE", "InnoDB")
-        for schema, table in names
-        if wanted.get("table_schema", schema) == schema and wanted.get("table_name", table) == table
-    ]
-    return ["TABLE_SCHEMA", "TABLE_NAME", "TABLE_COLLATION", "TABLE_TYPE", "ENGINE"], rows
+        names = _wanted(session._fake, found["rest"])
+    rows = [(*name, f"{session._fake.charset}_general_ci", "BASE TABLE", "InnoDB") for name in names]
+    columns = ["TABLE_SCHEMA", "TABLE_NAME", "TABLE_COLLATION", "TABLE_TYPE", "ENGINE"]
+    count = len(found["items"].split(","))
+    return columns[:count], [row[:count] for row in rows]
 
 
 def _schemata(session: _Session, found: re.Match[str]) -> Result:
@@ -577,8 +582,8 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
     (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
               r" AND (?P<left>LEFT)?.*= '(?P<name>[^']*)'"), _tables_like),
-    (_pattern(r"SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema\.tables\b"
-              r"(?P<rest>.*)"), _tables),
+    (_pattern(r"SELECT (?P<items>table_schema, table_name(?:, table_collation, table_type, engine)?)"
+              r" FROM information_schema\.tables\b(?P<rest>.*)"), _tables),
     (_pattern(r"SELECT schema_name, default_character_set_name FROM information_schema\.schemata"), _schemata),
     (_pattern(r"SELECT .* FROM information_schema\.(?:referential_constraints|statistics)\b.*"),
      lambda session, found: (["Empty"], [])),

@@ -26,7 +26,7 @@ CANALS = (
     b'{"address":"db1","port":3306}},"postion":{"gtid":"","included":false,"journalName":"mysql-bin.000266",'
     b'"position":226987109,"serverId":2757725211,"timestamp":1610750948000}}'
 )
-THEIRS = Position("mysql-bin.000266", 226987109, server_id=2757725211, timestamp=1610750948000)
+THEIRS = Position("mysql-bin.000266", 226987109, server_id=2757725211, timestamp=1610750948000, at_event=True)
 HERE = Position("bin.000001", 40, row=3, timestamp=7, server_id=2, source="a")
 THERE = Position("bin.000002", 4)
 
