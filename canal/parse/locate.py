@@ -45,6 +45,7 @@ class Locator:
         self._resume = resume
         self.handed: Entry | None = None  # the last entry that the sink has taken
         self.started: Position | None = None  # where the stream began
+        self.found = Position()  # what ``locate`` found last, with the begin of its journal also where the dump is by GTID set
         self.lost = 0
         self._lost_because: PositionLostError | None = None
         self.same_as: Position | None = None  # the start of the stream in the log of another server
@@ -99,15 +100,14 @@ class Locator:
                 remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
                 'anew and start from "latest" or "earliest".',
             )
-        if how is How.GTID:
-            start = attrs.evolve(start, incarnation="")
         if self.handed is not None:
             self._none_done = self.handed.transaction.gtid_base is not None
-        return start
+        self.found = start
+        return attrs.evolve(start, incarnation="") if how is How.GTID else start
 
     def _moved(self, place: Position) -> Position:
         """A place that was searched for is where to go on from now on."""
-        self.handed, self.lost = None, 0
+        self.handed, self.lost, self.found = None, 0, place
         self._positions.persist(lambda: place)
         return place
 

@@ -260,7 +260,7 @@ class ParserRun:
         self._work |= 1
         by_offset = dumps_by_offset(position, connection.has_gtids)
         ask = getattr(connection, "incarnation", None)
-        continuity = Continuity(position, connection.identity, by_offset=by_offset, ask=ask)
+        continuity = Continuity(self._locator.found, connection.identity, by_offset=by_offset, ask=ask)
         self.decoder.reset(position, connection.flavor, connection.identity, executed, digests, continuity)
         if executed is None:
             self.decoder.purged = getattr(connection, "purged", "")
@@ -276,9 +276,10 @@ class ParserRun:
         self._follower.begin(
             connection, position, self.link.stopping.is_set, self._locator.same_as, len(self.link.sources) > 1
         )
-        known = position.incarnation != ""
+        found = self._locator.found
+        known = found.incarnation != "" or found.source not in ("", connection.identity)
         if known:
-            self._begins(position)
+            self._begins(found)
         self.progress.began()
         self._dump_began = self._quiet_since = time.monotonic()
         self._is_behind = False
@@ -292,7 +293,7 @@ class ParserRun:
                 raise
             if not known:  # with the first events there comes what tells the log from a later one of its name
                 known = True
-                self._begins(opened(position, events or []))
+                self._begins(opened(found, events or []))
             if events:
                 if continuity.expects_event:
                     continuity.meet(events)

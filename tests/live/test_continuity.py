@@ -117,8 +117,8 @@ class Away(NamedTuple):
 
 
 AWAY = [
-    Away("fail"), Away("earliest"), Away("latest"), Away("earliest", named=False), Away("fail", before=2, after=3),
-    Away("earliest", after=3), Away("earliest", named=False, before=2, width=9), Away("latest", before=2, after=3),
+    Away("fail"), Away("earliest"), Away("latest"), Away("earliest", named=False), Away("fail", before=2),
+    Away("earliest", before=2, after=3), Away("earliest", named=False, before=2, width=9), Away("latest", before=3, after=2),
 ]  # fmt: skip
 
 
