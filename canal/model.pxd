@@ -88,3 +88,4 @@ cdef class TableMap:
     cdef readonly object decoder
     cdef public bint accepted
     cdef readonly unsigned long long digest
+    cdef public Py_ssize_t size

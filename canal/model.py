@@ -576,15 +576,19 @@ class TableMap:
     """A table as one TABLE_MAP announced it: its schema at that position and the decoder of its rows.
 
     ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision; ``digest`` stands
-    for the table in digests of transactions.
+    for the table in digests of transactions; ``size`` are the bytes that no entry accounts for yet.
     """
 
-    __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest")
+    __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")
 
-    def __init__(self, schema: TableSchema, columns: tuple[Any, ...], decoder: Any, accepted: bool) -> None:
+    def __init__(
+        self, schema: TableSchema, columns: tuple[Any, ...], decoder: Any, accepted: bool,
+        names: ColumnNames | None = None, size: int = 0,
+    ) -> None:  # fmt: skip
         self.schema = schema
         self.columns = columns
-        self.names = ColumnNames(tuple(column.name for column in columns))
+        self.names = ColumnNames(tuple(column.name for column in columns)) if names is None else names
+        self.size = size
         self.decoder = decoder
         self.accepted = accepted
         self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))

@@ -15,7 +15,7 @@ cdef class BinlogDecoder:
     cdef public tuple prepared
     cdef object _read_again, _replayed, _xa_mark
     cdef bint _replaying, _in_xa, _released, _undecided, _told_prepared
-    cdef long long _replayed_rows, _adopting, _held_bytes
+    cdef long long _replayed_rows, _adopting, _held_bytes, _map_bytes
     cdef dict _savepoints, _held
     cdef public str destination, journal
     cdef public str purged

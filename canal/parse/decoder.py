@@ -63,6 +63,9 @@ _SPREAD = 0x9E3779B1
 _MOST_PREPARED = 500
 #: So many savepoints of a transaction are known: RELEASE SAVEPOINT is not in the log, so none ever ends.
 _MOST_SAVEPOINTS = 100_000
+#: So many table maps are kept for the next time that they come, and so many bytes of them.
+_MOST_MAPS = 4096
+_MAP_BYTES = 16 << 20
 #: What the name of every server's log ends in.
 _JOURNAL = re.compile(r".+\.[0-9]{6,}", re.DOTALL)
 
@@ -131,6 +134,7 @@ class BinlogDecoder:
         self.follow_only = False
         self._gtid_sources = {}
         self._maps = {}
+        self._map_bytes = 0
         self.destination = ""
         self.event_count = 0
         self.byte_count = 0
@@ -194,7 +198,7 @@ class BinlogDecoder:
         self._run_source = None
         self._run_first = 0
         self._run_last = 0
-        self._maps.clear()
+        self._forget_maps()
         self._savepoints = {}
         self._in_xa = False
         self._undecided = False
@@ -817,7 +821,7 @@ class BinlogDecoder:
     def _statement_entry(self, data: bytes, start: int, sql: str, statement: Any) -> None:
         p = data
         if statement.kind != "dml":
-            self._maps.clear()
+            self._forget_maps()
             self._changed(statement, sql, data)
         wanted = self._wants(statement)
         if wanted is None:
@@ -1017,10 +1021,15 @@ class BinlogDecoder:
         table = self._maps.get(body)
         if table is None:
             table = self._resolve(body, self._writer)
-            if len(self._maps) > 4096:
-                self._maps.clear()
+            if len(self._maps) >= _MOST_MAPS or self._map_bytes > _MAP_BYTES:
+                self._forget_maps()
             self._maps[body] = table
+            self._map_bytes += table.size
         self._tables[wire.u48(p, 19)] = table
+
+    def _forget_maps(self) -> None:
+        self._maps.clear()
+        self._map_bytes = 0
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
         """Index of the packed column count of a rows event."""
@@ -1087,6 +1096,8 @@ class BinlogDecoder:
             if first < self._skip:
                 entry.skip_rows = self._skip - first
             entry.row_count = count - entry.skip_rows
+            entry.size += table.size  # accounted once: the rows behind it are at most as many tables' as are kept here
+            table.size = 0
             if self._query is not None:
                 if self._query_text is None:  # one text for all rows events of the statement, accounted once
                     self._query_text = self._query.decode("utf-8", "surrogateescape")

@@ -16,7 +16,7 @@ import attrs
 
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
-from canal.model import TableMap
+from canal.model import ColumnNames, TableMap
 from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of
 from canal.parse.ddl import Statement
 from canal.parse.online_ddl import ShadowTables
@@ -57,6 +57,11 @@ _OLD_TEMPORAL = frozenset((7, 11, 12))
 _ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
+#: Bytes of memory, measured in both builds and rounded up: of a table map, of what tables with the same columns share, of each
+#: column of that, and of each label.
+_TABLE_BYTES, _SHAPE_BYTES, _COLUMN_BYTES, _LABEL_BYTES = 1100, 1300, 550, 70
+#: Columns of all that is kept for tables to come with the same ones.
+_MOST_COLUMNS = 20_000
 #: Names that MySQL gave the columns of functional keys as long as table maps had them.
 _FUNCTIONAL_NAME = re.compile("[0-9a-f]{32}")
 #: Bytes that are the same character in every charset: not those that swe7 has otherwise, and no NUL of a wide one.
@@ -263,6 +268,16 @@ def _label_text(label: bytes, charset: str | None) -> str:
 # -- schema ------------------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen
+class _Shape:
+    """What tables with the same columns have in common."""
+
+    decoder: RowDecoder
+    shown: tuple[ColumnSchema, ...]
+    wanted: tuple[ColumnSchema, ...]
+    names: ColumnNames
+
+
 class TableResolver:
     """Makes a :class:`~canal.model.TableMap` of each new table map body.
 
@@ -292,6 +307,8 @@ class TableResolver:
         self._timezone = timezone
         self._json_columns = json_columns
         self.destination = ""
+        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._shape_columns = 0
         self._positional: set[tuple[str, str]] = set()
         self._untold: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
@@ -313,12 +330,26 @@ class TableResolver:
         names = [schema.columns[i].name for i in shown]
         chosen = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
         wanted = shown if chosen is None else [shown[i] for i in chosen]
-        decoder = RowDecoder(
-            raw.types, raw.metas, schema.columns, None if wanted == list(range(len(raw.types))) else tuple(wanted),
-            self._timezone, self._json_columns is None,
-        )  # fmt: skip
-        delivered = attrs.evolve(schema, columns=tuple(schema.columns[i] for i in shown))
-        return TableMap(delivered, tuple(schema.columns[i] for i in wanted), decoder, True)
+        key = (raw.types, raw.metas, schema.columns, tuple(wanted))
+        size = _TABLE_BYTES + len(body)
+        shape = self._shapes.get(key)
+        if shape is None:
+            self._shape_columns += len(raw.types)
+            if self._shape_columns > _MOST_COLUMNS:
+                self._shapes.clear()
+                self._shape_columns = len(raw.types)
+            shape = self._shapes[key] = self._shape(*key, shown)
+            size += _bytes_of(raw)
+        return TableMap(TableSchema(raw.schema, raw.table, shape.shown), shape.wanted, shape.decoder, True, shape.names, size)
+
+    def _shape(
+        self, types: bytes, metas: tuple[int, ...], columns: tuple[ColumnSchema, ...], wanted: tuple[int, ...], shown: list[int]
+    ) -> _Shape:
+        chosen = None if wanted == tuple(range(len(types))) else wanted
+        decoder = RowDecoder(types, metas, columns, chosen, self._timezone, self._json_columns is None)  # type: ignore[no-untyped-call]
+        delivered = tuple(columns[i] for i in wanted)
+        names = ColumnNames(tuple(column.name for column in delivered))
+        return _Shape(decoder, tuple(columns[i] for i in shown), delivered, names)
 
     def delivers(self, schema: str, table: str) -> bool:
         """Whether rows of the table are delivered."""
@@ -337,12 +368,12 @@ class TableResolver:
     def _filtered(self, raw: RawTableMap, release: Release) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())
         if release.is_mariadb and any(code in _OLD_TEMPORAL for code in raw.types):
-            return TableMap(schema, (), None, False)
+            return TableMap(schema, (), None, False, size=_TABLE_BYTES)
         try:
             decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
         except UnsupportedError:
             decoder = None  # its rows are not wanted; they are only counted inside a transaction of several pieces
-        return TableMap(schema, (), decoder, False)
+        return TableMap(schema, (), decoder, False, size=_bytes_of(raw))
 
     def _completed(self, raw: RawTableMap, schema: TableSchema, known: TableSchema | None) -> TableSchema:
         """With what a log of MariaDB does not tell: digits of old temporal types, what is no BINARY, and no plain text."""
@@ -435,6 +466,12 @@ class TableResolver:
                 self.destination, ", ".join(repr(raw.names[i]) for i in untold if i not in charsets), raw.schema, raw.table,
             )  # fmt: skip
         return (attrs.evolve(raw, unsigned=fitting[0]) if signed else raw), charsets
+
+
+def _bytes_of(raw: RawTableMap) -> int:
+    """What a table map and its columns cost, when no other one has the same."""
+    labels = sum(len(one) for one in raw.labels or () if one is not None)
+    return _SHAPE_BYTES + _COLUMN_BYTES * len(raw.types) + _LABEL_BYTES * labels
 
 
 def _needs_charset(raw: RawTableMap, column: int) -> bool:

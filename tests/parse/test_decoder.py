@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import struct
+import tracemalloc
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC
 from typing import Any
 
@@ -182,21 +183,61 @@ def test_the_newest_map_of_a_table_id_wins_and_none_outlives_its_statement(flavo
         decoded(chained([*events[: events.index(again) + 1], again]), flavor=flavor)
 
 
-def test_table_maps_do_not_pile_up() -> None:
-    """T4: memory is bounded however many tables come by."""
-    fake = FakeBinlog()
-    for number in range(4500):
-        fake.table("shop", f"t{number}", "id INT").insert({"id": 1})
+TYPES = ("INT", "VARCHAR(40)", "DATETIME", "DECIMAL(10,2)", "TEXT", "BIGINT UNSIGNED", "ENUM('a','b')", "DOUBLE")
+
+
+def many_tables(count: int, width: int, alike: bool = False) -> list[bytes]:
+    """The events of a row of each of so many tables, in schemas of their own; ``alike``: all have the same columns."""
+    fake = FakeBinlog(metadata="FULL")
+    for number in range(count):
+        shift = 0 if alike else number
+        columns = ", ".join(f"c{shift}_{i} {TYPES[(i + shift) % len(TYPES)]}" for i in range(width))
+        fake.table(f"s{number}", "t", f"id INT PRIMARY KEY, {columns}").insert({"id": number})
+    return fake.events()
+
+
+def fed(events: list[bytes], deliver: Callable[[list[canal.Entry]], None]) -> BinlogDecoder:
     resolver = TableResolver(lambda raw: None, TableFilter(), FieldFilter(), UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, lambda entries: None)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, deliver)
     decoder.reset(canal.Position(journal="binlog.000001", offset=4), "mysql", "", None)
+    decoder.feed(events)
+    return decoder
+
+
+@pytest.mark.parametrize(("count", "width", "kept"), [(4500, 1, 4096), (250, 200, 180)])
+def test_table_maps_do_not_pile_up(count: int, width: int, kept: int) -> None:
+    """T4: memory is bounded however many tables come by, and however wide they are."""
+    events = many_tables(count, width)
     gc.collect()
     before = sum(isinstance(one, TableMap) for one in gc.get_objects())
 
-    decoder.feed(fake.events())
+    decoder = fed(events, lambda entries: None)
 
     gc.collect()
-    assert 0 < sum(isinstance(one, TableMap) for one in gc.get_objects()) - before <= 4097
+    assert 0 < sum(isinstance(one, TableMap) for one in gc.get_objects()) - before <= kept
+    assert decoder is not None
+
+
+@pytest.mark.parametrize("width", [1, 8, 100])
+@pytest.mark.parametrize("alike", [True, False])
+def test_what_entries_hold_of_their_tables_is_accounted(width: int, alike: bool) -> None:
+    """The store's budget is for all that entries hold. Tables with the same columns share them."""
+    events = many_tables(100, width, alike)
+    entries: list[canal.Entry] = []
+    fed(events, lambda _: None)  # what is made once
+    gc.collect()
+    tracemalloc.start(1)
+    try:
+        decoder = fed(events, entries.extend)
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    accounted = sum(entry.size - len(entry.data) for entry in entries)  # the data was there before
+    assert held < 1.2 * accounted
+    assert accounted < 2 * held
+    assert not decoder.held_bytes
 
 
 @flavors
