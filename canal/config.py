@@ -128,6 +128,10 @@ class InstanceConfig:
             member twice, is :class:`canal.InvalidJson`; of files a schema must say which columns are ``json``.
         store_entries, store_bytes: what the store keeps at most.
         isolate_ddl: a statement that changes a schema comes in a batch of its own.
+        whole_transactions: batches end where a transaction does. One of more than ``batch_size`` row changes comes alone, and
+            in pieces only where the store has no room for all of it.
+        batch_bytes: what a batch holds at most, in bytes as the store counts them; None: as much as the store. One entry, or
+            one whole transaction, may be more.
         empty_transaction_interval, empty_transaction_count: of the transactions that the filters emptied, one is
             delivered after so many seconds or transactions, so that cursors move on.
         reconnect_backoff: seconds before the first attempt to reconnect, and before any later one at most.
@@ -172,6 +176,8 @@ class InstanceConfig:
     store_entries: int = attrs.field(default=1 << 16, validator=positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=positive)
     isolate_ddl: bool = False
+    whole_transactions: bool = False
+    batch_bytes: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     empty_transaction_interval: float = attrs.field(default=5.0, validator=not_negative)
     empty_transaction_count: int = attrs.field(default=8192, validator=not_negative)
     reconnect_backoff: tuple[float, float] = attrs.field(default=(0.1, 10.0), validator=_check_backoff)

@@ -96,7 +96,10 @@ class Instance:
             empty_interval=config.empty_transaction_interval,
             empty_count=config.empty_transaction_count,
         )
-        store = MemoryStore(config.store_entries, config.store_bytes, isolate_ddl=config.isolate_ddl)
+        store = MemoryStore(
+            config.store_entries, config.store_bytes, isolate_ddl=config.isolate_ddl,
+            whole_transactions=config.whole_transactions, batch_bytes=config.batch_bytes,
+        )  # fmt: skip
         self._compose(config.destination, parser, sink, store, config.meta, config.start_timeout)
         if config.ha is not None:
             alarms = AlarmDesk(config.alarm)
@@ -665,30 +668,47 @@ class Instance:
         linger: float = 0.0,
         *,
         retries: int = 0,
+        backoff: tuple[float, float] = (0.1, 30.0),
+        on_unfit: Callable[[Message, Exception], Any] | None = None,
         client_id: int = CLIENT_ID,
     ) -> None:
-        """Call ``handler`` with each message and ack it; on an exception roll back, try ``retries`` times, then re-raise.
+        """Call ``handler`` with each message and ack it. Returns when the source has ended.
 
-        A retried message comes with the same changes and a new id. Returns when the source has ended.
+        On an exception it rolls back, waits, and tries up to ``retries`` times: with the same changes, perhaps more behind
+        them, and a new id. It waits ``backoff[0]`` seconds, then twice as long each time, ``backoff[1]`` at most. What fails
+        then is given to ``on_unfit(message, error)``, and acked when that returns; without it the exception is raised, as is
+        one of the library's own, at once.
         """
         failures = 0
         while True:
             stream = self.stream(batch_size, linger, client_id=client_id)
             try:
                 for message in stream:
-                    handler(message)
+                    try:
+                        handler(message)
+                    except CanalError:
+                        raise
+                    except Exception as error:
+                        failures += 1
+                        if failures <= retries:
+                            log.warning("[%s] the handler failed, attempt %d of %d", self.destination, failures, retries + 1,
+                                        exc_info=True)  # fmt: skip
+                            break
+                        if on_unfit is None:
+                            raise
+                        on_unfit(message, error)
                     failures = 0
-                return
-            except CanalError:
-                raise
-            except Exception:
-                failures += 1
-                if failures > retries:
-                    raise
-                log.warning("[%s] the handler failed, attempt %d of %d", self.destination, failures, retries + 1,
-                            exc_info=True)  # fmt: skip
+                else:
+                    return
             finally:
                 stream.close()  # type: ignore[attr-defined]
+            self._pause(min(backoff[0] * 2.0 ** min(failures - 1, 60), backoff[1]))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait; a stop ends it."""
+        deadline = time.monotonic() + seconds
+        while self._started and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.2))
 
     # -- checks ---------------------------------------------------------------------------------------------------
 

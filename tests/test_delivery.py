@@ -273,6 +273,59 @@ def test_consume_tries_again_with_the_same_changes_and_then_gives_up() -> None:
         assert instance.position().offset == 199
 
 
+def test_consume_waits_longer_each_time_and_gives_what_stays_unfit_to_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    unfit: list[tuple[int, str]] = []
+    with composed(whole(1, 1) + whole(2, 1), then="end") as instance:
+        monkeypatch.setattr(instance, "_pause", waited.append)
+        instance.subscribe()
+        seen: list[int] = []
+
+        def handler(message: canal.Message) -> None:
+            seen.append(message.entries[0].transaction.offset)
+            if seen[-1] == 100:
+                raise ValueError("unfit")
+
+        instance.consume(
+            handler, 1, retries=4, backoff=(1.0, 5.0),
+            on_unfit=lambda message, error: unfit.append((message.entries[0].transaction.offset, str(error))),
+        )  # fmt: skip
+
+        assert seen == [100] * 5 + [200]
+        assert waited == [1.0, 2.0, 4.0, 5.0]
+        assert unfit == [(100, "unfit")]
+        assert instance.position().offset == 299
+
+
+def test_consume_raises_what_the_hook_raises_and_the_message_comes_again() -> None:
+    def give_up(message: canal.Message, error: Exception) -> None:
+        raise KeyError("no place for it") from error
+
+    with composed(whole(1, 1), then="end") as instance:
+        instance.subscribe()
+        with pytest.raises(KeyError):
+            instance.consume(lambda message: 1 / 0, on_unfit=give_up)
+
+        assert instance.get_without_ack(1, timeout=60).entries[0].transaction.offset == 100
+
+
+def test_a_stop_ends_consumes_wait_between_two_tries() -> None:
+    tried = threading.Event()
+
+    def handler(message: canal.Message) -> None:
+        tried.set()
+        raise ValueError
+
+    instance = composed(whole(1, 1)).start()
+    instance.subscribe()
+    thread, found = in_thread(lambda: instance.consume(handler, retries=9, backoff=(3600.0, 3600.0)))
+    assert tried.wait(60)
+    instance.stop()
+    thread.join(60)
+
+    assert isinstance(found[0], canal.StateError)
+
+
 # -- clients -------------------------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,9 @@ class MemoryStore:
         max_entries: entries that it keeps at most.
         max_bytes: bytes of events and entry objects that it keeps at most.
         isolate_ddl: hand out a statement that changes a schema in a batch of its own.
+        whole_transactions: let batches end where a transaction does. One that is larger than a batch comes alone, and in
+            pieces only where the store has no room for all of it.
+        batch_bytes: of a batch at most, as the store counts them; one entry, or one whole transaction, may be more.
     """
 
     def __init__(
@@ -73,12 +76,14 @@ class MemoryStore:
         max_bytes: int = 64 << 20,
         *,
         isolate_ddl: bool = False,
+        whole_transactions: bool = False,
+        batch_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_entries < 1 or max_bytes < 1:
             raise ConfigError("a store needs room for at least one entry and one byte")
         self._limits = (max_entries, max_bytes)
-        self._isolate_ddl = isolate_ddl
+        self._cut = (batch_bytes or 1 << 62, isolate_ddl, whole_transactions)
         self._clock = clock
         self._lock = threading.Lock()
         self._room = _Waiters()
@@ -167,7 +172,7 @@ class MemoryStore:
     def _slice(self, place: _Place, start: int, batch_size: int) -> Slice:
         if start < place.acked:
             return Slice([], start, start, 0)
-        entries = self._ring.take(start, batch_size, self._isolate_ddl)
+        entries = self._ring.take(start, batch_size, *self._cut)
         return Slice(entries, start, start + len(entries), self._ring.taken_rows)
 
     def _wait(self, client_id: int, place: _Place, start: int, wakes: int, rows: int, timeout: float | None) -> bool:

@@ -9,8 +9,12 @@ cdef class Ring:
 
     @cython.locals(slots=list, index=Py_ssize_t, entry=Entry, size="long long")
     cpdef Py_ssize_t put(self, list entries, Py_ssize_t start) except -1
-    @cython.locals(slots=list, taken=list, weight="long long", limit="long long", rows="long long", entry=Entry)
-    cpdef list take(self, long long sequence, long long batch_size, bint isolate_ddl)
+    @cython.locals(taken=list, entry=Entry)
+    cpdef list take(self, long long sequence, long long batch_size, long long batch_bytes, bint isolate_ddl, bint whole)
+    @cython.locals(slots=list, more=list, last=Py_ssize_t, entry=Entry)
+    cdef _to_an_end(self, list taken, long long sequence)
+    @cython.locals(slots=list, taken=list, weight="long long", limit="long long", size="long long", rows="long long", entry=Entry)
+    cdef list _taken(self, long long sequence, long long batch_size, long long batch_bytes, bint isolate_ddl)
     @cython.locals(slots=list, rows="long long", entry=Entry)
     cpdef long long rows_from(self, long long sequence) except -1
     cpdef at(self, long long sequence)

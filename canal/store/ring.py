@@ -47,18 +47,49 @@ class Ring:
             index += 1
         return index - start
 
-    def take(self, sequence: int, batch_size: int, isolate_ddl: bool) -> list[Entry]:
-        """Entries from ``sequence`` on that make at most ``batch_size`` row changes, but at least one entry.
+    def take(self, sequence: int, batch_size: int, batch_bytes: int, isolate_ddl: bool, whole: bool) -> list[Entry]:
+        """Entries from ``sequence`` on that make at most ``batch_size`` row changes and ``batch_bytes``, but at least one entry.
 
         A statement counts as one row change, BEGIN and END count nothing; a BEGIN comes with what follows it. With
-        ``isolate_ddl`` a statement that changes a schema comes alone.
+        ``isolate_ddl`` a statement that changes a schema comes alone. With ``whole`` they end where a transaction does, and
+        one that is larger comes alone, if its end is there.
         """
-        taken = []
-        if sequence < self.head:  # forgotten
+        taken = self._taken(sequence, batch_size, batch_bytes, isolate_ddl)
+        if whole and taken:
+            self._to_an_end(taken, sequence)
             self.taken_rows = 0
+            for entry in taken:
+                self.taken_rows += entry.row_count
+        return taken
+
+    def _to_an_end(self, taken: list[Entry], sequence: int) -> None:
+        """Let the entries, those from ``sequence`` on, end where a transaction does."""
+        slots = self._slots
+        last = len(taken)
+        while last:
+            entry = taken[last - 1]
+            if entry.is_end:
+                del taken[last:]
+                return
+            last -= 1
+        more = []
+        sequence += len(taken)
+        while sequence < self.tail:
+            entry = slots[sequence & self._mask]
+            more.append(entry)
+            if entry.is_end:
+                taken.extend(more)
+                return
+            sequence += 1
+
+    def _taken(self, sequence: int, batch_size: int, batch_bytes: int, isolate_ddl: bool) -> list[Entry]:
+        taken = []
+        self.taken_rows = 0
+        if sequence < self.head:  # forgotten
             return taken
         slots = self._slots
         weight = 0
+        size = 0
         rows = 0
         limit = 3 * batch_size + 1
         while sequence < self.tail and len(taken) < limit:
@@ -73,7 +104,8 @@ class Ring:
                     break
             else:
                 weight += entry.row_count
-            if weight > batch_size and taken:
+            size += entry.size
+            if (weight > batch_size or size > batch_bytes) and taken:
                 if len(taken) > 1 and taken[-1].entry_type is _BEGIN:
                     taken.pop()  # it comes with its rows
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -160,6 +161,44 @@ def test_a_statement_that_changes_a_schema_can_come_alone() -> None:
     store.put([*whole(1, 1), ddl, *whole(2, 1)])
 
     assert [len(store.get(1, start, 100, 0, 0).entries) for start in (0, 3, 4, 7)] == [3, 1, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"whole_transactions": True}, [(0, 7), (7, 13), (13, 16)]),
+        ({"whole_transactions": True, "batch_bytes": 1}, [(0, 4), (4, 7), (7, 13), (13, 16)]),
+        ({"batch_bytes": 1}, [(number, number + 1) for number in range(16)]),
+        ({"batch_bytes": 4 * (50 + ENTRY_OVERHEAD)}, [(0, 4), (4, 7), (7, 10), (10, 11), (11, 15), (15, 16)]),
+        ({}, [(0, 7), (7, 10), (10, 11), (11, 16)]),
+    ],
+    ids=["whole", "whole and small", "one by one", "small", "by rows"],
+)
+def test_a_batch_ends_where_it_is_to(options: dict[str, Any], expected: list[tuple[int, int]]) -> None:
+    """Transactions of 2, 1, 4 and 1 row entries, in batches of 3 row changes."""
+    store = opened(MemoryStore(**options), 1)
+    store.put(whole(1, 1, 1) + whole(2, 1) + whole(3, 1, 1, 2, 2) + whole(4, 1))
+    found, start = [], 0
+    while (slice := store.get(1, start, 3, 0, 0)).entries:
+        found.append((slice.start, slice.end))
+        assert slice.row_count == sum(entry.row_count for entry in slice.entries)
+        start = slice.end
+
+    assert found == expected
+
+
+def test_a_transaction_for_which_the_store_has_no_room_comes_in_pieces() -> None:
+    store = opened(MemoryStore(4, whole_transactions=True), 1)
+    writer = threading.Thread(target=store.put, args=(whole(1, 1, 1, 1, 1),), daemon=True)
+    writer.start()
+    found, start = [], 0
+    while start < 6:
+        slice = store.get(1, start, 2, 60, 0)
+        found.append(len(slice.entries))
+        store.ack(1, start := slice.end)
+    writer.join(60)
+
+    assert len(found) > 1
 
 
 def test_unknown_clients_and_senseless_limits_are_refused() -> None:
