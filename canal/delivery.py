@@ -150,10 +150,10 @@ class Delivery:
 
     def _slice(self, start: int, batch_size: int, timeout: float, linger: float) -> Slice:
         try:
+            self._check_not_over()  # the store may be that of a later run by now
             return self.line.store.get(self.id, start, batch_size, timeout, linger)
         except CanalError as error:
-            if self.is_over:
-                raise StateError("the instance was stopped", destination=self.line.destination) from error
+            self._check_not_over()
             if self.is_gone:
                 raise not_subscribed(self.id, self.line.destination) from error
             raise
@@ -161,6 +161,7 @@ class Delivery:
     def _record(self, slice: Slice, reading: Place, taken: list[Taken]) -> Message | None:
         """Make a batch of a slice; None when nothing of it is for this client, or it was not to be read from there."""
         with self.lock:
+            self._check_not_over()
             state = self._current()
             if state.reading is not reading:
                 return None
@@ -326,6 +327,10 @@ class Delivery:
             if not self.is_over:
                 self._current()
                 self._release()
+
+    def _check_not_over(self) -> None:
+        if self.is_over:
+            raise StateError("the instance was stopped", destination=self.line.destination)
 
     def _check_current(self) -> None:
         if self.is_gone and not self.is_over:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from canal.alarm import AlarmDesk, AlarmKind
+from canal.claims import claim
 from canal.config import InstanceConfig
 from canal.delivery import Delivery, Line, Taken, not_subscribed, take_back
 from canal.errors import (
@@ -29,8 +30,9 @@ from canal.errors import (
 )
 from canal.filter import TableFilter
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
+from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
-from canal.model import Message
+from canal.model import Entry, Message
 from canal.narrowing import Place
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
@@ -43,6 +45,7 @@ from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
 from canal.store import EntryStore, MemoryStore
 from canal.stream import Stream
+from canal.threads import as_own
 from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
@@ -149,7 +152,8 @@ class Instance:
         self._line = Line(destination, parser, store, self._write_cursor, self._check_running)
         self._clients: dict[int, Delivery] = {}
         self._lock = threading.Lock()
-        self._started = False  # start() was called
+        self._life = Life(destination, self._begin, self._end, start_timeout)
+        self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
         self._subscribed: dict[int, str | None] = {}  # with ``ha``: what is to be subscribed in each turn
         self._next_ids: dict[int, int] = {}
@@ -161,56 +165,67 @@ class Instance:
     def start(self) -> Self:
         """Start meta, store, sink and parser. Does not wait for the source to answer.
 
-        With ``ha`` take part in the election instead; they are started when it is this process's turn.
+        With ``ha`` take part in the election instead; they are started when it is this process's turn. While another thread
+        stops the instance it waits for the end of that, ``start_timeout`` at most.
 
         Raises:
-            StateError: it is started already, or, with ``ha``, its last run has not ended yet.
+            StateError: it is started already, its last run has not ended yet, it was stopped meanwhile, or a part is used by
+                another instance.
         """
-        with self._lock:
-            if self._started:
-                raise StateError("the instance is started already", destination=self.destination)
-            self._started = True
-        try:
-            if self._ha is not None:
-                self._ha.start()
-            else:
-                self._start_parts()
-        except BaseException:
-            self._started = False
-            raise
+        self._life.start()
         return self
 
-    def _start_parts(self) -> None:
-        with self._lock:
-            self.meta.start(self.destination)
-            self._clients = {}
-            self._tail = None
-            try:
-                self.store.start()
-                self.sink.start(self.destination, self.store)
-                resume = self._restore_clients()
-                self.parser.start(self.destination, self.sink, resume, self.store.end)
-                if self._health is not None:
-                    self._health.start(self.destination)
-            except BaseException:
-                self.sink.stop()
-                self.store.stop()
-                self.meta.stop()
-                raise
-            self._started_at = time.monotonic()
-            self._running = True
-        log.info("[%s] started", self.destination)
-
     def stop(self) -> None:
-        """End the parser, wake every waiting call with ``StateError``, write cursors. A second call does nothing."""
-        with self._lock:
-            if not self._started:
-                return
-            self._started = False
+        """End the parser, wake every waiting call with ``StateError``, write cursors. A second call does nothing.
+
+        When it returns everything has ended. Where canal calls your code, as in an alarm, a hook, a row filter or a sink, it
+        returns at once: the run ends when that code has returned, and cannot be started again before that.
+        Where it is interrupted, as by a second Ctrl-C, call it again.
+        """
+        self._life.stop()
+
+    def _begin(self) -> None:
+        if self._ha is not None:
+            self._ha.start()
+        else:
+            self._start_parts()
+
+    def _end(self) -> None:
         if self._ha is not None:
             self._ha.stop()
         else:
             self._stop_parts()
+
+    def _start_parts(self) -> None:
+        steps = self._steps = Steps()
+        try:
+            ours = (self.sink,) if isinstance(self.sink, EntrySink) else ()  # a user's own may serve several instances
+            steps.add(claim(self, self.destination, self.meta, self.store, self.parser, *ours))
+            steps.add(self.meta.stop)
+            try:
+                self.meta.start(self.destination)
+            except StateError:  # it is started already, by somebody else
+                steps.drop(self.meta.stop)
+                raise
+            self._clients = {}
+            self._tail = None
+            steps.add(self.store.stop, self.parser.stop, self.sink.stop)
+            self.store.start()
+            self.sink.start(self.destination, self.store)
+            resume = self._restore_clients()
+            sink = self.sink if isinstance(self.parser, BinlogParser) else _OwnSink(self.sink)
+            self.parser.start(self.destination, sink, resume, self.store.end)
+            if self._health is not None:
+                steps.add(self._health.stop)
+                self._health.start(self.destination)
+            with self._lock:
+                self._started_at = time.monotonic()
+                self._running = True
+        except BaseException:
+            with contextlib.suppress(Exception):  # what went wrong first is raised
+                self._stop_parts()
+            raise
+        log.info("[%s] started", self.destination)
 
     def _begin_turn(self, session: Session) -> None:
         """It is this process's turn: start the parts, and subscribe what was noted."""
@@ -228,24 +243,18 @@ class Instance:
 
     def _stop_parts(self) -> None:
         with self._lock:
-            if not self._running:
-                return
-            self._running = False
+            was_running, self._running = self._running, False
             for client in self._clients.values():
                 with client.lock:  # an ack under way is done, and none is carried over into a later turn
                     client.is_over = True
                     self._next_ids[client.id] = client.state.next_id
-        with contextlib.ExitStack() as parts:  # in reverse; each is stopped whatever another raises
-            parts.callback(self.meta.stop)
-            parts.callback(self.sink.stop)
-            parts.callback(self.parser.stop)
-            parts.callback(self.store.stop)
-            if self._health is not None:
-                parts.callback(self._health.stop)
-        log.info("[%s] stopped", self.destination)
+        self._steps.carry_out()
+        if was_running:
+            log.info("[%s] stopped", self.destination)
 
     def __enter__(self) -> Self:
-        return self if self._started else self.start()
+        self._life.start(once=False)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -269,12 +278,15 @@ class Instance:
     @property
     def role(self) -> Role:
         """Whether this process is active for the destination; without ``ha`` it is whenever it runs."""
+        if self._life.is_elsewhere:
+            return Role.OFFLINE
         if self._ha is not None:
             return self._ha.role
         return Role.ACTIVE if self._running else Role.OFFLINE
 
     def wait_active(self, timeout: float | None = None) -> bool:
         """Wait until this process is active; False when ``timeout`` seconds are over or the instance was stopped."""
+        self._life.check_process()
         return self._running if self._ha is None else self._ha.wait_active(timeout)
 
     def release(self) -> None:
@@ -287,7 +299,7 @@ class Instance:
     @property
     def is_running(self) -> bool:
         """Between ``start`` and ``stop``, also while another process is active."""
-        return self._started
+        return self._life.is_up
 
     @property
     def is_exhausted(self) -> bool:
@@ -379,14 +391,14 @@ class Instance:
             try:
                 return self.parser.wait_started(0.2)
             except ConnectionLostError:
-                if not self._started or self.parser.is_finished:
+                if not self.is_running or self.parser.is_finished:
                     raise
         return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
 
     def _may_subscribe(self, client_id: int, filter: str | None, timeout: float | None, durable: bool) -> bool:
         """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
         assert self._ha is not None
-        if not self._started:
+        if not self.is_running:
             self._check_running()
         if durable:
             self._subscribed[client_id] = self._subscribed.get(client_id) if filter is None else filter
@@ -394,7 +406,7 @@ class Instance:
         while not self._ha.wait_active(0.02):
             if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided:
                 return False
-            if not self._started:
+            if not self.is_running:
                 self._check_running()
             if time.monotonic() >= deadline:
                 raise CoordinationError(
@@ -424,6 +436,7 @@ class Instance:
 
     def subscriptions(self) -> dict[int, str]:
         """Client ids and their filters."""
+        self._life.check_process()
         with self._lock:
             return {client.id: client.filter for client in self._clients.values()}
 
@@ -500,6 +513,7 @@ class Instance:
         """As ``get_without_ack``. Who calls takes back what is ``taken`` when the message does not get through to him."""
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        self._life.check_process()
         if self._ha is None:
             return self._client(client_id).get(batch_size, timeout, linger, taken)
         return self._get_in_turn(self._ha, batch_size, timeout, linger, client_id, taken)
@@ -512,7 +526,7 @@ class Instance:
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             if not ha.wait_active(left):
-                if not self._started:
+                if not self.is_running:
                     self._check_running()
                 return Message(-1, [])
             fence = ha.fence
@@ -524,7 +538,7 @@ class Instance:
                 ha.fenced(fence)
                 continue
             except CanalError:
-                if not self._started or (ha.may_pass and ha.fence is fence):
+                if not self.is_running or (ha.may_pass and ha.fence is fence):
                     raise
                 continue  # the turn has ended meanwhile
             if message and fence is not None and ha.may_pass and ha.fence is fence:
@@ -568,9 +582,9 @@ class Instance:
             NotActiveError: with ``ha``: it is another process's turn, or was since the batch was handed out. It delivers
                 from the last cursor.
         """
-        if batch_id == -1 and self._started:
+        if batch_id == -1 and self.is_running:
             return
-        if self._ha is not None and self._started:
+        if self._ha is not None and self.is_running:
             try:
                 self._ha.check(f"batch {batch_id} cannot be acked")
             except NotActiveError:
@@ -615,6 +629,7 @@ class Instance:
         With ``source_timeout`` the source is asked for the end of its log, over a connection of its own, and has so many
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
+        self._life.check_process()
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
         clients = [(client, client.state) for client in list(self._clients.values())]
         got = {client.id: state.reading.start for client, state in clients}
@@ -713,9 +728,10 @@ class Instance:
     # -- checks ---------------------------------------------------------------------------------------------------
 
     def _check_running(self) -> None:
+        self._life.check_process()
         if self._running:
             return
-        if self._started and self._ha is not None:
+        if self.is_running and self._ha is not None:
             raise NotActiveError(
                 f"this process is {self._ha.role.value}", destination=self.destination,
                 remedy="Another process delivers; get waits until it is this one's turn.",
@@ -730,7 +746,7 @@ class Instance:
         return client
 
     def __repr__(self) -> str:
-        state = "running" if self._running else self.role.value if self._started else "stopped"
+        state = "running" if self._running else self.role.value if self.is_running else "stopped"
         return f"<Instance {self.destination} {state}>"
 
 
@@ -738,6 +754,26 @@ def _kept(client: Delivery) -> tuple[int, bool]:
     """What the store keeps for a client: the less, the more."""
     place = client.state.acked
     return place.start, place.skip is not None
+
+
+class _OwnSink:
+    """The sink as a user's own parser gets it, on a thread of which nothing else is known."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def start(self, destination: str, store: EntryStore) -> None:
+        self._sink.start(destination, store)
+
+    def stop(self) -> None:
+        self._sink.stop()
+
+    def sink(self, entries: list[Entry]) -> None:
+        with as_own():
+            self._sink.sink(entries)
+
+    def restart(self) -> None:
+        self._sink.restart()
 
 
 class _Parts:

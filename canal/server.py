@@ -5,11 +5,14 @@ Never shares anything between instances but the process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -17,6 +20,7 @@ from canal.config import InstanceConfig
 from canal.errors import ConfigError, StateError, UnknownDestinationError
 from canal.instance import Instance
 from canal.status import InstanceStatus
+from canal.threads import is_own
 
 log = logging.getLogger("canal")
 
@@ -33,7 +37,8 @@ class Server:
 
     Args:
         configs: the known destinations.
-        generator: makes the others: ``destination -> Instance | InstanceConfig | None``.
+        generator: makes the others: ``destination -> Instance | InstanceConfig | None``. Of two threads that ask for the same
+            one at once each calls it, and one result is used.
 
     Usable as a context manager, which stops every instance at the end.
     """
@@ -46,56 +51,127 @@ class Server:
             self._configs[config.destination] = config
         self._generator = generator
         self._instances: dict[str, Instance] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()  # never held while something else is called
         self._stopped = threading.Event()
         self._idle = threading.Event()
-        self._ending = 0  # calls of stop() that are under way
+        self._busy = 0  # calls that start or stop something
         self._previous: dict[int, Any] = {}
+        self._process = 0  # that uses it
 
     def instance(self, destination: str) -> Instance:
         """The destination's instance, started if it was not.
 
         Raises:
             UnknownDestinationError: neither the configs nor the generator know it.
+            StateError: the server was stopped, or the destination was while it started.
         """
-        with self._lock:
-            if self._stopped.is_set():
-                raise StateError("the server was stopped", destination=destination)
-            instance = self._instances.get(destination)
+        if self._is_elsewhere:
+            raise StateError(
+                f"the server runs in process {self._process}, of which this one, {os.getpid()}, is a fork",
+                destination=destination, remedy="Make a new Server after the fork.",
+            )  # fmt: skip
+        self._process = os.getpid()
+        with self._at_work():
+            with self._lock:
+                self._check_open(destination)
+                instance = self._instances.get(destination)
             if instance is None:
-                instance = self._make(destination)
-                self._instances[destination] = instance
-            if not instance.is_running:
-                instance.start()
-            return instance
+                made = self._make(destination)
+                with self._lock:
+                    self._check_open(destination)
+                    instance = self._instances.setdefault(destination, made)
+            instance.__enter__()
+            with self._lock:
+                if self._instances.get(destination) is instance:
+                    return instance
+            instance.stop()
+            raise StateError("it was stopped while it started", destination=destination)
 
     start = instance
 
-    def stop(self, destination: str | None = None) -> None:
-        """Stop one destination (it may be started again), or all of them and the server."""
+    @property
+    def _is_elsewhere(self) -> bool:
+        return self._process not in (0, os.getpid())
+
+    def _check_open(self, destination: str) -> None:
+        if self._stopped.is_set():
+            raise StateError("the server was stopped", destination=destination)
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """``wait`` waits for the end of this."""
         with self._lock:
-            if destination is not None:
-                instance = self._instances.pop(destination, None)
-                if instance is None:
-                    raise UnknownDestinationError(f"no instance of {destination!r} runs", destination=destination)
-                instance.stop()
-                return
-            self._stopped.set()
-            self._ending += 1
-            instances, self._instances = self._instances, {}
-        failures = []
+            self._busy += 1
         try:
-            for instance in instances.values():
-                try:
-                    instance.stop()
-                except Exception as error:  # the others must stop all the same
-                    log.exception("[%s] did not stop cleanly", instance.destination)
-                    failures.append(error)
+            yield
         finally:
             with self._lock:
-                self._ending -= 1
-                if not self._ending:  # another call, such as that of a signal, may be about it still
+                self._busy -= 1
+                if not self._busy and self._stopped.is_set() and not self._instances:
                     self._idle.set()
+
+    def stop(self, destination: str | None = None) -> None:
+        """Stop one destination (it may be started again), or all of them and the server.
+
+        Where canal calls your code, as in an alarm or a hook, it returns at once, and in a fork of the process it does nothing,
+        as ``Instance.stop`` does.
+        """
+        if self._is_elsewhere:
+            return
+        if destination is None:
+            self._stopped.set()
+            stop = self._stop_all
+        else:
+            with self._lock:
+                if destination not in self._instances:
+                    raise UnknownDestinationError(f"no instance of {destination!r} runs", destination=destination)
+            stop = partial(self._stop_one, destination)
+        work = contextlib.ExitStack()
+        work.enter_context(self._at_work())
+        if not is_own():
+            with work:
+                stop()
+            return
+
+        def stop_behind() -> None:
+            with work:
+                stop()
+
+        threading.Thread(target=stop_behind, name="canal-stop", daemon=True).start()
+
+    def _stop_one(self, destination: str) -> None:
+        with self._lock:
+            instance = self._instances.get(destination)
+        if instance is None:
+            return
+        try:
+            instance.stop()
+        except Exception:  # and not where it was interrupted: then it is to be stopped again
+            self._forget(destination, instance)
+            raise
+        self._forget(destination, instance)
+
+    def _forget(self, destination: str, instance: Instance) -> None:
+        with self._lock:  # it may have been started again
+            if self._instances.get(destination) is instance and not instance.is_running:
+                del self._instances[destination]
+
+    def _stop_all(self) -> None:
+        failures = []
+        while True:
+            with self._lock:
+                if not self._instances:
+                    break
+                destination, instance = self._instances.popitem()
+            try:
+                instance.stop()
+            except Exception as error:  # the others must stop all the same
+                log.exception("[%s] did not stop cleanly", instance.destination)
+                failures.append(error)
+            except BaseException:  # to be stopped by the next call
+                with self._lock:
+                    self._instances.setdefault(destination, instance)
+                raise
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._previous.items():
                 signal.signal(number, handler)
@@ -117,11 +193,14 @@ class Server:
 
         Calls that wait then raise ``StateError``, so consumer loops end. ``stop()`` puts the earlier handlers back.
         """
+        self._process = os.getpid()
         for number in signals or (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._on_signal)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the server and all its instances have stopped; True when they have."""
+        if self._is_elsewhere:
+            return True
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._idle.wait(_SHORT if deadline is None else min(_SHORT, max(deadline - time.monotonic(), 0.0))):
             if deadline is not None and time.monotonic() >= deadline:
@@ -129,6 +208,11 @@ class Server:
         return True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._is_elsewhere:  # a fork has inherited the handler, and is to do what it would do without it
+            for known, handler in self._previous.items():
+                signal.signal(known, handler)
+            signal.raise_signal(number)
+            return
         log.info("%s: stopping %d instances", signal.Signals(number).name, len(self._instances))
         # Not in the handler itself: it may have interrupted a call that holds the locks that stop() needs.
         threading.Thread(target=self.stop, name="canal-stop").start()
@@ -149,5 +233,7 @@ class Server:
     ) -> None:
         try:
             self.stop()
-        finally:
+        except Exception:
             self.wait()
+            raise
+        self.wait()

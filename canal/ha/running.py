@@ -23,6 +23,7 @@ import attrs
 
 from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
 from canal.ha.machine import OWNING, Action, Event, Role, step
+from canal.threads import OwnThread
 from canal.zookeeper import (
     Create,
     Delete,
@@ -70,6 +71,11 @@ def running_document(address: str, active: bool = True, client_id: int | None = 
     return json.dumps(document, separators=(",", ":")).encode()
 
 
+def _draw_address() -> str:
+    """What no other process, and no other instance of this one, calls itself."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+
+
 def read_running(data: bytes) -> tuple[str, bool]:
     """Address and whether it is active; canal's own nodes too."""
     try:
@@ -102,7 +108,7 @@ class RunningMonitor:
     ) -> None:
         self.config = config
         self.destination = destination
-        self.address = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+        self.address = _draw_address()
         self.session = Session(config, self._listen)
         #: How often each role was entered.
         self.transitions: Counter[Role] = Counter()
@@ -111,8 +117,9 @@ class RunningMonitor:
         self._role = Role.OFFLINE
         self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
         self._changed = threading.Condition()
+        self._process = os.getpid()
         self._thread: threading.Thread | None = None
-        self._last: threading.Thread | None = None  # the same, also after a stop that did not see its end
+        self._ending = True  # stop() was called
         self._open = False
         self._doubts = 0  # how often contact was lost; a look proves ownership only if it stays the same
         self._certain = 0
@@ -131,25 +138,32 @@ class RunningMonitor:
         Raises:
             StateError: the parts of the run before have not stopped yet.
         """
-        if self._last is not None and self._last.is_alive():  # both would carry events out, of one queue
+        if self._thread is not None and self._thread.is_alive():  # both would carry events out, of one queue
             raise StateError(
                 "the run before has not ended yet", destination=self.destination,
                 remedy="Something holds its parts up, such as a hook that does not return. Call start() again later.",
             )  # fmt: skip
+        if self._process != os.getpid():  # a fork of the process that has made it, which may use it too
+            self._process, self.address = os.getpid(), _draw_address()
         self._events = queue.SimpleQueue()
-        self._thread = self._last = threading.Thread(target=self._run, name=f"canal-{self.destination}-ha", daemon=True)
-        self._thread.start()
         self._events.put(Event.START)
+        self._ending = False
+        self._thread = OwnThread(target=self._run, name=f"canal-{self.destination}-ha")
+        self._thread.start()
 
     def stop(self, timeout: float = 30.0) -> None:
         """Give the node up and end. The parts are stopped first."""
-        thread, self._thread = self._thread, None
-        if thread is None:
+        thread = self._thread
+        if not self._ending:
+            self._ending = True
+            self._shut()
+            self._events.put(Event.STOP)
+        if thread is None or thread is threading.current_thread():
             return
-        self._shut()
-        self._events.put(Event.STOP)
-        if thread is not threading.current_thread():
-            thread.join(timeout)
+        thread.join(timeout)
+        if thread.is_alive():
+            log.warning("[%s] stopped, but something holds its parts up still, such as a hook that does not return",
+                        self.destination)  # fmt: skip
 
     def release(self) -> None:
         """Let another process take over; this one stands by and rests a little before it competes again."""
@@ -197,7 +211,7 @@ class RunningMonitor:
         with self._changed:
             while not self.may_pass:
                 left = None if deadline is None else deadline - _now()
-                if (left is not None and left <= 0) or self._thread is None:
+                if (left is not None and left <= 0) or self._ending:
                     return False
                 # A lease that runs on again tells nobody.
                 self._changed.wait(0.1 if left is None else min(left, 0.1))
@@ -206,7 +220,7 @@ class RunningMonitor:
     def check(self, doing: str) -> None:
         """Raise unless ``may_pass``; while contact is lost, wait until it is known who owns the node."""
         while not self.may_pass:
-            if self._role not in OWNING or self._thread is None or self.wait_active(self.config.session_timeout) is False:
+            if self._role not in OWNING or self._ending or self.wait_active(self.config.session_timeout) is False:
                 raise NotActiveError(
                     f"{doing}: this process is {self._role.value}", destination=self.destination,
                     remedy="Another process delivers from the last cursor; nothing was lost.",

@@ -14,6 +14,7 @@ import attrs
 
 from canal.checks import not_negative, positive
 from canal.errors import CanalError
+from canal.threads import OwnThread
 
 log = logging.getLogger("canal.ha")
 
@@ -73,7 +74,7 @@ class SourceHealth:
         self._destination = destination
         self.failures = 0
         name = f"canal-{destination}-heartbeat"
-        self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=name, daemon=True)
+        self._thread = OwnThread(target=self._run, args=(self._stopping,), name=name)
         self._thread.start()
 
     def stop(self) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
 from canal.meta.memory import Clients, MemoryMeta
+from canal.threads import OwnThread
 
 log = logging.getLogger("canal.meta")
 
@@ -194,8 +195,8 @@ class FileMeta(MemoryMeta):
 
     def _start_flusher(self) -> None:
         stopping = self._stopping = threading.Event()
-        self._flusher = threading.Thread(
-            target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta", daemon=True
+        self._flusher = OwnThread(
+            target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta"
         )
         self._flusher.start()
 

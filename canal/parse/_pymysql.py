@@ -9,10 +9,12 @@ Sends nothing of its own but answers to a login. Names checked against PyMySQL 1
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import struct
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -39,12 +41,27 @@ def understood() -> Iterator[None]:
         raise pymysql.err.OperationalError(2013, f"the answer makes no sense: {error!r}") from error
 
 
+#: What has a socket: in a fork it is closed at once, so that nothing there can reach the parent's connections.
+_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for holder in list(_holders):
+        sock = holder if isinstance(holder, socket.socket) else holder._sock
+        if sock is not None and sock.fileno() != -1:
+            os.close(sock.detach())  # the fork's descriptor only, without a word to the server
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Opening:
     """The socket of a login that runs, for another thread to end it."""
 
     def __init__(self) -> None:
+        _holders.add(self)
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._sock: socket.socket | None = None
         self._closed = False
 
     def watch(self, sock: socket.socket) -> None:
@@ -54,15 +71,15 @@ class Opening:
                 raise OSError("the connection was closed")
             # A descriptor of its own: TLS takes the other out of its object, and PyMySQL closes it.
             self._release()
-            self._socket = sock.dup()
+            self._sock = sock.dup()
 
     def close(self) -> None:
         """End the login: whatever its thread waits in fails at once."""
         with self._lock:
             self._closed = True
-            if self._socket is not None:
+            if self._sock is not None:
                 with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                    self._sock.shutdown(socket.SHUT_RDWR)
             self._release()
 
     @property
@@ -75,9 +92,9 @@ class Opening:
             self._release()
 
     def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
 
 
 def _reach(host: str, port: int, unix_socket: str | None, timeout: float, opening: Opening) -> socket.socket:
@@ -259,6 +276,7 @@ def log_in(
         program_name="canal",
         defer_connect=True,
     )
+    _holders.add(connection)
     connection.tls_required = tls_required
     connection._secure = bool(unix_socket)
     try:
@@ -297,6 +315,7 @@ def take_over(connection: Any) -> tuple[socket.socket, bytes]:
         ahead = bytes(reader.peek(1))
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         ahead = b""
+    _holders.add(sock)
     connection._sock = connection._rfile = None
     connection._closed = True
     reader.close()

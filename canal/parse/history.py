@@ -9,10 +9,12 @@ the first ones: what holds there is, for each table, the last of its versions am
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import sqlite3
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -189,6 +191,7 @@ class FileHistory:
         self._clock = clock
         self._path = self._directory
         self._database: sqlite3.Connection | None = None
+        _histories.add(self)
 
     def open(self, destination: str) -> None:
         self._path = self._directory / destination / "schema.db"
@@ -343,6 +346,23 @@ class FileHistory:
             ) from error
         except (sqlite3.Error, zlib.error, ValueError, TypeError, CursorError) as error:
             raise HistoryError(f"{self._path} is damaged: {error}", remedy=_DAMAGED) from error
+
+    def _leave_to_parent(self) -> None:
+        """In a fork: not open. SQLite, if it closed the database here, would end the parent's transaction and locks."""
+        if self._database is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))  # so that nothing ever closes it
+            self._database = None
+
+
+_histories: weakref.WeakSet[FileHistory] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for history in list(_histories):
+        history._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _name(table: Table) -> str:

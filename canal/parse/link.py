@@ -14,8 +14,9 @@ import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
-from canal.parse.source import Connection, Source
+from canal.parse.source import Connection, Source, draw_server_id
 from canal.position import Position
+from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 
@@ -26,7 +27,8 @@ class Link:
     Args:
         sources: the source and, where there is one, its standby, each with its start position.
 
-    ``changed`` is told of what others wait for: that the run is to stop or has ended, or that another source is taken.
+    ``changed``, under ``lock``, is told of what others wait for: that the run is to stop or has ended, or that another source is
+    taken.
     """
 
     def __init__(self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk) -> None:
@@ -34,19 +36,26 @@ class Link:
         self.active = 0
         self.has_switched = False
         self.connection: Connection | None = None
-        self.stopping = threading.Event()
+        self._stopping = False
         self.ended = False
-        self.changed = threading.Condition()
+        #: Of this run alone, where the configuration names none: two runs may read one source at the same time.
+        self._server_id = draw_server_id()
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
         self._destination = destination
         self._alarms = alarms
 
     def stop(self) -> None:
-        with self.changed:
-            self.stopping.set()
+        with self.lock:
+            self._stopping = True
             self.changed.notify_all()
         connection = self.connection
         if connection is not None:
             connection.close()
+
+    def is_stopping(self) -> bool:
+        """Whether the run is to end."""
+        return self._stopping
 
     @property
     def source(self) -> Source:
@@ -84,8 +93,8 @@ class Link:
                 AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): it does not answer either: {error}", "no switch"
             )
             return False
-        with self.changed:
-            if self.stopping.is_set() or self.ended or self.other_source is not other:
+        with self.lock:
+            if self._stopping or self.ended or self.other_source is not other:
                 return False
             self.active = 1 - self.active
             self.has_switched = True
@@ -97,8 +106,8 @@ class Link:
         return True
 
     def wait(self, seconds: float, active: int) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: self.stopping.is_set() or self.active != active, seconds)
+        with self.lock:
+            self.changed.wait_for(lambda: self._stopping or self.active != active, seconds)
 
     def choose(self, connection: Connection, place: Position | None) -> Connection | None:
         """At the start: a connection with that one of source and standby of which the stored cursor is a place.
@@ -119,9 +128,9 @@ class Link:
         kept, dropped = (second, connection) if found else (connection, second)
         if dropped is not None:
             dropped.close()
-        with self.changed:
+        with self.lock:
             self.connection = kept
-            if self.stopping.is_set():
+            if self._stopping:
                 return None
             if self.active != active:
                 raise ConnectionLostError(f"{name_of(source)} is given up")
@@ -135,33 +144,33 @@ class Link:
     def connect(self, source: Source | None = None) -> Connection | None:
         """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
         made: list[Connection | BaseException] = []
-        with self.changed:
+        with self.lock:
             source, active = source or self.source, self.active
         begin = getattr(source, "new_connection", None)
-        fresh = None if begin is None else begin()
+        fresh = None if begin is None else begin(self._server_id)
 
         def log_in() -> None:
             result: Connection | BaseException
             try:
                 if fresh is None:
-                    result = source.connect()
+                    result = source.connect(self._server_id)
                 else:
                     fresh.open()
                     result = fresh
             except BaseException as error:
                 result = error
-            with self.changed:
+            with self.lock:
                 made.append(result)
                 self.changed.notify_all()
-                abandoned = self.stopping.is_set() or self.active != active
+                abandoned = self._stopping or self.active != active
             if abandoned and not isinstance(result, BaseException):
                 result.close()
 
-        thread = threading.Thread(target=log_in, name=f"canal-{self._destination}-connect", daemon=True)
+        thread = OwnThread(target=log_in, name=f"canal-{self._destination}-connect")
         thread.start()
-        with self.changed:
-            self.changed.wait_for(lambda: made or self.stopping.is_set() or self.active != active)
-            abandoned = self.stopping.is_set() or self.active != active
+        with self.lock:
+            self.changed.wait_for(lambda: made or self._stopping or self.active != active)
+            abandoned = self._stopping or self.active != active
             if not abandoned and not isinstance(made[0], BaseException):
                 self.connection = made[0]  # from now on stop() and switch() close it
         if abandoned:
@@ -170,7 +179,7 @@ class Link:
                 thread.join(1.0)  # a look-up of a name cannot be interrupted
             elif made and not isinstance(made[0], BaseException):
                 made[0].close()
-            if self.stopping.is_set():
+            if self._stopping:
                 return None
             if self.active != active:
                 raise ConnectionLostError(f"{name_of(source)} is given up")

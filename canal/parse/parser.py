@@ -5,6 +5,7 @@ Never reads anything itself: canal.parse.run does.
 
 from __future__ import annotations
 
+import threading
 from datetime import timezone, tzinfo
 from typing import Any, Callable, Protocol, runtime_checkable
 
@@ -37,7 +38,10 @@ class EventParser(Protocol):
         """
 
     def stop(self) -> None:
-        """End the thread. Calls that the sink blocks are ended by stopping the store first."""
+        """End the thread, and wait for that. Calls that the sink blocks are ended by stopping the store first.
+
+        May be called again, where a call was interrupted, and before ``start``, where the line behind did not start.
+        """
 
     def wait_started(self, timeout: float) -> Position:
         """The position at which the stream begins; waits until it is known. Raises what stopped the parser before that."""
@@ -131,8 +135,15 @@ class BinlogParser:
     def start(
         self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]
     ) -> None:
-        if self._run.thread is not None and not self._run.link.stopping.is_set():
+        last = self._run
+        if last.thread is not None and not last.link.is_stopping():
             raise StateError("the parser is started already", destination=destination)
+        if last.thread is threading.current_thread():
+            raise StateError(
+                "the parser's last run has not ended yet: this is its thread", destination=destination,
+                remedy="Start it on a thread of your own, not in an alarm, a hook, a filter or a sink.",
+            )  # fmt: skip
+        last.stop()  # which may have been called on its own thread
         self._run = ParserRun(self._options, destination, sink, resume, finished)
         self._run.start()
 

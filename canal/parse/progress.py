@@ -18,6 +18,7 @@ from canal.errors import CanalError, PositionLostError
 from canal.parse.decoder import BinlogDecoder
 from canal.position import Position
 from canal.status import Lag, ParserStatus, SourceEnd, State
+from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 
@@ -208,17 +209,17 @@ class Progress:
         return question.answer
 
 
-class _Question(threading.Thread):
+class _Question(OwnThread):
     """Asks a source for the end of its log. Its network calls have timeouts, so it ends by itself."""
 
     def __init__(self, source: Any, timeout: float, destination: str) -> None:
-        super().__init__(name=f"canal-{destination}-status", daemon=True)
+        super().__init__(name=f"canal-{destination}-status")
         self.source = source
         self._timeout = timeout
         self._destination = destination
         self.answer: SourceEnd | None = None
 
-    def run(self) -> None:
+    def work(self) -> None:
         try:
             self.answer = self.source.read_end(self._timeout)
         except Exception as error:

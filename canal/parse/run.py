@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from canal.alarm import AlarmDesk, AlarmKind
+from canal.claims import claim
 from canal.errors import (
     CanalError,
     ConnectionLostError,
@@ -47,6 +48,7 @@ from canal.parse.xa import read_again
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus, State
+from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 
@@ -102,24 +104,39 @@ class ParserRun:
         self.error: CanalError | None = None
         self._work = 1  # odd while the decoder is at work, or has no place yet
         self.thread: threading.Thread | None = None
+        self._let_go: Callable[[], None] | None = None
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._options.log_positions.start(self._destination)
-        self.thread = threading.Thread(target=self._run, name=f"canal-{self._destination}-parse", daemon=True)
-        self.thread.start()
+        options = self._options
+        self._let_go = claim(options, self._destination, options.history, options.log_positions)
+        try:
+            options.log_positions.start(self._destination)
+            self.thread = OwnThread(target=self._run, name=f"canal-{self._destination}-parse")
+            self.thread.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
+        """End the thread and wait for that, unless it is the present one: then a later call does the rest."""
         self.link.stop()
         thread = self.thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is threading.current_thread():
+            return
+        if thread is not None:
             thread.join()
-        self._options.log_positions.stop()
+        let_go, self._let_go = self._let_go, None
+        if let_go is not None:
+            try:
+                self._options.log_positions.stop()
+            finally:
+                let_go()
         self.progress.state = State.STOPPED
 
     def wait_started(self, timeout: float) -> Position:
-        with self.link.changed:
+        with self.link.lock:
             self.link.changed.wait_for(lambda: self._locator.started is not None or self.link.ended, timeout)
             if self._locator.started is not None:
                 return self._locator.started
@@ -166,7 +183,7 @@ class ParserRun:
         finally:
             self._follower.close()
             self.progress.ended(self.error)
-            with self.link.changed:
+            with self.link.lock:
                 self.link.ended = True
                 self.link.changed.notify_all()
             self._finished()
@@ -179,7 +196,7 @@ class ParserRun:
         return trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("canal.")
 
     def _fail(self, error: CanalError, cause: BaseException | None = None) -> None:
-        if self.link.stopping.is_set():
+        if self.link.is_stopping():
             return
         if cause is not None:
             error.__cause__ = cause
@@ -192,14 +209,14 @@ class ParserRun:
 
     def _reconnect_for_ever(self) -> None:
         backoff = Backoff(*self._options.backoff)
-        while not self.link.stopping.is_set():
+        while not self.link.is_stopping():
             handed, active = self._locator.handed, self.link.active
             self._dump_began = math.inf
             try:
                 self._stream_once()
                 return
             except (ConnectionLostError, PositionLostError, DecodeError) as error:
-                if self.link.stopping.is_set():
+                if self.link.is_stopping():
                     return
                 gave_something = self._locator.handed is not handed or self.link.active != active
                 if gave_something:
@@ -274,7 +291,7 @@ class ParserRun:
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
         self._follower.begin(
-            connection, position, self.link.stopping.is_set, self._locator.same_as, len(self.link.sources) > 1
+            connection, position, self.link.is_stopping, self._locator.same_as, len(self.link.sources) > 1
         )
         found = self._locator.found
         known = found.incarnation != "" or found.source not in ("", connection.identity)
@@ -283,7 +300,7 @@ class ParserRun:
         self.progress.began()
         self._dump_began = self._quiet_since = time.monotonic()
         self._is_behind = False
-        while not self.link.stopping.is_set():
+        while not self.link.is_stopping():
             try:
                 events = connection.read(1.0)
             except ServerError as error:
@@ -312,7 +329,7 @@ class ParserRun:
         """The start of the stream is known: clients may take it for a cursor."""
         if self._locator.handed is None:
             self._options.log_positions.persist(lambda: position)
-        with self.link.changed:
+        with self.link.lock:
             self._locator.started = self._locator.started or position
             self.link.changed.notify_all()
 
@@ -364,7 +381,7 @@ class ParserRun:
             if not self._logs_cascades:
                 self._cascades.add(foreign_keys())
         except SourceError as error:  # no reason not to stream
-            if not self.link.stopping.is_set():
+            if not self.link.is_stopping():
                 self.alarms.tell(
                     AlarmKind.MISSING,
                     f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}",

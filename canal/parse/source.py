@@ -70,8 +70,8 @@ Start = str | Position
 class Source(Protocol):
     """Something that can be connected to again and again: a server, binlog files, a fake.
 
-    It may also have a method ``new_connection()``, for a connection whose ``open()`` does what ``connect`` does, and ends
-    when another thread calls ``close()``. For ``Instance.status()`` it may also have an ``address`` and a method
+    It may also have a method ``new_connection(server_id_hint)``, for a connection whose ``open()`` does what ``connect``
+    does, and ends when another thread calls ``close()``. For ``Instance.status()`` it may also have an ``address`` and a method
     ``read_end(timeout) -> canal.SourceEnd``, whose waits are bounded by ``timeout`` each.
     """
 
@@ -196,6 +196,11 @@ _ROTATE, _FORMAT = 4, 15
 _OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
 
 
+def draw_server_id() -> int:
+    """A server id that nobody else will have."""
+    return random.SystemRandom().randrange(1 << 16, 1 << 31)
+
+
 def _upper(value: object) -> str:
     return str(value).upper()
 
@@ -243,10 +248,11 @@ class MySQLSource:
 
     Its user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT where the server does not write
     binlog_row_metadata=FULL. ``server_id`` must differ from that of every other replica and reader of the server; when
-    it is not given it is drawn at random, once per object. ``ssl_mode`` has the meanings of MySQL's own client:
-    PREFERRED encrypts where the server can, and only the VERIFY modes look at the certificate. ``tls_min_version`` is one
-    of "TLSv1", "TLSv1.1", "TLSv1.2" and "TLSv1.3"; without it Python decides, which takes TLS 1.2 and newer. Below that the
-    weak ciphers and keys of such servers (MySQL 5.7 and MariaDB 10.2 or older) are taken too.
+    it is not given each run of an instance draws its own, so that several may share the object. ``ssl_mode`` has the
+    meanings of MySQL's own client: PREFERRED encrypts where the server can, and only the VERIFY modes look at the
+    certificate. ``tls_min_version`` is one of "TLSv1", "TLSv1.1", "TLSv1.2" and "TLSv1.3"; without it Python decides, which
+    takes TLS 1.2 and newer. Below that the weak ciphers and keys of such servers (MySQL 5.7 and MariaDB 10.2 or older) are
+    taken too.
     """
 
     host: str = "127.0.0.1"
@@ -277,10 +283,7 @@ class MySQLSource:
     receive_buffer: int = attrs.field(default=1 << 20, converter=_int, validator=positive)
     #: False accepts a server that does not write ROW format; its statements are then all that can be seen.
     require_row_format: bool = True
-    _random_id: int = attrs.field(
-        init=False, repr=False, eq=False, factory=lambda: random.SystemRandom().randrange(1 << 16, 1 << 31)
-    )
-    #: Lets a server drop what is left of our previous connection when we come back.
+    _random_id: int = attrs.field(init=False, repr=False, eq=False, factory=draw_server_id)
     _replica_uuid: str = attrs.field(init=False, repr=False, eq=False, factory=lambda: str(uuid.uuid4()))
     #: Dumps that we have closed, and of which the server may not know.
     _left: deque[Thread] = attrs.field(init=False, repr=False, eq=False, factory=lambda: deque(maxlen=64))
@@ -306,7 +309,10 @@ class MySQLSource:
 
     def new_connection(self, server_id_hint: int | None = None) -> MySQLConnection:
         """A connection that is not open yet: its ``close`` also ends an ``open`` that another thread waits in."""
-        return MySQLConnection(self, self.server_id or server_id_hint or self._random_id)
+        server_id = self.server_id or server_id_hint or self._random_id
+        # The same for each connection of a reader: so a server drops what is left of the one before when we come back.
+        replica_uuid = uuid.uuid5(uuid.UUID(self._replica_uuid), str(server_id))
+        return MySQLConnection(self, server_id, str(replica_uuid))
 
     def read_end(self, timeout: float) -> SourceEnd:
         """The end of the log and the sizes of its journals, over a connection of its own; each wait within ``timeout``."""
@@ -738,10 +744,10 @@ class DumpStream:
 class MySQLConnection:
     """A :class:`Connection` to a server: a login that becomes the dump, and a session for queries beside it."""
 
-    def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str | None = None) -> None:
+    def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self.server_id = server_id
-        self._replica_uuid = replica_uuid or source._replica_uuid
+        self._replica_uuid = replica_uuid
         self._queries = Session(source)
         self._stream: DumpStream | None = None
         self._thread: Thread | None = None

@@ -58,7 +58,7 @@ class Until:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._source, name)
-        return (lambda: _UntilConnection(found(), self)) if name == "new_connection" else found
+        return (lambda hint=None: _UntilConnection(found(hint), self)) if name == "new_connection" else found
 
     def is_over(self, identity: str) -> bool:
         """Whether all up to the end has been read; asked by the parser's thread, between two reads."""

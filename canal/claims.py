@@ -1,0 +1,51 @@
+"""Which objects are in use by a run, so that two instances do not share what serves one at a time.
+
+Never claims what is of one run by itself, and never waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from canal.errors import StateError
+
+_lock = threading.Lock()
+#: By id: the object, which keeps its id its own, who uses it, and for which destination.
+_claims: dict[int, tuple[object, object, str]] = {}
+
+
+def claim(owner: object, destination: str, *parts: object) -> Callable[[], None]:
+    """Claim the parts for the runs of one owner; gives what lets go of them.
+
+    Raises:
+        StateError: another one uses one of them; nothing is claimed then.
+    """
+    mine = {id(part): (part, owner, destination) for part in parts}
+    with _lock:
+        for key in mine:
+            part, other, user = _claims.get(key, (None, owner, ""))
+            if other is not owner:
+                raise StateError(
+                    f"{part!r} is in use by the instance of {user!r}", destination=destination,
+                    remedy="Give each instance an object of its own; attrs.evolve() gives a config the same ones again.",
+                )  # fmt: skip
+        _claims.update(mine)
+
+    def let_go() -> None:
+        with _lock:
+            for key, value in mine.items():
+                if _claims.get(key) is value:
+                    del _claims[key]
+
+    return let_go
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held the old one
+    _claims.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
