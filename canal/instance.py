@@ -722,7 +722,7 @@ class Instance:
     def _pause(self, seconds: float) -> None:
         """Wait; a stop ends it."""
         deadline = time.monotonic() + seconds
-        while self._started and (left := deadline - time.monotonic()) > 0:
+        while self.is_running and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.2))
 
     # -- checks ---------------------------------------------------------------------------------------------------

@@ -346,7 +346,7 @@ class TableResolver:
         self, types: bytes, metas: tuple[int, ...], columns: tuple[ColumnSchema, ...], wanted: tuple[int, ...], shown: list[int]
     ) -> _Shape:
         chosen = None if wanted == tuple(range(len(types))) else wanted
-        decoder = RowDecoder(types, metas, columns, chosen, self._timezone, self._json_columns is None)  # type: ignore[no-untyped-call]
+        decoder = RowDecoder(types, metas, columns, chosen, self._timezone, self._json_columns is None)
         delivered = tuple(columns[i] for i in wanted)
         names = ColumnNames(tuple(column.name for column in delivered))
         return _Shape(decoder, tuple(columns[i] for i in shown), delivered, names)
