@@ -386,7 +386,7 @@ def variables_of(fake: FakeBinlog) -> dict[str, str]:
     return common | {
         "server_uid": fake.uuid, "gtid_binlog_pos": fake.executed, "gtid_current_pos": fake.executed,
         "gtid_slave_pos": "",
-        "gtid_domain_id": str(fake.domain), "gtid_strict_mode": "ON", "gtid_binlog_state": fake.executed,
+        "gtid_domain_id": str(fake.domain), "gtid_strict_mode": "ON", "gtid_binlog_state": fake.gtid_state,
         "log_bin_compress": "OFF", "binlog_annotate_row_events": "ON",
     }  # fmt: skip
 

@@ -30,7 +30,7 @@ import attrs
 
 from canal.errors import ConnectionLostError, LostReason, PositionLostError, ServerError, StateError, UsageError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
-from canal.position import Position
+from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
 from canal.testing import _encode
@@ -51,7 +51,7 @@ PAYLOAD, QUERY_COMPRESSED = 40, 165
 _ROWS: Final = {1: (23, 166), 2: (30, 169)}
 #: What is shorter is not worth compressing; the least that MariaDB's log_bin_compress_min_len can be.
 _COMPRESS_FROM: Final = 10
-_ARTIFICIAL, _SUPPRESS_USE, _IGNORABLE = 0x20, 0x08, 0x80
+_IN_USE, _ARTIFICIAL, _SUPPRESS_USE, _IGNORABLE = 0x01, 0x20, 0x08, 0x80
 _STANDALONE, _TRANSACTIONAL, _ALLOW_PARALLEL, _DDL, _PREPARED_XA, _COMPLETED_XA = 1, 4, 8, 32, 64, 128
 _VERSIONS: Final[dict[str, str]] = {"mysql": "8.4.0-fake", "mariadb": "10.11.19-MariaDB-fake"}
 #: How many events and bytes one read gives at most.
@@ -139,6 +139,8 @@ class _Journal:
     events: list[_Event] = attrs.field(factory=list)
     first: int = 4
     """Where a reader of the whole journal begins: behind the hole that start_offset leaves, else 4."""
+    in_use: bool = True
+    """Whether its file is marked as open; a crash of MariaDB leaves the mark, MySQL takes it away when it starts again."""
 
 
 @attrs.frozen
@@ -157,11 +159,14 @@ def _xid_text(xa: str) -> str:
 class FakeTransaction:
     """One transaction that is being made; the tables' own methods add to it."""
 
-    def __init__(self, fake: FakeBinlog, end: str, gtid: str | None, xa: str = "") -> None:
+    def __init__(
+        self, fake: FakeBinlog, end: str, gtid: str | None, xa: str = "", server_id: int | None = None
+    ) -> None:
         self._fake = fake
         self._end = end
         self._gtid = gtid
         self._xa = xa
+        self._server_id = server_id
         self._pieces: list[_Piece] = []
         self._schema = ""
         self._rolled_back = False
@@ -375,6 +380,7 @@ class FakeBinlog:
         self._sequence = 0  # of transactions in this journal, for MySQL's logical timestamps
         self._number = 0  # of the last GTID
         self._executed: MysqlGtidSet | MariadbGtidSet = MysqlGtidSet() if flavor == "mysql" else MariadbGtidSet()
+        self._state: dict[tuple[int, int], int] = {}  # MariaDB: the last number of each domain and server, the latest behind
         self._timestamp = 0
         self._journals: list[_Journal] = []
         self._journal_number = 0
@@ -417,11 +423,13 @@ class FakeBinlog:
         end: Literal["XID", "COMMIT", "ROLLBACK", "PREPARE", "ONE PHASE"] = "XID",
         gtid: str | None = None,
         xa: str = "",
+        server_id: int | None = None,
     ) -> Iterator[FakeTransaction]:
         """A transaction of this thread: in the log as a whole when the block ends, not at all if the block raises.
 
         ``end`` is how it ends: "COMMIT" and "ROLLBACK" are what tables without transactions get. ``gtid`` is its GTID,
-        such as ``"uuid:5"``, ``"uuid:tag:5"`` or ``"0-1-5"``, where it is not to be the next one. With ``xa``, the name of
+        such as ``"uuid:5"``, ``"uuid:tag:5"`` or ``"0-1-5"``, where it is not to be the next one, and ``server_id`` that
+        of the server where it was made, if a replica logs it (MariaDB's GTIDs tell it). With ``xa``, the name of
         an XA transaction, it ends with XA PREPARE, and ``xa_commit`` or ``xa_rollback`` decide about it; "ONE PHASE" is
         MySQL's commit of it without them. A transaction without a change leaves nothing, as on a server; ``query`` counts
         as one.
@@ -432,7 +440,7 @@ class FakeBinlog:
             raise UsageError(f"an XA transaction does not end with {end}")
         if self._current() is not None:
             raise StateError("this thread has a transaction open already")
-        made = FakeTransaction(self, end, gtid, xa)
+        made = FakeTransaction(self, end, gtid, xa, server_id)
         self._local.transaction = made
         try:
             yield made
@@ -481,24 +489,55 @@ class FakeBinlog:
         """End the journal as FLUSH BINARY LOGS does; the name of the new one."""
         self._no_transaction("a rotation")
         with self._changed:
-            old, name = self._journals[-1], self._journal_name(self._journal_number + 1)
+            name = self._journal_name(self._journal_number + 1)
             now = self._clock()  # of the one and of the other log: one statement writes both
             self._append(ROTATE, struct.pack("<Q", 4) + name.encode("utf-8"), now=now)
-            old_end = old.end
+            self._close_journal()
             self._open_journal(created=False, now=now)
-            assert old.end == old_end
             return name
 
     def restart(self) -> str:
         """End the journal as a shutdown does, with STOP; the name of the new one. Table ids begin anew."""
+        return self._start_again(crashed=False)
+
+    def crash(self) -> str:
+        """As ``restart``, but the journal just ends: the server was killed between two transactions."""
+        return self._start_again(crashed=True)
+
+    def _start_again(self, *, crashed: bool) -> str:
         self._no_transaction("a restart")
         with self._changed:
-            self._append(STOP, b"")
+            if not crashed:
+                self._append(STOP, b"")
+            if not crashed or self.flavor == "mysql":
+                self._close_journal()
             self._table_ids = 100
             for table in self._tables.values():
                 table.id = self._next_table_id()
             self._open_journal(created=True)
             return self.journal
+
+    def reset(self) -> None:
+        """RESET MASTER, RESET BINARY LOGS AND GTIDS: every journal is gone, names and GTIDs begin anew.
+
+        A dump under way ends as a server ends it: at once where its journal has no namesake in the new log; where it has
+        one that is being written, when that has grown beyond what was sent; and it goes on behind one that is closed.
+        """
+        self._no_transaction("a reset")
+        with self._changed:
+            self._journals.clear()
+            self._journal_number = self._number = 0
+            self._executed = type(self._executed)()
+            self._state.clear()
+            self._open_journal(created=True)
+
+    def switch_gtids(self, on: bool) -> None:
+        """SET GLOBAL gtid_mode to ON or OFF, which begins a new journal; MySQL's only."""
+        if self.flavor != "mysql" or self.is_old:
+            raise UsageError("only MySQL from 5.6 on has a gtid_mode")
+        self.rotate()
+        with self._changed:
+            self.gtid = on
 
     def flush_tables(self) -> None:
         """FLUSH TABLES: every table gets a new id."""
@@ -586,12 +625,18 @@ class FakeBinlog:
     @property
     def executed(self) -> str:
         """The GTID set of everything in the log, as text."""
-        return str(self._executed) if self.gtid else ""
+        return str(self._executed)
+
+    @property
+    def gtid_state(self) -> str:
+        """MariaDB's gtid_binlog_state: the last GTID of each domain and server."""
+        with self._changed:
+            return ",".join("-".join(map(str, gtid)) for gtid in self._gtid_state())
 
     @property
     def purged(self) -> str:
         """The GTID set of the journals that were purged."""
-        return str(self._journals[0].executed) if self.gtid else ""
+        return str(self._journals[0].executed)
 
     def events(self, journal: str | None = None) -> list[Bytes]:
         """The events of one journal, or of all."""
@@ -605,7 +650,9 @@ class FakeBinlog:
             chosen = self._find(journal or self.journal)
             if chosen.first != 4:
                 raise UsageError(f"{chosen.name} begins at offset {chosen.first}, which no file can")
-            return b"\xfebin" + b"".join(event.data for event in chosen.events)
+            head, *rest = (event.data for event in chosen.events)
+            head = head[:17] + bytes((head[17] | _IN_USE * chosen.in_use,)) + head[18:]
+            return b"\xfebin" + head + b"".join(rest)
 
     def write(self, directory: str | Path) -> list[Path]:
         """Write the journals and their index into a directory; the paths of the journals."""
@@ -729,9 +776,9 @@ class FakeBinlog:
             return place, len(journal.events)
         found = next((number for number, one in enumerate(journal.events) if one.offset == offset), None)
         if found is None or (offset == 4 and journal.first != 4):
-            raise ServerError(
+            raise PositionLostError(
                 "binlog truncated in the middle of event; no event of the fake binlog starts at this offset",
-                errno=1236, sqlstate="HY000", position=position,
+                errno=1236, sqlstate="HY000", reason=LostReason.BEYOND, position=position,
             )  # fmt: skip
         return place, found
 
@@ -743,7 +790,7 @@ class FakeBinlog:
                     "Replica has more GTIDs than the source has, using the source's SERVER_UUID",
                     errno=1236, reason=LostReason.DIVERGED, position=position,
                 )
-        elif not wanted <= self._executed:
+        elif any(self._state.get((domain, server), 0) < number for domain, (server, number) in wanted.domains.items()):
             raise PositionLostError(
                 f"connecting slave requested to start from GTID {wanted}, which is not in the master's binlog",
                 errno=1236, reason=LostReason.DIVERGED, position=position,
@@ -756,6 +803,15 @@ class FakeBinlog:
             "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
             remedy='Start from "earliest".',
         )  # fmt: skip
+
+    def _lacking(self, wanted: Any) -> str:
+        """What the server itself has made and does not have any more."""
+        if isinstance(wanted, MysqlGtidSet):
+            assert isinstance(self._executed, MysqlGtidSet)
+            missing = wanted - self._executed
+            return str(missing) if missing.intervals(self.uuid) else ""
+        own = [(domain, *last) for domain, last in wanted.domains.items() if last[0] == self.server_id]
+        return ",".join("-".join(map(str, gtid)) for gtid in own if self._state.get(gtid[:2], 0) < gtid[2])
 
     def _first_event(self, journal: _Journal) -> int:
         return next(
@@ -812,8 +868,9 @@ class FakeBinlog:
                 pieces.append(self._query(made._schema, f"XA END {_xid_text(made._xa)}"))
                 pieces.append(_Piece(XA_PREPARE, struct.pack("<BIII", made._end == "ONE PHASE", 1, len(xid), 0) + xid))
                 self._append_group(
-                    pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=_PREPARED_XA
-                )
+                    pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=_PREPARED_XA,
+                    server_id=made._server_id,
+                )  # fmt: skip
                 return
             if made._end == "XID":
                 self._xid += 1
@@ -821,8 +878,9 @@ class FakeBinlog:
             else:
                 pieces.append(self._query(made._schema, made._end))
             self._append_group(
-                pieces, standalone=False, is_ddl=False, gtid=made._gtid, transactional=made._end == "XID"
-            )
+                pieces, standalone=False, is_ddl=False, gtid=made._gtid, transactional=made._end == "XID",
+                server_id=made._server_id,
+            )  # fmt: skip
 
     def _append_group(
         self,
@@ -834,6 +892,7 @@ class FakeBinlog:
         transactional: bool = True,
         xa: str = "",
         xa_flag: int = 0,
+        server_id: int | None = None,
     ) -> None:
         """The events of one GTID, with the GTID event before them."""
         if self._ended:
@@ -855,11 +914,16 @@ class FakeBinlog:
                 body += struct.pack("<IBB", 1, len(xa.encode("utf-8")), 0) + xa.encode("utf-8")
             body = body.ljust(19, b"\0")
             head = _Piece(MARIADB_GTID, body, _SUPPRESS_USE)
-        server_id = with_gtid[1] if with_gtid is not None and len(with_gtid) == 3 else self.server_id
+        if with_gtid is not None and len(with_gtid) == 3:
+            server_id = with_gtid[1]
         for piece in (head, *pieces) if head else pieces:
             self._append(piece.kind, piece.body, piece.flags, gtid=with_gtid, now=now, server_id=server_id)
         if with_gtid is not None:
             self._executed = self._added(self._executed, with_gtid)
+            if len(with_gtid) == 3:
+                domain, server, number = with_gtid
+                self._state.pop((domain, server), None)
+                self._state[domain, server] = number
         self._timestamp = int(now)
         self._changed.notify_all()
 
@@ -940,6 +1004,9 @@ class FakeBinlog:
     def _journal_name(self, number: int) -> str:
         return f"{self._base_name}.{number:06}"
 
+    def _close_journal(self) -> None:
+        self._journals[-1].in_use = False
+
     def _open_journal(self, *, created: bool, now: float | None = None) -> None:
         self._journal_number += 1
         self._sequence = 0
@@ -954,17 +1021,21 @@ class FakeBinlog:
         if isinstance(self._executed, MysqlGtidSet):
             self._append(PREVIOUS_GTIDS, self._executed.encode(), _IGNORABLE)
         else:
-            self._append(MARIADB_GTID_LIST, self._gtid_list(self._executed))
+            self._append(MARIADB_GTID_LIST, self._gtid_list(self._gtid_state()))
             # The checkpoint moves on from the journal before; a server writes the second one a little later.
             for journal in self._journals[-1:] if created else self._journals[-2:]:
                 name = journal.name.encode("utf-8")
                 self._append(BINLOG_CHECKPOINT, struct.pack("<I", len(name)) + name)
 
+    def _gtid_state(self) -> list[tuple[int, int, int]]:
+        """MariaDB's gtid_binlog_state, by domain; the latest of a domain is its last one."""
+        state = [(domain, server, number) for (domain, server), number in self._state.items()]
+        return sorted(state, key=lambda gtid: gtid[0])
+
     @staticmethod
-    def _gtid_list(executed: MariadbGtidSet) -> Bytes:
-        entries = sorted(executed.domains.items())
-        data = b"".join(struct.pack("<IIQ", domain, server, sequence) for domain, (server, sequence) in entries)
-        return (struct.pack("<I", len(entries)) + data).ljust(6, b"\0")  # an empty list has two bytes more
+    def _gtid_list(gtids: Sequence[tuple[int, int, int]]) -> Bytes:
+        data = b"".join(struct.pack("<IIQ", *gtid) for gtid in gtids)
+        return (struct.pack("<I", len(gtids)) + data).ljust(6, b"\0")  # an empty list has two bytes more
 
     def _find(self, name: str) -> _Journal:
         for journal in self._journals:
@@ -1092,6 +1163,9 @@ class Feed:
                 return self._ready.popleft()
             event = self._journal.events[self._event]
             self._event += 1
+            if isinstance(self._done, MysqlGtidSet) and event.data[4] == ANONYMOUS_GTID:
+                text = f"Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file {self._journal.name}"
+                raise _server_error(ErrorPacket(1236, f"{text}, position {event.offset}."))
             if self._is_done(event):
                 self._skipped = event.end
                 continue
@@ -1124,13 +1198,27 @@ class Feed:
         return contains(*event.gtid)
 
     def _next_journal(self) -> bool:
+        """Go on with the journal that the index has behind the present one's name, as a server does: after a reset that
+        name may be one of the new log."""
         journals = self._fake._journals
-        place = next((number for number, one in enumerate(journals) if one is self._journal), -1)
+        place = next((number for number, one in enumerate(journals) if one.name == self._journal.name), None)
+        if place is None:
+            raise _server_error(ErrorPacket(1236, "could not find next log"))
         if place + 1 >= len(journals):
+            self._check_is_written(journals[-1])
             return False
         self._journal, self._event, self._skipped = journals[place + 1], 0, 0
         self._open(0)
         return True
+
+    def _check_is_written(self, newest: _Journal) -> None:
+        """After a reset the file that is read is not the one that is written: a server finds nothing where the other has
+        grown beyond it."""
+        if newest is self._journal or newest.end <= self._journal.end:
+            return
+        if self._fake.flavor == "mariadb":
+            raise ConnectionLostError("the fake binlog ended the dump", by_source=True)
+        raise _server_error(ErrorPacket(1236, "I/O error reading log event"))
 
     def _open(self, event: int) -> None:
         """The artificial ROTATE, and the FORMAT_DESCRIPTION where the dump does not begin with it."""
@@ -1149,7 +1237,8 @@ class Feed:
     def _skip_mark(self) -> bytes:
         if self._fake.flavor == "mariadb":
             assert isinstance(self._done, MariadbGtidSet)
-            return self._artificial(MARIADB_GTID_LIST, FakeBinlog._gtid_list(self._done), self._skipped, _ARTIFICIAL)
+            done = [(domain, *last) for domain, last in sorted(self._done.domains.items())]
+            return self._artificial(MARIADB_GTID_LIST, FakeBinlog._gtid_list(done), self._skipped, _ARTIFICIAL)
         return self._heartbeat(self._skipped)
 
     def _heartbeat(self, offset: int) -> bytes:
@@ -1173,7 +1262,7 @@ class Feed:
         return (
             not self._ready
             and self._event >= len(self._journal.events)
-            and self._journal is self._fake._journals[-1]
+            and self._journal.name == self._fake._journals[-1].name
         )
 
     @property
@@ -1195,6 +1284,7 @@ class FakeConnection:
     def __init__(self, fake: FakeBinlog) -> None:
         self._fake = fake
         self._feed: Feed | None = None
+        self._by_gtid = False
         self._closed = False
 
     @property
@@ -1213,6 +1303,11 @@ class FakeConnection:
     def full_metadata(self) -> bool | None:
         return self._fake.metadata == "FULL"
 
+    @property
+    def clock_offset(self) -> float:
+        """Seconds that the fake's clock is ahead of ours."""
+        return self._fake._clock() - time.time()
+
     def resolve(self, start: str | Position) -> Position:
         return self._fake.resolve(start)
 
@@ -1221,6 +1316,7 @@ class FakeConnection:
             raise StateError("this connection streams already")
         if self._closed:
             raise ConnectionLostError("the connection to the fake binlog was closed")
+        self._by_gtid = bool(position.gtid and self.has_gtids and not position.incarnation)
         self._feed = Feed(self._fake, position)
 
     def read(self, timeout: float) -> list[bytes] | None:
@@ -1247,6 +1343,33 @@ class FakeConnection:
         if events and events[0].offset < offset:
             yield _encode.resent(events[0].data, checksum=self._fake.checksum)
         yield from (event.data for event in events if event.offset >= offset)
+
+    def incarnation(self, journal: str) -> str:
+        """See ``Position.incarnation``; "" where there is no such journal."""
+        with self._fake._changed:
+            found = [one for one in self._fake._journals if one.name == journal]
+            return "{}-{}".format(*struct.unpack_from("<IxI", found[0].events[0].data)) if found else ""
+
+    def check_end(self, place: Position) -> bool:
+        """As that of a server: whether the log ends where reading stands, which by GTID set is not looked at.
+
+        Raises:
+            PositionLostError: it does not have any more what was read.
+        """
+        end = self._fake.position
+        if self._by_gtid:
+            lacking = self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
+            if lacking:
+                raise PositionLostError(
+                    f"the fake binlog has lost what was read of it: {lacking}", reason=LostReason.DIVERGED, position=place
+                )
+            return True
+        if (journal_key(end.journal), end.offset) < (journal_key(place.journal), place.offset):
+            raise PositionLostError(
+                f"the fake binlog has lost what was read of it: it ends at {end.journal}:{end.offset}",
+                reason=LostReason.DIVERGED, position=place,
+            )  # fmt: skip
+        return (end.journal, end.offset) == (place.journal, place.offset)
 
     def close(self) -> None:
         self._closed = True

@@ -75,6 +75,8 @@ def test_events_have_checksums_and_ends_that_follow_each_other(fake: FakeBinlog)
     for journal, size in fake.journals:
         data, at = fake.bytes(journal), 4
         assert data[:4] == b"\xfebin"
+        assert data[21] == (journal == fake.journal)  # the mark of a file in use, which no checksum covers
+        data = data[:21] + b"\0" + data[22:]
         while at < len(data):
             length, end = struct.unpack_from("<II", data, at + 9)
             assert end == at + length
@@ -583,9 +585,8 @@ def test_positions_that_are_not_there_are_refused(fake: FakeBinlog) -> None:
     ):
         with pytest.raises(PositionLostError):
             fake.connect().resolve(lost)
-    with pytest.raises(ServerError) as caught:
+    with pytest.raises(PositionLostError):
         fake.connect().dump(Position(journal=fake.journal, offset=5))
-    assert not isinstance(caught.value, PositionLostError)
     assert drain(dump(fake, Position(journal=fake.journal, offset=end)))[2:] == []
 
 
