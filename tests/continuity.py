@@ -1066,6 +1066,8 @@ class Stand:
             return "the log was reset"
         if files is not None and files.is_odd:
             return "files are damaged"
+        if files is not None and any("with neither ROTATE nor STOP" in text for text in self.losses):
+            return "the server has crashed"
         if stored is None:
             return "journals were removed before they were read" if self.reading.meanwhile and files is not None else ""
         if files is not None and self.reading.meanwhile:
@@ -1122,7 +1124,8 @@ class Stand:
             raise Fault("nameless", f"the alarm names no journal: {self.losses}")
         readable = [row for row in self.log.life.rows if row in self.after]
         older = [row for row in self._all_rows() if row in self.before or row in self.after or row not in self.old]
-        if self.run.error is None and rest and not _is_stretch(rest, older, self.after):
+        jumps = sum("LOST" in text for text in self.losses)
+        if self.run.error is None and rest and not _are_stretches(rest, older, self.after, jumps):
             return self._fault(at, rest)
         if self.reading.on_lost == "earliest" and self.run.error is None:
             gap = next((number for number in range(at, len(self.timeline) + 1) if self._is_lost(number)), at)
@@ -1213,9 +1216,17 @@ class Stand:
         all_rows = self.log.lives[life].rows
         # Without GTIDs the log alone tells; and of what the other server lacked an alarm says that it comes again.
         again = set() if self.log.fake.gtid else self.cursor.done.intersection(all_rows[index:])
-        if any("come again" in text for text in self.losses):
+        if any(_GOES_ELSEWHERE.search(text) for text in self.losses):
             again |= self.cursor.done
         return Cursor(self.log.number, life, index, self.cursor.done | set(all_rows[:index]), again=again)
+
+
+def _are_stretches(rows: list[int], whole: list[int], there: set[int], count: int) -> bool:
+    """Whether the rows are so many stretches of the whole at most."""
+    begins = [0, *(at for at in range(1, len(rows)) if rows[at] <= rows[at - 1]), len(rows)]
+    return len(begins) - 1 <= max(count, 1) and all(
+        _is_stretch(rows[begin:end], whole, there) for begin, end in itertools.pairwise(begins)
+    )
 
 
 def _is_stretch(rows: list[int], whole: list[int], there: set[int]) -> bool:
