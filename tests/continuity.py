@@ -819,7 +819,8 @@ class Model:
         is_ddl = kinds[-1] == 2 and 19 not in kinds
         if kind == "canal's BEGIN" and not is_ddl:
             begin = next((spans[at][0] for at, found in enumerate(kinds) if found in (2, 162)), txn.begin)
-            cursor.again = set(txn.rows)
+            cursor.index = txn.first  # a batch of canal's ended behind it
+            cursor.done = cursor.done - set(txn.rows)
         else:
             begin = spans[-1][0]
             if is_ddl:

@@ -60,6 +60,89 @@ def run(seeds: range) -> Counts:
 
 # -- the shortest histories of faults that there were --------------------------------------------------------------------
 
+SERVERS = [("mysql", True), ("mysql", False), ("mariadb", True)]
+ON_LOST = ["fail", "earliest", "latest"]
+
+
+@pytest.mark.parametrize("on_lost", ON_LOST)
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire", "files", "follow"])
+def test_a_reset_while_away_and_then_more_than_before(form: str, flavor: str, gtid: bool, on_lost: str) -> None:
+    check(Setup(form, flavor, gtid), ("write", 0, 2, 1), read(), RESET, ("write", 0, 5, 1), read(on_lost=on_lost))
+
+
+@pytest.mark.parametrize("on_lost", ["earliest", "latest"])
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire", "files"])
+def test_a_reset_while_two_clients_are_away(form: str, flavor: str, gtid: bool, on_lost: str) -> None:
+    two = ((None, 0), (2, 0))
+    check(
+        Setup(form, flavor, gtid, clients=2), ("write", 0, 5, 1), read(batch=1, plans=two), RESET, ("write", 0, 2, 1),
+        read(on_lost=on_lost, meanwhile=meanwhile(WRITE)), WRITE, read(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("on_lost", ON_LOST)
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire", "follow"])
+def test_a_reset_while_it_is_read(form: str, flavor: str, gtid: bool, count: int, on_lost: str) -> None:
+    more = ("write", 0, count, 1)
+    for journals in ((), (("rotate", 0),)):
+        begin = (("write", 0, 2, 1), *journals, WRITE)
+        check(Setup(form, flavor, gtid), *begin, read(on_lost=on_lost, meanwhile=meanwhile(RESET, more)), read(on_lost=on_lost))
+        behind = meanwhile(RESET, ("rotate", 0), more)
+        check(Setup(form, flavor, gtid), *begin, read(on_lost=on_lost, meanwhile=behind), read(on_lost=on_lost))
+
+
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_gtids_switched_off_and_on_while_away(form: str) -> None:
+    off, on = ("gtids", 0, False), ("gtids", 0, True)
+    check(Setup(form, "mysql"), WRITE, read(), off, WRITE, on, WRITE, read(), WRITE, read())
+    check(Setup(form, "mysql"), WRITE, read(plans=((0, 0),)), off, WRITE, on, WRITE, off, read(), on, WRITE, read())
+
+
+@pytest.mark.parametrize("on_lost", ON_LOST)
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["files", "follow"])
+@pytest.mark.parametrize("has_index", [False, True])
+def test_a_file_that_is_gone(form: str, flavor: str, gtid: bool, has_index: bool, on_lost: str) -> None:
+    setup = Setup(form, flavor, gtid, has_index=has_index)
+    three: tuple[Step, ...] = (WRITE, ("rotate", 0), WRITE, ("restart", 0), WRITE, ("rotate", 0), WRITE)
+    lost = read(on_lost=on_lost)
+    check(setup, *three, ("remove", 1), lost)  # in the middle
+    check(setup, *three[:2], read(), *three[2:], ("remove", 1), lost)  # behind where reading stands
+    check(setup, *three[:1], read(), ("rotate", 0), *three[2:], ("remove", 1), lost)  # behind the end of what was read
+    check(setup, *three, read(on_lost=on_lost, chunk=1, meanwhile=((1, ("purge", 0, 1)),)))  # before it was come to
+
+
+@pytest.mark.parametrize("on_lost", ON_LOST)
+@pytest.mark.parametrize("end", ["rotate", "restart", "crash"])
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["files", "follow"])
+def test_a_file_that_is_cut_between_two_events(form: str, flavor: str, gtid: bool, end: str, on_lost: str) -> None:
+    begin = (("write", 0, 4, 1), (end, 0), ("write", 0, 2, 1))
+    for events in range(1, 14):
+        check(Setup(form, flavor, gtid), *begin, ("cut tail", 0, events), read(on_lost=on_lost))
+        check(Setup(form, flavor, gtid), *begin, ("cut range", 0, events, 3), read(on_lost=on_lost))
+
+
+@pytest.mark.parametrize("form", ["files", "follow"])
+def test_an_index_whose_last_line_comes_twice(form: str) -> None:
+    check(Setup(form, "mysql"), WRITE, ("rotate", 0), WRITE, ("index twice",), read(), WRITE, read())
+
+
+@pytest.mark.parametrize("kind", ["canal's", "canal's BEGIN"])
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire", "files"])
+def test_cursors_of_canals(form: str, flavor: str, gtid: bool, kind: str) -> None:
+    """Of several clients, of which one is behind; each is where an event begins that is done."""
+    begin = (("write", 0, 6, 2), read(batch=100, plans=((None, 0), (0, 0))), ("age", 0, kind))
+    check(Setup(form, flavor, gtid, clients=2), *begin, WRITE, read())
+    check(Setup(form, flavor, gtid, clients=1), *begin, WRITE, read())
+    check(Setup(form, flavor, gtid, clients=1), *begin, RESET, ("write", 0, 12, 2), read())
+
+
 left = pytest.mark.xfail(strict=True, raises=Fault, reason="not mended yet")
 
 
