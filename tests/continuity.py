@@ -40,7 +40,9 @@ import canal.parse.source
 from canal.alarm import AlarmKind
 from canal.meta import MemoryMeta
 from canal.meta.memory import Client, Clients
+from canal.gtid import parse_gtid_set
 from canal.parse import files
+from canal.position import journal_key
 from canal.testing import FakeBinlog
 
 STARTED: Final = 1_700_000_000
@@ -844,6 +846,7 @@ class Model:
         stored = {client: canal.Position.from_text(text) for client, text in self.texts.items()}
         at_end = len(log.life.rows)
         old = set(log.life.rows)
+        was_odd = self.files is not None and self.files.is_odd
         played = Played(self._source(log), reading, self, log)
         instance = canal.Instance(canal.InstanceConfig(
             destination="m", source=played, start=reading.start, meta=TextMeta(self.texts), on_lost=reading.on_lost,
@@ -867,6 +870,7 @@ class Model:
             if cursor is None:
                 cursor = self._first(log, lives - 1, reading.start, at_end, before)
             stand = Stand(self, log, reading, cursor, stored.get(client), lives - 1, old, before, run, client, alarms)
+            stand.is_odd |= was_odd
             stand.judge()
             if client in self.texts:
                 self.cursors[client] = stand.cursor_now()
@@ -952,6 +956,7 @@ class Stand:
         self.reading = reading
         self.cursor = cursor
         self.stored = stored
+        self.is_odd = model.files is not None and model.files.is_odd
         self.first_life = life  # when the reading began
         self.old = old  # rows of that life then, and those of them that could be read
         self.before = before
@@ -993,12 +998,17 @@ class Stand:
     def judge(self) -> None:
         counts, got = self.model.counts, self.got
         counts.rows += len(got)
-        again = self._again(got)
-        got = got[again:]
-        at = 0
-        while at < len(got) and at < len(self.timeline) and got[at] == self.timeline[at] and not self._must_tell(at):
-            at += 1
-        rest = got[at:]
+        again = self._again()
+        at = come = 0
+        while come < len(got):
+            if at < len(self.timeline) and got[come] == self.timeline[at] and not self._must_tell(at):
+                at += 1
+            elif got[come] in again:
+                counts.repeated += 1
+            else:
+                break
+            come += 1
+        rest = got[come:]
         if not rest and at == len(self.timeline) and self.run.error is None:
             return self._nothing_lost(at)
         lost = any(self._is_lost(number) for number in range(at, len(self.timeline) + 1))
@@ -1020,17 +1030,15 @@ class Stand:
             return None
         return self._fault(at, rest)
 
-    def _again(self, got: list[int]) -> int:
-        """How many rows at the beginning have come before, and may."""
-        count = 0
-        while count < len(got) and got[count] in self.cursor.again and got[count] not in self.timeline[:1]:
-            count += 1
-        if count < len(got) and not self._has_common_gtids() and self.cursor.server != self.log.number:
-            if any("come again" in text for text in self.losses):
-                while count < len(got) and got[count] in self.cursor.done:
-                    count += 1
-        self.model.counts.repeated += count
-        return count
+    def _again(self) -> set[int]:
+        """The rows that may come though they are done."""
+        is_said = any("come again" in text for text in self.losses)
+        if is_said and self.cursor.server != self.log.number and not self._has_common_gtids():
+            return self.cursor.again | self.cursor.done
+        others = [cursor.kind for cursor in self.model.cursors.values()]
+        if "canal's" in others and self.cursor.server != self.log.number:  # of which nobody knows of what server it is
+            return self.cursor.again | self.cursor.done
+        return self.cursor.again
 
     def _has_common_gtids(self) -> bool:
         return self.log.fake.gtid and bool(self.stored and self.stored.gtid)
@@ -1065,7 +1073,7 @@ class Stand:
         stored, files = self.stored, self.model.files
         if len(self.log.lives) - 1 > self.cursor.life and self.cursor.server == self.log.number:
             return "the log was reset"
-        if files is not None and files.is_odd:
+        if self.is_odd:
             return "files are damaged"
         if files is not None and any("with neither ROTATE nor STOP" in text for text in self.losses):
             return "the server has crashed"
@@ -1103,8 +1111,7 @@ class Stand:
             raise Fault("odd error", f"{error!r}")
         if not _JOURNAL.search(str(error)):
             raise Fault("nameless", f"the error names no journal: {error!r}")
-        files = self.model.files
-        is_damage = files is not None and files.is_odd and (
+        is_damage = self.is_odd and (
             isinstance(error, canal.DecodeError) or "inside transaction" in str(error)
         )
         if is_damage or isinstance(error, canal.CursorError):
@@ -1165,20 +1172,22 @@ class Stand:
             return self.cursor.life < len(self.log.lives) - 1 or not self._has_common_gtids()
         if not old or self.stored is None:
             return False
-        journal = self.stored.journal
-        then, now = self.log.lives[self.cursor.life], self.log.life
-        if journal not in now.began:
+        stored, journals = self.stored, self.log.journals()
+        lives = [life.began.get(stored.journal, 0) for life in self.log.lives]
+        if self.first_life < len(lives) - 1 and self.cursor.life < self.first_life:
+            return lives[self.cursor.life] == lives[self.first_life]
+        then, now = self.log.lives[self.cursor.life].began, self.log.life.began
+        fake, has_gtids = self.log.fake, self._has_common_gtids()
+        if has_gtids and not stored.gtid_set <= parse_gtid_set(fake.executed, fake.flavor):
             return False
-        if self.cursor.kind == "" and then.began.get(journal) != now.began[journal]:
-            return False
-        if self.stored.gtid and self.cursor.kind == "plain":  # which is read by its GTID set
-            return True
-        if journal not in self.log.journals():
+        if stored.journal not in journals:  # so by GTID set, if the new log has been purged beyond the cursor's number
+            return has_gtids and journal_key(stored.journal) < journal_key(journals[0])
+        is_plain = self.cursor.kind != "" or bool(stored.gtid and not stored.incarnation)
+        if not is_plain and then.get(stored.journal) != now[stored.journal]:
             return False
         if len(self.run.clients) > 1:  # only the cursor that is furthest behind is looked for in the log
             return True
-        spans = _spans(self.log.fake.bytes(journal))
-        return self.stored.offset in {4, *(end for _, end in spans)}
+        return stored.offset in {4, *(end for _, end in _spans(fake.bytes(stored.journal)))}
 
     def _fault(self, at: int, rest: list[int]) -> None:
         wanted = self.timeline[at:]

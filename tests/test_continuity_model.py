@@ -136,9 +136,8 @@ def test_an_index_whose_last_line_comes_twice(form: str) -> None:
 @pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
 @pytest.mark.parametrize("form", ["direct", "wire", "files"])
 def test_cursors_of_canals(form: str, flavor: str, gtid: bool, kind: str) -> None:
-    """Of several clients, of which one is behind; each is where an event begins that is done."""
-    begin = (("write", 0, 6, 2), read(batch=100, plans=((None, 0), (0, 0))), ("age", 0, kind))
-    check(Setup(form, flavor, gtid, clients=2), *begin, WRITE, read())
+    """Each is where an event begins that is done."""
+    begin = (("write", 0, 6, 2), read(plans=((None, 0), (0, 0))), ("age", 0, kind))
     check(Setup(form, flavor, gtid, clients=1), *begin, WRITE, read())
     check(Setup(form, flavor, gtid, clients=1), *begin, RESET, ("write", 0, 12, 2), read())
 
@@ -168,6 +167,15 @@ def test_a_faster_client_at_another_server() -> None:
         Setup("direct", "mysql", servers=2, clients=2), ("write", 0, 5, 1), read(batch=2, plans=((None, 0), (2, 0))),
         ("write", 1, 1, 1), read(1),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS[:2])
+@pytest.mark.parametrize("form", ["direct", "wire", "files"])
+@left
+def test_a_cursor_of_canals_ahead_of_another_client(form: str, flavor: str, gtid: bool) -> None:
+    """It is where a BEGIN begins: the transaction is not done."""
+    begin = (("write", 0, 6, 2), read(plans=((None, 0), (0, 0))))
+    check(Setup(form, flavor, gtid, clients=2), *begin, ("age", 0, "canal's BEGIN"), WRITE, read())
 
 
 @left
@@ -215,6 +223,43 @@ def test_a_listed_file_that_is_gone_is_left_behind_once(form: str, on_lost: str)
 def test_files_that_are_begun_anew_while_they_are_read_to_their_end() -> None:
     """The ROTATE names a file that has not been read, and is gone."""
     check(Setup("files", "mysql", gtid=False), ("rotate", 0), WRITE, read(meanwhile=((0, RESET),)))
+
+
+@pytest.mark.parametrize("on_lost", ["earliest", "latest"])
+@left
+def test_an_offset_of_a_file_at_which_no_event_begins(on_lost: str) -> None:
+    """A cursor of an earlier version, and a RESET: as of a server, that is a position that is lost."""
+    check(
+        Setup("files", "mariadb"), ("write", 0, 5, 1), read(), ("age", 0, "plain"), WRITE, RESET, ("write", 0, 6, 2),
+        read(on_lost=on_lost),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["direct", "wire"])
+@left
+def test_a_cursor_of_an_earlier_version_whose_gtids_are_not_there_any_more(form: str) -> None:
+    """Journal and offset are there again; the GTIDs tell that it is another log."""
+    check(
+        Setup(form, "mariadb"), ("write", 0, 2, 1), ("rotate", 0), WRITE, read(), ("age", 0, "plain"), WRITE, RESET,
+        WRITE, ("rotate", 0), WRITE, read(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("on_lost", ["earliest", "latest"])
+@left
+def test_a_cursor_inside_a_transaction_that_is_there_no_more(on_lost: str) -> None:
+    """RESET, and a transaction of another time comes in its place: a lost position, of which ``on_lost`` decides."""
+    check(
+        Setup("direct", "mysql"), ("rotate", 0), ("write", 0, 2, 2), read(batch=1, plans=((3, 0),)), RESET,
+        ("write", 0, 2, 1), read(on_lost=on_lost),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["direct", "wire"])
+@left
+def test_gtids_switched_off_while_the_log_is_read_by_them(form: str) -> None:
+    """The server ends the dump at the first transaction without a GTID, and reading goes on by journal and offset."""
+    check(Setup(form, "mysql"), WRITE, read(start="latest", meanwhile=((1, ("gtids", 0, False)), (0, WRITE))))
 
 
 def check(setup: Setup, *steps: Step) -> None:
