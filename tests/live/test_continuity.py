@@ -116,9 +116,11 @@ class Away(NamedTuple):
     width: int = 1
 
 
+#: The first ones on every line, all of them on the main ones.
 AWAY = [
-    Away("fail"), Away("earliest"), Away("latest"), Away("earliest", named=False), Away("fail", before=2),
-    Away("earliest", before=2, after=3), Away("earliest", named=False, before=2, width=9), Away("latest", before=3, after=2),
+    Away("fail"), Away("earliest", before=2, after=3), Away("latest", before=3, after=2),
+    Away("earliest"), Away("latest"), Away("fail", before=2), Away("earliest", named=False),
+    Away("earliest", named=False, before=2, width=9),
 ]  # fmt: skip
 
 
@@ -126,7 +128,7 @@ AWAY = [
 def test_a_log_that_was_reset_while_nobody_read_it(pairing: Pairing, tmp_path: Path) -> None:
     """More transactions than before, of the same size: the old offset and the old GTIDs are in the new log, too."""
     with pairing.server() as server:
-        for number, case in enumerate(AWAY):
+        for number, case in enumerate(AWAY if pairing.line.is_main else AWAY[:3]):
             name_columns(pairing, server, case.named)
             log = Log(server, tmp_path / str(number))
             log.begin()
@@ -193,9 +195,9 @@ class Running(NamedTuple):
 
 
 RUNNING = [
-    Running("fail", 30), Running("earliest", 30), Running("fail", 60), Running("earliest", 60),
-    Running("earliest", 60, at_once=False), Running("fail", 60, after=3), Running("earliest", 60, after=3),
-    Running("fail", 60, before=2), Running("earliest", 60, before=2, after=3),
+    Running("fail", 60), Running("earliest", 60, after=3), Running("earliest", 60, before=2, after=3),
+    Running("earliest", 60), Running("fail", 30), Running("earliest", 30), Running("earliest", 60, at_once=False),
+    Running("fail", 60, after=3), Running("fail", 60, before=2),
 ]  # fmt: skip
 
 
@@ -203,7 +205,7 @@ RUNNING = [
 def test_a_log_that_is_reset_while_it_is_read(pairing: Pairing, tmp_path: Path) -> None:
     """Servers end such a dump without a word, or with some error, or go on with the second of the new logs."""
     with pairing.server() as server:
-        for number, case in enumerate(RUNNING):
+        for number, case in enumerate(RUNNING if pairing.line.is_main else RUNNING[:3]):
             log = Log(server, tmp_path / str(number))
             log.begin()
             log.write(OLD, case.before)
@@ -500,7 +502,8 @@ def test_no_client_gets_rows_again_that_it_has_acked_on_the_source(line: Line, t
         log.write(NEW)
         with log.instance() as instance:
             for client, last in clients.items():
-                assert collect(instance, NEW[-1], client_id=client) == [*(one for one in OLD if one > last), *NEW], client
+                expected = [*(one for one in OLD if one > last), *NEW]
+                assert collect(instance, NEW[-1], client_id=client) == expected, client
 
 
 # -- servers that do not do what they are asked ------------------------------------------------------------------------
