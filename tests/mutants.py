@@ -59,8 +59,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "sink/test_entry_sink.py::test_the_end_comes_of_a_transaction_whose_first_rows_came_over_the_connection_before",
     ),
     _mutant(
-        "a hook may add entries", "sink/entry_sink.py", "if not any(entry is other for other in remaining):", "if False:",
-        "sink/test_entry_sink.py::test_a_hook_that_misbehaves_stops_the_line_and_says_where",
+        "a hook may add entries", "sink/entry_sink.py", "if not any(entry is other for other in remaining):",
+        "if False:", "sink/test_entry_sink.py::test_a_hook_that_misbehaves_stops_the_line_and_says_where",
     ),
     _mutant(
         "the row filter keeps the wrong side", "sink/entry_sink.py", "if predicate(header", "if not predicate(header",
@@ -76,7 +76,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the store exceeds its bytes by an entry", "store/ring.py", "self.byte_count + size > self.max_bytes:",
-        "self.byte_count > self.max_bytes:", "store/test_memory_store.py::test_no_entry_too_many_and_none_too_few_goes_in",
+        "self.byte_count > self.max_bytes:",
+        "store/test_memory_store.py::test_no_entry_too_many_and_none_too_few_goes_in",
     ),
     _mutant(
         "a client that comes later lacks what the others have not acked", "store/memory.py",
@@ -140,23 +141,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
     ),
     _mutant(
-        "rows behind a savepoint stay", "parse/decoder.py", "        self._undo(txn, place[0], place[1], place[2])", "        pass",
-        "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
+        "rows behind a savepoint stay", "parse/decoder.py", "        self._undo(txn, place[0], place[1], place[2])",
+        "        pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
     ),
     _mutant(
-        "a checksum is not verified", "parse/decoder.py", "if kind != 15 and zlib.crc32(data) != _CRC_RESIDUE:", "if False:",
-        "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed", is_quick=True,
+        "a checksum is not verified", "parse/decoder.py", "if kind != 15 and zlib.crc32(data) != _CRC_RESIDUE:",
+        "if False:",
+        "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed",
+        is_quick=True,
     ),
     _mutant(
         "an event of an unknown kind is passed over", "parse/decoder.py", "elif wire.u16(p, 17) & 0x80:", "elif True:",
         "parse/test_unsupported.py::test_an_event_that_is_not_decoded_is_named",
     ),
     _mutant(
-        "an incident is passed over", "parse/decoder.py", "        elif kind == 26:\n            raise", "        elif kind == 26:\n            return\n            raise",
+        "an incident is passed over", "parse/decoder.py", "        elif kind == 26:\n            raise",
+        "        elif kind == 26:\n            return\n            raise",
         "parse/test_unsupported.py::test_an_incident_is_loud",
     ),
     _mutant(
-        "a statement changes the columns of rows before it", "parse/decoder.py", "            self._changed(statement, sql, data)\n", "",
+        "a statement changes the columns of rows before it", "parse/decoder.py",
+        "            self._changed(statement, sql, data)\n", "",
         "parse/test_history.py::test_files_are_read_by_the_statements_in_them",
     ),
     _mutant(
@@ -175,7 +180,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- the stream ----------------------------------------------------------------------------------------------------
     _mutant(
-        "the place moves before the sink has taken what is before it", "parse/run.py", "        self._sink.sink(entries)\n",
+        "the place moves before the sink has taken what is before it", "parse/run.py",
+        "        self._sink.sink(entries)\n",
         "        self._options.log_positions.persist(lambda: last.position)\n        self._sink.sink(entries)\n",
         "parse/test_log_positions.py::test_what_a_sink_did_not_take_comes_again",
     ),
@@ -184,22 +190,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_parser.py::test_a_damaged_log_stops_the_instance_and_says_where",
     ),
     _mutant(
-        "heartbeats count as changes", "parse/run.py", "if any(event[4] not in _HEARTBEATS for event in events)", "if events",
+        "heartbeats count as changes", "parse/run.py", "if any(event[4] not in _HEARTBEATS for event in events)",
+        "if events",
         "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
-        "the end of a log that is silent is looked at late", "parse/source.py", "check_interval: float = attrs.field(default=10.0",
-        "check_interval: float = attrs.field(default=20.0",
+        "the end of a log that is silent is looked at late", "parse/source.py",
+        "check_interval: float = attrs.field(default=10.0", "check_interval: float = attrs.field(default=20.0",
         "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
-        "a lost place is given up unasked", "parse/start.py", 'self.lost > (0 if self.on_lost == "fail" else self.threshold)',
-        "self.lost > self.threshold", "parse/test_start.py::test_each_rule",
+        "a lost place is given up unasked", "parse/start.py",
+        'self.lost > (0 if self.on_lost == "fail" else self.threshold)', "self.lost > self.threshold",
+        "parse/test_start.py::test_each_rule",
     ),
     # -- continuity ----------------------------------------------------------------------------------------------------
     _mutant(
-        "a gap between two logs is accepted", "parse/continuity.py", "            if journal != announced:", "            if False:",
-        "parse/test_continuity.py::test_the_log_that_a_rotate_names_is_the_one_that_comes", is_quick=True,
+        "a gap between two logs is accepted", "parse/continuity.py", "            if journal != announced:",
+        "            if False:", "parse/test_continuity.py::test_the_log_that_a_rotate_names_is_the_one_that_comes",
+        is_quick=True,
     ),
     _mutant(
         "numbers of logs that are missing prove nothing", "parse/continuity.py",
@@ -212,8 +221,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_continuity.py::test_a_stream_begins_in_the_log_that_its_position_is_of",
     ),
     _mutant(
-        "the GTIDs that a head lists are not compared", "parse/continuity.py",
-        "        if missing:\n            raise", "        if False:\n            raise",
+        "the GTIDs that a head lists are not compared", "parse/continuity.py", "        if missing:\n            raise",
+        "        if False:\n            raise",
         "parse/test_continuity.py::test_gtids_that_a_head_lists_must_have_been_read",
     ),
     _mutant(
@@ -222,8 +231,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_continuity.py::test_a_log_that_ends_with_nothing_is_followed_by_one_of_a_server_that_started",
     ),
     _mutant(
-        "a file that is listed and not there is passed over", "parse/files.py", "reader.path.name) + 1 :]", "reader.path.name) + 2 :]",
-        "parse/test_files.py::test_a_file_that_the_index_lists_is_not_passed_over",
+        "a file that is listed and not there is passed over", "parse/files.py", "reader.path.name) + 1 :]",
+        "reader.path.name) + 2 :]", "parse/test_files.py::test_a_file_that_the_index_lists_is_not_passed_over",
     ),
     _mutant(
         "a place that the source has lost is looked for without end", "parse/locate.py",
@@ -242,7 +251,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_alarm.py::test_reminders_come_after_a_minute_and_then_ever_more_rarely_up_to_an_hour", is_quick=True,
     ),
     _mutant(
-        "the first reminder comes after an hour", "alarm.py", "REMINDERS = (60.0, 3600.0)", "REMINDERS = (3600.0, 3600.0)",
+        "the first reminder comes after an hour", "alarm.py", "REMINDERS = (60.0, 3600.0)",
+        "REMINDERS = (3600.0, 3600.0)",
         "test_alarm.py::test_reminders_come_after_a_minute_and_then_ever_more_rarely_up_to_an_hour",
     ),
     # -- meta ----------------------------------------------------------------------------------------------------------
@@ -253,27 +263,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "meta/test_file_meta.py::test_a_write_that_fails_changes_nothing", is_quick=True,
     ),
     _mutant(
-        "a cursor is not on the disk when it takes the place of the last one", "meta/file.py", "os.fsync(file.fileno())",
-        "pass",
-        "meta/test_file_meta.py::test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_before_the_ack_"
-        "returns",
+        "a cursor is not on the disk when it takes the place of the last one", "meta/file.py",
+        "os.fsync(file.fileno())", "pass",
+        "meta/test_file_meta.py::test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_"
+        "before_the_ack_returns",
     ),
     _mutant(
         "a spare is believed unproved", "meta/file.py", "must_verify=True", "must_verify=False",
         "meta/test_file_meta.py::test_a_spare_that_cannot_be_proved_whole_is_not_used",
     ),
     _mutant(
-        "a cursor in ZooKeeper is written without the fence", "meta/zookeeper.py", "write(writes, self._fence)", "write(writes)",
-        "meta/test_zookeeper_meta.py::test_after_a_take_over_nothing_is_written",
+        "a cursor in ZooKeeper is written without the fence", "meta/zookeeper.py", "write(writes, self._fence)",
+        "write(writes)", "meta/test_zookeeper_meta.py::test_after_a_take_over_nothing_is_written",
     ),
     _mutant(
-        "canal's own move of a cursor is overlooked", "meta/zookeeper.py", "if Position.from_canal(ours.to_canal()) == theirs:",
-        "if True:", "meta/test_zookeeper_meta.py::test_canal_can_read_ours_and_its_own_cursor_counts",
+        "canal's own move of a cursor is overlooked", "meta/zookeeper.py",
+        "if Position.from_canal(ours.to_canal()) == theirs:", "if True:",
+        "meta/test_zookeeper_meta.py::test_canal_can_read_ours_and_its_own_cursor_counts",
     ),
     # -- high availability ---------------------------------------------------------------------------------------------
     _mutant(
-        "a lease is not checked", "ha/running.py", "return self._open and _now() < self._lease_until", "return self._open",
-        "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate",
+        "a lease is not checked", "ha/running.py", "return self._open and _now() < self._lease_until",
+        "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate",
     ),
     _mutant(
         "a fence lets through whatever its version is", "zookeeper.py", "transaction.check(fence.path, fence.version)",
@@ -312,19 +323,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "journal_key(self.journal)[1], self.offset, 0", "test_position.py::test_earlier_positions_precede",
     ),
     _mutant(
-        "clients resume where the one that is ahead is", "position.py", "        if before:\n            first = position",
+        "clients resume where the one that is ahead is", "position.py",
+        "        if before:\n            first = position",
         "        if not before or first is None:\n            first = position",
         "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
     ),
     _mutant(
-        "the cursor is one transaction ahead", "model.py", "        if self.is_end:\n            return self.transaction.position_after()",
+        "the cursor is one transaction ahead", "model.py",
+        "        if self.is_end:\n            return self.transaction.position_after()",
         "        if self.transaction.end:\n            return self.transaction.position_after()",
         "test_delivery.py::test_ack_inside_a_transaction_moves_the_cursor_by_rows",
         "parse/test_parser.py::test_resuming_at_any_entry_gives_exactly_the_rest", is_quick=True,
     ),
     _mutant(
-        "the place in another server's log is told by one transaction", "parse/tail.py", "length = min(number + 1, len(seen))",
-        "length = 1", "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
+        "the place in another server's log is told by one transaction", "parse/tail.py",
+        "length = min(number + 1, len(seen))", "length = 1",
+        "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
     ),
     # -- filters -------------------------------------------------------------------------------------------------------
     _mutant(
@@ -339,12 +353,12 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- values and schemas --------------------------------------------------------------------------------------------
     _mutant(
         "unsigned numbers are read as signed", "parse/rows.py", "_INTEGERS[code] + (1 if", "_INTEGERS[code] + (0 if",
-        "parse/test_rows.py::test_integers_at_their_limits", "parse/test_roundtrip.py::test_what_was_written_comes_back",
-        is_quick=True,
+        "parse/test_rows.py::test_integers_at_their_limits",
+        "parse/test_roundtrip.py::test_what_was_written_comes_back", is_quick=True,
     ),
     _mutant(
         "a table map that does not fit is believed", "parse/tables.py",
-        "        if problem:\n            return f\"column", "        if False:\n            return f\"column",
+        '        if problem:\n            return f"column', '        if False:\n            return f"column',
         "parse/test_tables.py::test_a_schema_that_disagrees_is_told",
     ),
     _mutant(
@@ -352,15 +366,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._history.add(place, versions, settings)",
         "        from canal.errors import HistoryError\n        with contextlib.suppress(HistoryError):\n"
         "            self._history.add(place, versions, settings)",
-        "parse/test_history.py::test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_is_room",
+        "parse/test_history.py::test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_"
+        "is_room",
     ),
     _mutant(
-        "a step at the very position counts as ahead of it", "parse/history.py", "return None if after is None else not after",
-        "return None if after is None else False", "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
+        "a step at the very position counts as ahead of it", "parse/history.py",
+        "return None if after is None else not after", "return None if after is None else False",
+        "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
     ),
     _mutant(
-        "pruning takes a version that is still needed", "parse/history.py", "later.step > version.step AND later.step <= ?)",
-        "later.step > version.step AND later.step <> ?)", "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
+        "pruning takes a version that is still needed", "parse/history.py",
+        "later.step > version.step AND later.step <= ?)", "later.step > version.step AND later.step <> ?)",
+        "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
     ),
     _mutant(
         "a cascade is told again and again", "parse/cascades.py", "if key not in self._told]", "]",
@@ -368,25 +385,25 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- Spark ---------------------------------------------------------------------------------------------------------
     _mutant(
-        "a record of the spool is believed unproved", "spark/segments.py", "if zlib.crc32(body, kind) != checksum:", "if False:",
-        "spark/test_segments.py::test_every_changed_byte_is_an_error", is_quick=True,
+        "a record of the spool is believed unproved", "spark/segments.py", "if zlib.crc32(body, kind) != checksum:",
+        "if False:", "spark/test_segments.py::test_every_changed_byte_is_an_error", is_quick=True,
     ),
     _mutant(
         "an offset is ahead of the spool", "spark/tail.py", "        self._spool.flush()", "        pass",
         "spark/test_reader.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
     ),
     _mutant(
-        "a segment that a batch still needs is written over", "spark/spool.py", "if number < before]", "if number <= before]",
-        "spark/test_segments.py::test_segments_that_are_done_with_are_written_over",
+        "a segment that a batch still needs is written over", "spark/spool.py", "if number < before]",
+        "if number <= before]", "spark/test_segments.py::test_segments_that_are_done_with_are_written_over",
     ),
     _mutant(
         "changes are applied again", "spark/apply.py", 'pc.greater(rows["_ord"], old.ord))\n    return',
-        'pc.greater_equal(rows["_ord"], old.ord))\n    return', "spark/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
+        'pc.greater_equal(rows["_ord"], old.ord))\n    return',
+        "spark/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
     ),
     _mutant(
-        "a batch is acked before it is done", "spark/batches.py",
-        "                _call(spark, message", "                instance.ack(message.id, client_id=client_id)\n"
-        "                _call(spark, message",
+        "a batch is acked before it is done", "spark/batches.py", "                _call(spark, message",
+        "                instance.ack(message.id, client_id=client_id)\n                _call(spark, message",
         "spark/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
     ),
     _mutant(
@@ -396,13 +413,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a TRUNCATE is passed over", "spark/watch.py",
-        "        if not ours:\n            return \"\"\n        if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):",
-        "        if not ours:\n            return \"\"\n        if entry.event_type in (EventType.ERASE,):",
+        '        if not ours:\n            return ""\n'
+        "        if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):",
+        '        if not ours:\n            return ""\n        if entry.event_type in (EventType.ERASE,):',
         "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),
     _mutant(
-        "a part of a transaction is read again as the whole", "spark/stretch.py", "        if 0 < left < entry.row_count:",
-        "        if False:", "spark/test_reader.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
+        "a part of a transaction is read again with the next row", "spark/stretch.py",
+        "if left <= 0 and (entry.row_count or entry.is_end):", "if left < 0 and (entry.row_count or entry.is_end):",
+        "spark/test_reader.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
     ),
     _mutant(
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",

@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from typing import Any
 
 from canal.alarm import AlarmDesk, AlarmKind
@@ -81,20 +82,21 @@ class ParserRun:
         self._follower = SchemaFollower(
             options.history, lambda text: self.alarms.tell(AlarmKind.SCHEMA, text), options.oldest, options.tables.accepts
         )
-        self._shadows = None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like)
+        missing = partial(self.alarms.tell, AlarmKind.MISSING)
+        self._shadows = (
+            None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like, missing)
+        )
         self._resolver = TableResolver(
             self._follower.find, options.tables, options.fields, options.time_zone,
             None if options.json_text else self._json_columns, self._shadows,
         )  # fmt: skip
-        self._cascades = CascadeWatch(self._resolver.delivers, lambda text: self.alarms.tell(AlarmKind.MISSING, text))
+        self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False
         self.decoder = self._follower.decoder = BinlogDecoder(
             self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
             options.piece_bytes, options.piece_entries, self._read_again,
         )  # fmt: skip
         self.decoder.destination = self._resolver.destination = destination
-        if self._shadows is not None:
-            self._shadows.destination = destination
         self.progress = Progress(lambda: self.link.source, self.decoder, self.alarms, options.backoff[1])
         self._damage: tuple[type[DecodeError], str, str] | None = None
         self._dump_began = math.inf
@@ -406,8 +408,8 @@ class ParserRun:
         self._options.log_positions.persist(lambda: last.position)
 
     def _table_changed(self, statement: ddl.Statement, sql: str, data: bytes) -> None:
-        if self._shadows is not None and not statement.temporary:
-            self._shadows.forget()
+        if self._shadows is not None:
+            self._shadows.follow(statement, sql)
         self._follower.changed(statement, sql, data)
 
     def _read_again(self, wanted: PreparedXa, offset: int) -> Iterator[bytes]:

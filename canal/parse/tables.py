@@ -315,7 +315,8 @@ class TableResolver:
 
     def resolve(self, body: bytes, release: Release = NEWEST) -> TableMap:
         raw = parse_table_map(body, release)
-        if not self.delivers(raw.schema, raw.table):
+        name = (raw.schema, raw.table)
+        if not self._tables.accepts(*name) or self._shadows is not None and self._shadows.leaves_out_rows(*name):
             return self._filtered(raw, release)
         known = None if raw.names is not None else self._find(raw)
         schema = self._schema(raw, known)
@@ -324,8 +325,8 @@ class TableResolver:
         if not release.has("virtual_values"):
             schema = attrs.evolve(schema, columns=tuple(attrs.evolve(c, logged=not c.virtual) for c in schema.columns))
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
-        strict = (raw.schema, raw.table) not in self._seen
-        self._seen.add((raw.schema, raw.table))
+        strict = name not in self._seen
+        self._seen.add(name)
         shown = [i for i, column in enumerate(schema.columns) if not column.hidden]
         names = [schema.columns[i].name for i in shown]
         chosen = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
@@ -352,7 +353,7 @@ class TableResolver:
         return _Shape(decoder, tuple(columns[i] for i in shown), delivered, names)
 
     def delivers(self, schema: str, table: str) -> bool:
-        """Whether rows of the table are delivered."""
+        """Whether statements about the table are delivered, and rows as far as is known before they come."""
         return self._tables.accepts(schema, table) and not (self._shadows and self._shadows.base_of(schema, table))
 
     def wants(self, statement: Statement) -> Statement | None:

@@ -133,7 +133,7 @@ def pt_osc(server: ThrowawayServer, db: str, writer: Writer) -> None:
 
 @pytest.mark.parametrize("tool", [gh_ost, pt_osc])
 def test_a_migration_under_load(
-    server: ThrowawayServer, database: str, tool: Callable[[ThrowawayServer, str, Writer], None], caplog: pytest.LogCaptureFixture
+    server: ThrowawayServer, database: str, tool: Callable[[ThrowawayServer, str, Writer], None]
 ) -> None:
     server.query(f"CREATE TABLE `{database}`.t (id INT NOT NULL PRIMARY KEY, v INT) ENGINE=InnoDB")
     any_table = rf"{database}\..*"
@@ -159,7 +159,7 @@ def test_a_migration_under_load(
     assert {tuple(row.keys()) for _, row in changes(entries[swap:])} == {("id", "extra", "v")}
     assert {row["extra"] for type, row in changes(entries[swap:])} == {5}
     assert {table for entry in entries for _, table in entry.header.tables} == {"t"}
-    assert sum("shadow_tables=True" in line for line in caplog.messages) == (3 if tool is gh_ost else 2)
+    assert watch.alarms == []  # the log shows whose the tables are
 
     own = [entry for entry in everything if entry.header.table == "t" and entry.rows]
     assert [(type, row["id"], row["v"]) for type, row in changes(own)] == writer.done

@@ -755,7 +755,7 @@ def test_of_databases_of_which_no_table_is_accepted_none_is_read_and_of_others_s
     assert sorted(some.tables, key=lambda one: one.schema.table) == [found[database, f"t{number}"] for number in range(5)]
     assert {database, other} & (some.unread | {""}) == {other}
     assert (some.databases, everything.unread) == (everything.databases, frozenset())
-    assert {args for args in told} == {(database, "t0", "t1"), (database, "t2", "t3"), (database, "t4", "v")}
+    assert set(told) == {(database, "t0", "t1"), (database, "t2", "t3"), (database, "t4", "v")}
 
 
 def test_a_query_connection_that_was_lost_is_opened_again(server: ThrowawayServer, database: str) -> None:

@@ -1,4 +1,4 @@
-"""One of several processes that run the same loop of foreach_batch: it lets another one take over in the midst of its first batch.
+"""One of several processes that run one loop of foreach_batch: in the midst of its first batch it lets another one take over.
 
 Prints "ready" when it takes part, waits for a line, and prints the ids of each batch that its function was called with.
 """
