@@ -37,6 +37,8 @@ class AlarmKind(enum.Enum):
     """The columns of a table are less than certain."""
     MISSING = "missing"
     """Changes that the source does not log will be missing."""
+    SLOW = "slow"
+    """A client holds the others back, or reads on by itself for that."""
     STOPPED = "stopped"
     """The parser has stopped: nothing more comes until somebody acts."""
 

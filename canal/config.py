@@ -33,7 +33,7 @@ def _check_destination(instance: object, attribute: object, value: str) -> None:
         raise ConfigError(f"destination {value!r}: letters, digits, '_', '-' and '.' only, 128 at most")
 
 
-def _check_start(instance: object, attribute: object, value: object) -> None:
+def check_start(instance: object, attribute: object, value: object) -> None:
     if not isinstance(value, Position) and value not in ("latest", "earliest"):
         raise ConfigError(
             f'start is "latest", "earliest" or a canal.Position, not {value!r}',
@@ -88,6 +88,11 @@ def _check_on_lost(instance: object, attribute: object, value: object) -> None:
         raise ConfigError(f"on_lost is one of {', '.join(ON_LOST)}, not {value!r}")
 
 
+def _check_on_slow(instance: object, attribute: object, value: object) -> None:
+    if value not in ("wait", "evict"):
+        raise ConfigError(f'on_slow is "wait" or "evict", not {value!r}')
+
+
 @attrs.frozen(kw_only=True)
 class InstanceConfig:
     """Everything that makes an :class:`~canal.Instance`.
@@ -127,6 +132,10 @@ class InstanceConfig:
             A document ``null`` is None then, as NULL is. MariaDB's JSON is text: what cannot be objects, such as one with a
             member twice, is :class:`canal.InvalidJson`; of files a schema must say which columns are ``json``.
         store_entries, store_bytes: what the store keeps at most.
+        slow_after: seconds for which the reader waits for room in the store before an alarm names who holds it back.
+        on_slow: what becomes of a client that holds the others back: "wait", or "evict": the store keeps nothing for it any
+            more, and it reads on from its cursor over a connection of its own until it has caught up. It is held to do so
+            when an alarm would name it, or when the store keeps more than ``slow_entries`` or ``slow_bytes`` for it alone.
         isolate_ddl: a statement that changes a schema comes in a batch of its own.
         whole_transactions: batches end where a transaction does. One of more than ``batch_size`` row changes comes alone, and
             in pieces only where the store has no room for all of it.
@@ -148,11 +157,11 @@ class InstanceConfig:
     black_field_filter: str = attrs.field(default="", validator=_check_text)
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     shadow_tables: bool = False
-    start: str | Position = attrs.field(default="latest", validator=_check_start)
+    start: str | Position = attrs.field(default="latest", validator=check_start)
     standby: Source | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))
     )
-    standby_start: str | Position = attrs.field(default="latest", validator=_check_start)
+    standby_start: str | Position = attrs.field(default="latest", validator=check_start)
     heartbeat: Heartbeat | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Heartbeat, "a canal.Heartbeat"))
     )
@@ -175,6 +184,10 @@ class InstanceConfig:
     json: str = attrs.field(default="text", validator=_check_json)
     store_entries: int = attrs.field(default=1 << 16, validator=positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=positive)
+    slow_after: float = attrs.field(default=60.0, validator=positive)
+    on_slow: str = attrs.field(default="wait", validator=_check_on_slow)
+    slow_entries: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
+    slow_bytes: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     isolate_ddl: bool = False
     whole_transactions: bool = False
     batch_bytes: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))

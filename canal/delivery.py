@@ -5,21 +5,23 @@ Never starts, stops or connects anything, and knows no other client.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError, StoreClosedError, fresh
+from canal.feed import Feed
 from canal.model import Message
-from canal.narrowing import Narrowing, Place
+from canal.narrowing import Narrowing, Place, is_done
 from canal.parse.parser import EventParser
 from canal.position import Position
 from canal.status import ClientStatus, Lag, ParserStatus, StoreStatus
-from canal.store import EntryStore, Slice
+from canal.store import EntryStore, MemoryStore, Slice
 
 #: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
 _SETTLE, _SCAN = 0.1, 1.0
@@ -34,10 +36,16 @@ class Line:
     destination: str
     parser: EventParser
     store: EntryStore
+    #: Opens a line of a client's own behind a position. It is in the list, for who ends such lines, before it begins.
+    behind: Callable[[int, Position, list[Feed]], Feed]
+    #: Called when a client has caught up with the store again.
+    caught_up: Callable[[int], None]
     #: Writes the cursor of a client, durably.
     write: Callable[[int, Position], None]
     #: Raises when the Instance does not run.
     check_running: Callable[[], None]
+    #: What the shared parser reads at present.
+    source: Callable[[], Any]
 
 
 class Batch(NamedTuple):
@@ -66,6 +74,8 @@ class State(NamedTuple):
     def back(self, number: int) -> State:
         """All batches from the one of this number on come again."""
         before = self.batches[number - 1].after if number else self.acked
+        if before.feed is not self.reading.feed:
+            before = before._replace(feed=None)
         return self._replace(reading=before, batches=self.batches[:number])
 
     def number(self, batch_id: int) -> int | None:
@@ -96,7 +106,10 @@ class Delivery:
         self.is_gone = False
         self.lock = threading.Lock()
         self.state = State(place, place, next_id, next_id)
-        self._released = place.start  # what the store was told of ``acked``
+        self._released = place  # what the store was told of ``acked``
+        self._joined = place  # where it began in the shared store
+        self.feeds: list[Feed] = []  # lines of its own that have not ended
+        self._look_at = 0.0  # when to look next whether it has caught up
         self._settled = 0.0  # when entries that its filter dropped were last acked
         self._narrowing = Narrowing(filter)
 
@@ -121,17 +134,26 @@ class Delivery:
 
         What is handed out is noted in ``taken`` first, for who calls to take it back when it does not get through.
         """
-        parser = self.line.parser
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self.left or self._released != self.state.acked.start:
+            if self.left or self._released is not self.state.acked:
                 self._catch_up()
             state = self.state
-            finished = parser.is_finished  # before the look into the store: what it put in goes first
+            feed = state.reading.feed
+            if feed is None or feed.stop is not None:
+                feed, state = self._own_feed(feed), self.state
+                if feed is None or state.reading.feed is not feed:
+                    continue
+            finished = feed.parser.is_finished  # before the look into the store: what it put in goes first
             wait = _WAIT if state.reading is state.acked or state.batches else _SETTLE
             if deadline is not None:
                 wait = max(min(deadline - time.monotonic(), wait), 0.0)
-            slice = self._slice(state.reading.start, batch_size, wait, linger)
+            try:
+                self._check_not_over()  # the store may be that of a later run by now
+                slice = feed.store.get(self.id, state.reading.start, batch_size, wait, linger)
+            except CanalError as error:
+                self._lost(error, state.reading)
+                continue
             if slice.entries:
                 message = self._record(slice, state.reading, taken)
                 if message is not None:
@@ -141,22 +163,26 @@ class Delivery:
             self._settle(not slice.entries)
             # Passing over what is not for this client may take longer than waiting was to, but not for ever.
             over = deadline is not None and time.monotonic() >= deadline + (_SCAN if slice.entries else 0.0)
-            if finished:  # to have found nothing means then that there is nothing
+            if finished and feed.stop is None:  # to have found nothing means then that there is nothing
                 over = not slice.entries
-                if over and parser.error is not None:
-                    raise fresh(parser.error)
+            if finished and not slice.entries:
+                if feed.parser.error is not None:
+                    raise fresh(feed.parser.error)
+                if feed.stop is not None and not self._join():  # the end of a log that has grown since
+                    self._detach(state.reading)
             if over:
                 return Message(-1, [])
 
-    def _slice(self, start: int, batch_size: int, timeout: float, linger: float) -> Slice:
-        try:
-            self._check_not_over()  # the store may be that of a later run by now
-            return self.line.store.get(self.id, start, batch_size, timeout, linger)
-        except CanalError as error:
-            self._check_not_over()
-            if self.is_gone:
-                raise not_subscribed(self.id, self.line.destination) from error
-            raise
+    def _lost(self, error: CanalError, reading: Place) -> None:
+        """The store keeps nothing for it any more: it reads on over a line of its own, if it may read at all."""
+        if self.is_over:
+            raise StateError("the instance was stopped", destination=self.line.destination) from error
+        if self.is_gone:
+            raise not_subscribed(self.id, self.line.destination) from error
+        if isinstance(error, NotSubscribedError):
+            self._detach(reading)
+        elif self.state.reading.feed is reading.feed:  # else another thread has closed a line that is left
+            raise error
 
     def _record(self, slice: Slice, reading: Place, taken: list[Taken]) -> Message | None:
         """Make a batch of a slice; None when nothing of it is for this client, or it was not to be read from there."""
@@ -185,7 +211,7 @@ class Delivery:
             state = self.state
             if state.batches and state.batches[-1] is batch and not self.is_over:
                 self.state = state.back(len(state.batches) - 1)
-                self.line.store.wake()
+                self._wake()
 
     def _settle(self, idle: bool) -> None:
         """What the client's filter dropped since the last batch needs no ack by the user."""
@@ -198,6 +224,92 @@ class Delivery:
                 return
             self._ack(state._replace(acked=state.reading))
             self._settled = time.monotonic()
+
+    # -- behind the store ---------------------------------------------------------------------------------------------
+
+    def evicted(self) -> None:
+        """The shared store keeps nothing for it any more."""
+        if self.kept is not None:
+            self._detach(self.state.reading)
+
+    def _detach(self, reading: Place) -> None:
+        with self.lock:
+            if self.state.reading is reading:
+                self.state = self.state._replace(reading=reading._replace(feed=None))
+
+    def _own_feed(self, feed: Feed | None) -> Feed | None:
+        """The line to read on from, of a client that is behind the store: that of all once it has caught up."""
+        if feed is None:
+            with self.lock:
+                state = self._current()
+                if self.is_over:
+                    raise StateError("the instance was stopped", destination=self.line.destination)
+                if state.reading.feed is None:
+                    self.line.store.close(self.id)
+                    feed = self.line.behind(self.id, state.reading.position, self.feeds)
+                    self.state = state._replace(reading=state.reading._replace(start=0, skip=None, feed=feed))
+        elif time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _SETTLE
+            if feed.source is not self.line.source():
+                self._detach(self.state.reading)
+            else:
+                self._join()
+        self.end_feeds()
+        return self.state.reading.feed
+
+    def _join(self) -> bool:
+        """Go on with what the shared store keeps, where that begins with something that is done."""
+        with self.lock:
+            reading = self._current().reading
+            store = self.line.store
+            if self.is_over or reading.feed is None or reading.feed.stop is None or not isinstance(store, MemoryStore):
+                return False
+            try:
+                start = store.join(self.id, lambda entry: is_done(entry, reading.position))
+                if start is None:
+                    return False
+                joined = reading._replace(start=start, skip=reading.position, feed=Feed(self.line.parser, store))
+                self._joined = joined
+                self.state = self.state._replace(reading=joined)
+            finally:
+                if self.state.reading is reading:
+                    store.close(self.id)
+        self.line.caught_up(self.id)
+        return True
+
+    def end_feeds(self) -> None:
+        """End its own lines but the one that it reads, or all where it may not read any more."""
+        while True:
+            kept = None if self.is_over or self.is_gone else self.state.reading.feed
+            ended = next((feed for feed in self.feeds if feed is not kept), None)
+            if ended is None:
+                return
+            assert ended.stop is not None
+            ended.stop()
+            with contextlib.suppress(ValueError):  # another thread ended it too
+                self.feeds.remove(ended)
+
+    def seek(self, feed: Feed, position: Position) -> None:
+        """Go on at a position, over a line of its own that begins there; what was handed out can be acked no more."""
+        with self.lock:
+            if self.is_over:
+                self.line.check_running()
+            state = self._current()
+            if self.durable:
+                self.line.write(self.id, position)
+            place = Place(0, position, feed=feed)
+            self.state = state._replace(acked=place, reading=place, batches=(), rollbacks=state.rollbacks + 1)
+            self.line.store.close(self.id)
+            self._wake()
+        self.end_feeds()
+
+    @property
+    def kept(self) -> Place | None:
+        """From where on the shared store keeps entries for it; None: it does not."""
+        state = self.state
+        if state.reading.feed is None or state.reading.feed.stop is not None:
+            return None
+        return state.acked if state.acked.feed is state.reading.feed else self._joined
 
     # -- ack and rollback ---------------------------------------------------------------------------------------------
 
@@ -231,12 +343,13 @@ class Delivery:
         self._release()
 
     def _release(self) -> None:
-        start = self.state.acked.start
-        try:
-            self.line.store.ack(self.id, start)
-        except StoreClosedError:  # stopped meanwhile: the cursor is durable all the same
-            return
-        self._released = start
+        acked, feed = self.state.acked, self.state.reading.feed
+        if feed is not None and acked.feed is feed:
+            try:
+                feed.store.ack(self.id, acked.start)
+            except (StoreClosedError, NotSubscribedError):  # stopped meanwhile: the cursor is durable all the same
+                pass
+        self._released = acked
 
     def unacked_by_get(self) -> int:
         """The batch that ``Instance.get`` has returned last, which its next call acks; 0: there is none."""
@@ -291,7 +404,11 @@ class Delivery:
             if state.batches:
                 state = state.back(number)._replace(rollbacks=state.rollbacks + 1)
             self.state = state
-            self.line.store.wake()
+            self._wake()
+
+    def _wake(self) -> None:
+        for store in (self.line.store, *(feed.store for feed in self.feeds)):
+            store.wake()
 
     def outstanding(self) -> list[int]:
         """Ids of the batches that are not acked, oldest first."""
@@ -353,7 +470,7 @@ class Delivery:
         return ClientStatus(
             self.id, self.filter, state.reading.position, acked, len(state.batches),
             Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
-            entries, transactions, ungot_age, state.rows_got, state.rows_acked, state.rollbacks,
+            entries, transactions, ungot_age, state.rows_got, state.rows_acked, state.rollbacks, self.kept is None,
         )  # fmt: skip
 
 

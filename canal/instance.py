@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from canal.alarm import AlarmDesk, AlarmKind
+from canal.behind import open_line
 from canal.claims import claim
-from canal.config import InstanceConfig
+from canal.config import InstanceConfig, check_start
 from canal.delivery import Delivery, Line, Taken, not_subscribed, take_back
 from canal.errors import (
     CanalError,
@@ -26,8 +27,10 @@ from canal.errors import (
     CoordinationError,
     CursorError,
     NotActiveError,
+    NotSubscribedError,
     StateError,
 )
+from canal.feed import Feed
 from canal.filter import TableFilter
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.life import Life, Steps
@@ -43,7 +46,7 @@ from canal.parse.parser import BinlogParser, EventParser
 from canal.position import Position, earliest
 from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
-from canal.store import EntryStore, MemoryStore
+from canal.store import EntryStore, HeldBack, MemoryStore, Patience
 from canal.stream import Stream
 from canal.threads import as_own
 from canal.zookeeper import Fence, Session
@@ -66,6 +69,7 @@ class Instance:
     config: InstanceConfig | None = None
     _health: SourceHealth | None = None
     _ha: RunningMonitor | None = None
+    _alarms = AlarmDesk()
 
     def __init__(self, config: InstanceConfig) -> None:
         self.config = config
@@ -102,12 +106,16 @@ class Instance:
         store = MemoryStore(
             config.store_entries, config.store_bytes, isolate_ddl=config.isolate_ddl,
             whole_transactions=config.whole_transactions, batch_bytes=config.batch_bytes,
+            patience=Patience(
+                seconds=config.slow_after, evict=config.on_slow == "evict", entries=config.slow_entries, bytes=config.slow_bytes
+            ),
+            tell=self._held_back,
         )  # fmt: skip
         self._compose(config.destination, parser, sink, store, config.meta, config.start_timeout)
+        self._alarms = AlarmDesk(config.alarm)
+        self._alarms.reset(config.destination)
         if config.ha is not None:
-            alarms = AlarmDesk(config.alarm)
-            alarms.reset(config.destination)
-            tell = partial(alarms.tell, AlarmKind.FAILOVER)
+            tell = partial(self._alarms.tell, AlarmKind.FAILOVER)
             self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), tell)
 
     @classmethod
@@ -149,7 +157,10 @@ class Instance:
         self.store = store
         self.meta = meta
         self._start_timeout = start_timeout
-        self._line = Line(destination, parser, store, self._write_cursor, self._check_running)
+        self._line = Line(
+            destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
+            lambda: getattr(parser, "source", None),
+        )  # fmt: skip
         self._clients: dict[int, Delivery] = {}
         self._lock = threading.Lock()
         self._life = Life(destination, self._begin, self._end, start_timeout)
@@ -248,6 +259,7 @@ class Instance:
                 with client.lock:  # an ack under way is done, and none is carried over into a later turn
                     client.is_over = True
                     self._next_ids[client.id] = client.state.next_id
+        self._steps.add(*(client.end_feeds for client in self._clients.values()))
         self._steps.carry_out()
         if was_running:
             log.info("[%s] stopped", self.destination)
@@ -305,6 +317,11 @@ class Instance:
     def is_exhausted(self) -> bool:
         """True when nothing will ever come again: the log has ended, or the parser has failed (see ``error``)."""
         return self.parser.is_finished and (self._ha is None or self._running)
+
+    def _is_over(self, client_id: int) -> bool:
+        """As ``is_exhausted``, for one client: what is behind the store has its own end."""
+        client = self._clients.get(client_id)
+        return self.is_exhausted and (client is None or client.kept is not None)
 
     @property
     def error(self) -> CanalError | None:
@@ -374,15 +391,27 @@ class Instance:
             if client is not None:
                 client.set_filter(filter)
                 return
-            slowest = min(self._clients.values(), key=_kept, default=None)
-            with slowest.lock if slowest is not None else contextlib.nullcontext():  # else an ack might free what it begins with
-                place = slowest.state.acked if slowest is not None else self._tail or Place(0, started)
-                if durable:
-                    self.meta.update_cursor(client_id, place.position)
-                self._add_client(client_id, filter, place, durable, slowest.id if slowest is not None else None)
+            place = self._begin_client(client_id, filter, durable, started)
         if self._ha is not None:
             self._ha.clients_changed()
         log.info("[%s] client %d subscribed at %s", self.destination, client_id, place.position)
+
+    def _begin_client(self, client_id: int, filter: str, durable: bool, started: Position) -> Place:
+        """Let a new client begin with the oldest entry that is kept."""
+        while True:
+            kept = [client for client in self._clients.values() if client.kept is not None]
+            slowest = min(kept, key=_kept, default=None)
+            try:
+                with slowest.lock if slowest is not None else contextlib.nullcontext():  # an ack might free that entry
+                    place = (slowest.kept if slowest is not None else None) or self._tail or Place(0, started)
+                    if durable:
+                        self.meta.update_cursor(client_id, place.position)
+                    self._add_client(client_id, filter, place, durable, slowest.id if slowest is not None else None)
+                    return place
+            except NotSubscribedError:
+                if slowest is None:
+                    raise
+            slowest.evicted()  # just now
 
     def _wait_started(self, timeout: float) -> Position:
         """The parser's start; a stop of the instance ends the wait."""
@@ -426,11 +455,11 @@ class Instance:
             with client.lock:  # no ack is half done
                 if client.durable:
                     self.meta.unsubscribe(client_id)
-                if len(self._clients) == 1:
-                    self._tail = client.state.acked
+                self._note_tail(client)
                 self.store.close(client_id)
                 client.is_gone = True
                 del self._clients[client_id]  # the last step: what an exception cuts short can be called again
+        client.end_feeds()
         if self._ha is not None:
             self._ha.clients_changed()
 
@@ -446,7 +475,8 @@ class Instance:
         """Let a client begin at a place, where the store has it; or at what the store keeps for client ``like``."""
         try:
             start = max(self.store.open(client_id, like), place.start)
-            place = place._replace(start=start, open=None, begin=None)
+            feed = Feed(self.parser, self.store)
+            place = place._replace(start=start, open=None, begin=None, feed=feed)
             self._clients[client_id] = Delivery(
                 self._line, client_id, filter, place, durable, self._next_ids.get(client_id, 1)
             )
@@ -464,6 +494,11 @@ class Instance:
             if slowest is None:
                 return self._tail.position if self._tail is not None else None
             return slowest.cursor
+
+    def _note_tail(self, client: Delivery) -> None:
+        """A client lets go of the store: if it was the last one, all is kept from there on for the next one."""
+        if client.kept is not None and all(other.kept is None for other in self._clients.values() if other is not client):
+            self._tail = client.kept
 
     def _marks(self) -> list[Position]:
         """The cursors of clients that are ahead of the stream."""
@@ -483,6 +518,74 @@ class Instance:
             return None
         slowest = earliest(cursor for cursor, _ in cursors)
         return next(client for cursor, client in cursors if cursor is slowest)
+
+    # -- clients that are behind the store ------------------------------------------------------------------------
+
+    def seek(self, client_id: int, to: str | Position, *, timeout: float | None = None) -> Position:
+        """Let a client go on somewhere else, earlier or later; gives that position, which is its cursor then, durably.
+
+        ``to`` is "earliest", "latest" or a :class:`Position`, which may have only a ``timestamp`` (milliseconds since 1970).
+        What it was handed out and has not acked can be acked no more. It reads from there over a connection of its own, until
+        it has caught up with the store. Waits for the source up to ``timeout`` seconds (None: the config's
+        ``start_timeout``).
+
+        Raises:
+            PositionLostError: the source has no log from there on. Nothing has changed.
+            ConnectionLostError: the source could not be reached in time. Nothing has changed.
+            CursorError: the cursor could not be written. Nothing has changed.
+        """
+        client = self._client(client_id)
+        check_start(None, None, to)
+        seconds = self._start_timeout if timeout is None else timeout
+        try:
+            line, feed = self._own_line(client_id, to, client.feeds, is_cursor=False)
+            line.subscribe(client_id, timeout=seconds)
+            position = line.position(client_id)
+            with self._lock:
+                self._note_tail(client)
+                client.seek(feed, position)
+        finally:
+            client.end_feeds()
+        log.info("[%s] client %d goes on at %s", self.destination, client_id, position)
+        return position
+
+    def _own_line(self, client_id: int, start: str | Position, feeds: list[Feed], is_cursor: bool) -> tuple[Instance, Feed]:
+        if self.config is None:
+            raise StateError(
+                "a line of a client's own cannot be made of an instance that was composed of parts",
+                destination=self.destination, remedy="Make it from an InstanceConfig.",
+            )  # fmt: skip
+        source = getattr(self.parser, "source", None)
+        return open_line(self.config, source, client_id, feeds, start, is_cursor)
+
+    def _open_behind(self, client_id: int, position: Position, feeds: list[Feed]) -> Feed:
+        log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)
+        return self._own_line(client_id, position, feeds, is_cursor=True)[1]
+
+    def _caught_up(self, client_id: int) -> None:
+        self._alarms.announce(AlarmKind.SLOW, f"client {client_id} has caught up with the store")
+
+    def _held_back(self, held: HeldBack) -> None:
+        """The store tells who holds it back."""
+        if not held.clients:
+            self._alarms.over(AlarmKind.SLOW, "the store has room again")
+            return
+        whose = []
+        for client in [client for client in list(self._clients.values()) if client.id in held.clients]:
+            handed = max(client.state.reading.start - (held.tail - held.entries), 0)
+            whose.append(f"client {client.id} ({handed} of them handed out and not acked, {held.entries - handed} not fetched)")
+        text = (
+            f"the store keeps {held.entries} entries, {held.bytes} bytes, for {' and '.join(whose)}"
+            + (f"; the reader has waited {held.seconds:.0f} s for room" if held.seconds else "")
+        )
+        if held.is_evicted:
+            for client in list(self._clients.values()):
+                if client.id in held.clients:
+                    client.evicted()
+            self._alarms.announce(AlarmKind.SLOW, f"{text}: it reads on over a connection of its own from now on")
+        else:
+            text += ": nobody gets anything new until it acks or is unsubscribed"
+            self._alarms.tell(AlarmKind.SLOW, text, str(held.clients))
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
@@ -752,7 +855,8 @@ class Instance:
 
 def _kept(client: Delivery) -> tuple[int, bool]:
     """What the store keeps for a client: the less, the more."""
-    place = client.state.acked
+    place = client.kept
+    assert place is not None
     return place.start, place.skip is not None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from canal.feed import Feed
 from canal.filter import TableFilter
 from canal.model import Entry, EntryType, Transaction
 from canal.position import Position
@@ -28,6 +29,8 @@ class Place(NamedTuple):
     """The transaction that was handed out in part."""
     begin: Entry | None = None
     """BEGIN of the last transaction, when nothing of it has passed the client's filter yet."""
+    feed: Feed | None = None
+    """What ``start`` counts the entries of; None: whoever reads on has to open one at ``position``."""
 
 
 class Narrowing:
@@ -55,7 +58,7 @@ class Narrowing:
         if entries:
             is_open = None if entries[-1].is_end else entries[-1].transaction
         done = last.transaction.before + last.is_end
-        return entries, Place(slice.end, last.position, done, None, is_open, begin)
+        return entries, Place(slice.end, last.position, done, None, is_open, begin, place.feed)
 
     def _narrowed(
         self, entries: list[Entry], is_open: Transaction | None, tables: TableFilter

@@ -169,6 +169,8 @@ class ClientStatus:
     rows_got: int | None
     rows_acked: int | None
     rollbacks: int
+    #: The store keeps nothing for it: it reads on over a connection of its own until it has caught up.
+    is_behind: bool = False
 
 
 @attrs.frozen

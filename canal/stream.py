@@ -36,7 +36,7 @@ class Stream(Iterator[Message]):
         taken: list[Taken] = []
         try:
             while True:
-                finished = instance.is_exhausted
+                finished = instance._is_over(self._client_id)
                 message = instance._get(*self._options, taken)
                 if message:
                     self._in_hand = taken[-1]

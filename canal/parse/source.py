@@ -1311,6 +1311,11 @@ class MySQLConnection:
             beside.close()
 
 
+def another(source: Any) -> Any:
+    """The same source as another replica, which no other one throws out."""
+    return attrs.evolve(source, server_id=None) if isinstance(source, MySQLSource) else source
+
+
 def dumps_by_offset(position: Position, has_gtids: bool) -> bool:
     """Whether a dump begins at the position's journal and offset, not behind its GTID set."""
     return bool(position.incarnation or not (position.gtid and has_gtids))

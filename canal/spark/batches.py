@@ -117,7 +117,7 @@ def foreach_batch(
     shapes: dict[Any, Shape] = {}
     with _quick(spark):
         while stop is None or not stop.is_set():
-            is_over = instance.is_exhausted  # before the get: what came last goes first
+            is_over = instance._is_over(client_id)  # before the get: what came last goes first
             message = instance.get_without_ack(batch_size, timeout, linger, client_id=client_id)
             if not message:
                 if is_over:

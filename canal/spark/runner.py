@@ -16,7 +16,7 @@ from typing import Any, cast
 import attrs
 
 from canal.errors import StateError
-from canal.parse.source import MySQLSource
+from canal.parse.source import MySQLSource, another
 from canal.position import Position
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
@@ -24,7 +24,7 @@ from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan
 from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.snapshot_files import SnapshotFiles, keep, remove
 from canal.spark.spool import Piece, Spool
-from canal.spark.stretch import Stretch, another, beginning, plan, read_stretch, renames, tells_columns, wait_for_end
+from canal.spark.stretch import Stretch, beginning, plan, read_stretch, renames, tells_columns, wait_for_end
 from canal.spark.tail import SEGMENT_BYTES, Tail
 from canal.spark.types import Shape
 from canal.spark.watch import Watch

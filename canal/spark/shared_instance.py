@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from canal.errors import ConnectionLostError, CursorError, StateError
 from canal.instance import Instance
 from canal.model import Entry, Message
+from canal.parse.source import another
 from canal.position import Position, journal_key
 from canal.spark.shared import Remote
 from canal.spark.wire import end_at
@@ -132,7 +133,7 @@ class SharedInstance:
 
     def _read_again(self, start: Position, end: Position) -> Iterator[Message]:
         """The entries of (start, end], over a connection of our own."""
-        from canal.spark.stretch import Stretch, Until, another, open_instance, plan
+        from canal.spark.stretch import Stretch, Until, open_instance, plan
 
         options = self._options
         for stretch in plan(options, Stretch(start, end)):

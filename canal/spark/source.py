@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from canal.errors import ConfigError
 from canal.model import Entry
-from canal.parse.source import MySQLSource
+from canal.parse.source import MySQLSource, another
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.spark.offsets import INITIAL
@@ -39,7 +39,7 @@ from canal.spark.segments import read_entries
 from canal.spark.shared import attach
 from canal.spark.snapshot import SnapshotPart, read_chunk, read_table
 from canal.spark.spool import Piece, piece_source
-from canal.spark.stretch import Stretch, another, open_instance, plan, read_stretch
+from canal.spark.stretch import Stretch, open_instance, plan, read_stretch
 from canal.spark.types import Envelope, Shape, pack_txn
 from canal.spark.watch import Watch
 

@@ -21,7 +21,7 @@ from canal.model import Entry, Message, Transaction
 from canal.parse.history import FileHistory
 from canal.parse.parser import BinlogParser
 from canal.parse.scan import TransactionScan
-from canal.parse.source import MySQLSource, Source
+from canal.parse.source import Source, another
 from canal.position import Position, journal_key
 from canal.spark.options import Options
 from canal.spark.shared import SharedSource
@@ -149,13 +149,6 @@ def open_instance(options: Options, source: Source, start: str | Position, *, hi
         assert isinstance(instance.parser, BinlogParser)
         source.parser = instance.parser
     return instance.start()
-
-
-def another(source: Source) -> Source:
-    """The same source as another replica, which no other one throws out."""
-    if isinstance(source, MySQLSource):
-        return attrs.evolve(source, server_id=None)
-    return source
 
 
 def read_stretch(

@@ -17,6 +17,7 @@ import attrs
 from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
 from canal.model import Entry
 from canal.status import PlaceStatus, StoreStatus
+from canal.store.patience import HeldBack, Patience
 from canal.store.protocol import Slice
 from canal.store.ring import Ring
 
@@ -68,6 +69,8 @@ class MemoryStore:
         whole_transactions: let batches end where a transaction does. One that is larger than a batch comes alone, and in
             pieces only where the store has no room for all of it.
         batch_bytes: of a batch at most, as the store counts them; one entry, or one whole transaction, may be more.
+        patience: with clients that hold the others back.
+        tell: called about such clients, on the writer's thread and under no lock.
     """
 
     def __init__(
@@ -78,12 +81,18 @@ class MemoryStore:
         isolate_ddl: bool = False,
         whole_transactions: bool = False,
         batch_bytes: int | None = None,
+        patience: Patience | None = None,
+        tell: Callable[[HeldBack], None] = lambda held: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_entries < 1 or max_bytes < 1:
             raise ConfigError("a store needs room for at least one entry and one byte")
         self._limits = (max_entries, max_bytes)
         self._cut = (batch_bytes or 1 << 62, isolate_ddl, whole_transactions)
+        self._patience = patience
+        self._tell = tell
+        self._look_at = 0.0
+        self._told = False
         self._clock = clock
         self._lock = threading.Lock()
         self._room = _Waiters()
@@ -106,6 +115,8 @@ class MemoryStore:
             self._last = None
             self._waited = 0.0
             self._waiting_since = None
+            self._look_at = 0.0
+            self._told = False
 
     def stop(self) -> None:
         with self._lock:
@@ -126,11 +137,16 @@ class MemoryStore:
                     self._last = entries[done - 1]
                     self._filled.wake()
                     self._waits(False)
-                if done == len(entries):
-                    return
-                self._waits(True)
-                lock = self._room.add()
-            self._room.wait(lock, _SHORT)
+                if done < len(entries):
+                    self._waits(True)
+                held = self._held_back()
+                lock = self._room.add() if done < len(entries) else None
+            if held is not None:
+                self._tell(held)
+            if lock is None:
+                return
+            if held is None or not held.is_evicted:
+                self._room.wait(lock, min(_SHORT, self._patience.seconds if self._patience else _SHORT))
 
     def _waits(self, waits: bool) -> None:
         """Count the seconds for which the writer waits."""
@@ -139,6 +155,39 @@ class MemoryStore:
             self._waiting_since = None
         elif waits and self._waiting_since is None:
             self._waiting_since = self._clock()
+
+    def _held_back(self) -> HeldBack | None:
+        """What is to be told of clients that hold the store back, if anything; evicts them, if that is to be."""
+        patience, now = self._patience, self._clock()
+        if self._told and self._waiting_since is None:
+            self._told = False
+            return HeldBack()
+        if patience is None or now < self._look_at or not self._places:
+            return None
+        self._look_at = now + min(_SHORT, patience.seconds)
+        acked = sorted(place.acked for place in self._places.values())
+        first, other = acked[0], next((one for one in acked if one > acked[0]), None)
+        waited = 0.0 if self._waiting_since is None else now - self._waiting_since
+        is_evicted = patience.evict and other is not None and (
+            waited >= patience.seconds
+            or (patience.entries is not None and other - first > patience.entries)
+            or (patience.bytes is not None and self._ring.bytes_between(first, other) > patience.bytes)
+        )
+        if not is_evicted and (waited < patience.seconds or self._told):
+            return None
+        clients = tuple(id for id, place in self._places.items() if place.acked == first)
+        held = HeldBack(
+            clients, self._ring.tail - first, self._ring.bytes_between(first, self._ring.tail), self._ring.tail, waited,
+            is_evicted,
+        )  # fmt: skip
+        self._told = not is_evicted
+        if is_evicted:
+            for id in clients:
+                del self._places[id]
+            self._waits(False)
+            self._release()
+            self._filled.wake()
+        return held
 
     def end(self) -> None:
         with self._lock:
@@ -150,6 +199,15 @@ class MemoryStore:
             start = self._ring.head if like is None else self._place(like).acked
             self._places[client_id] = _Place(start)
             return start
+
+    def join(self, client_id: int, is_done: Callable[[Entry], bool]) -> int | None:
+        """As ``open``, where the oldest entry that is kept, or else the last one that was put, is done; else None."""
+        with self._lock:
+            entry = self._ring.at(self._ring.head) or self._last
+            if not self._open or entry is None or not is_done(entry):
+                return None
+            self._places[client_id] = _Place(self._ring.head)
+            return self._ring.head
 
     def close(self, client_id: int) -> None:
         with self._lock:

@@ -17,6 +17,8 @@ cdef class Ring:
     cdef list _taken(self, long long sequence, long long batch_size, long long batch_bytes, bint isolate_ddl)
     @cython.locals(slots=list, rows="long long", entry=Entry)
     cpdef long long rows_from(self, long long sequence) except -1
+    @cython.locals(slots=list, size="long long", entry=Entry)
+    cpdef long long bytes_between(self, long long start, long long end) except -1
     cpdef at(self, long long sequence)
     @cython.locals(slots=list, entry=Entry)
     cpdef release(self, long long head)

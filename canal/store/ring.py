@@ -125,6 +125,16 @@ class Ring:
             sequence += 1
         return rows
 
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of the entries from sequence ``start`` to before ``end``."""
+        slots = self._slots
+        size = 0
+        while start < end:
+            entry = slots[start & self._mask]
+            size += entry.size
+            start += 1
+        return size
+
     def at(self, sequence: int) -> Entry | None:
         """The entry at a sequence; None when it is not there yet, or no more."""
         return self._slots[sequence & self._mask] if self.head <= sequence < self.tail else None

@@ -1,0 +1,34 @@
+"""When a client that holds the others back has done so for too long, and what is said of it."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Patience:
+    """How long a store waits for its slowest client."""
+
+    seconds: float
+    """For room, until it is told who holds the store back."""
+    evict: bool = False
+    """Then, or beyond one of the limits, keep nothing for that client any more, if there are others that it holds back."""
+    entries: int | None = None
+    """Kept for the client alone, at most."""
+    bytes: int | None = None
+
+
+@attrs.frozen
+class HeldBack:
+    """A store that waits for some clients, or does no more."""
+
+    clients: tuple[int, ...] = ()
+    """Those that have acked least; none: it is over."""
+    entries: int = 0
+    """Kept for them."""
+    bytes: int = 0
+    tail: int = 0
+    """Sequence behind the last entry."""
+    seconds: float = 0.0
+    """For which the writer has waited."""
+    is_evicted: bool = False

@@ -1,0 +1,331 @@
+"""Clients that hold others back: told of, evicted, caught up again; and clients that seek."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import canal
+from canal.alarm import AlarmKind, AlarmMessage
+from canal.testing import FakeBinlog
+from tests.test_delivery_faults import instance_of
+
+
+class Alarms:
+    def __init__(self) -> None:
+        self.told: list[AlarmMessage] = []
+
+    def __call__(self, destination: str, message: str) -> None:
+        if isinstance(message, AlarmMessage) and message.kind is AlarmKind.SLOW:
+            self.told.append(message)
+
+    def wait(self, is_it: Callable[[AlarmMessage], bool]) -> AlarmMessage:
+        return until(lambda: next((message for message in self.told if is_it(message)), None))
+
+
+def until(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while (what := found()) is None or what is False:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return what
+
+
+class Table:
+    """A table of which each insert is a transaction of its own, with numbers from 0."""
+
+    def __init__(self, fake: FakeBinlog) -> None:
+        self.fake = fake
+        self._table = fake.table("s", "a", "id INT PRIMARY KEY, v VARCHAR(300)")
+        self.count = 0
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self._table.insert({"id": self.count, "v": "x" * 200})
+            self.count += 1
+
+    def write_one(self, rows: int) -> None:
+        with self.fake.transaction():
+            self.write(rows)
+
+
+def rows_of(message: canal.Message) -> list[int]:
+    return [row.after["id"] for entry in message.entries for row in entry.rows]  # type: ignore[index]
+
+
+def read(instance: canal.Instance, client: int, count: int, size: int = 7, ack: bool = True) -> list[int]:
+    found: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"client {client} has {found}, and not {count}"
+        message = instance.get_without_ack(size, timeout=1.0, client_id=client)
+        found += rows_of(message)
+        if ack:
+            instance.ack(message.id, client_id=client)
+    return found
+
+
+def is_behind(instance: canal.Instance, client: int) -> bool:
+    return next(one.is_behind for one in instance.status().clients if one.client_id == client)
+
+
+def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -> None:
+    table, alarms = Table(FakeBinlog()), Alarms()
+    table.write(100)
+    with instance_of(table.fake, store_entries=32, slow_after=0.05, alarm=alarms) as instance:
+        for client in (1, 2):
+            instance.subscribe(client)
+        assert instance.get_without_ack(3, timeout=60, client_id=2)
+        reader, _ = in_background(lambda: read(instance, 1, 100))
+        told = alarms.wait(lambda message: not message.is_over)
+
+        assert "client 2 (" in told
+        assert "client 1" not in told
+        assert "9 of them handed out and not acked" in told
+        instance.unsubscribe(2)
+        reader.join(60)
+        assert alarms.wait(lambda message: message.is_over)
+
+
+def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    return thread, found
+
+
+LIMITS = [{"slow_after": 0.05}, {"slow_entries": 5}, {"slow_bytes": 2000}]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=["seconds", "entries", "bytes"])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("handed", [0, 3], ids=["nobody reads", "a forgotten ack"])
+def test_a_client_that_is_evicted_reads_on_and_catches_up(limit: dict[str, Any], flavor: str, handed: int) -> None:
+    table, alarms = Table(FakeBinlog(flavor=flavor)), Alarms()
+    table.write(100)
+    options = {"store_entries": 32, "slow_after": 3600.0, "on_slow": "evict", "alarm": alarms, **limit}
+    with instance_of(table.fake, **options) as instance:
+        for client in (1, 2):
+            instance.subscribe(client)
+        message = instance.get_without_ack(handed, timeout=60, client_id=2) if handed else canal.Message(-1, [])
+        assert read(instance, 1, 100) == list(range(100))
+        alarms.wait(lambda told: "client 2" in told and "of its own" in told)
+        got = rows_of(message)
+        instance.ack(message.id, client_id=2)  # that of a batch from before the eviction counts
+        got += read(instance, 2, 100 - len(got))
+        table.write(20)
+        assert read(instance, 1, 20) == list(range(100, 120))
+        got += read(instance, 2, 20)
+
+        assert got == list(range(120))
+        until(lambda: not instance.get_without_ack(1, timeout=0.1, client_id=2) and not is_behind(instance, 2))
+        assert alarms.wait(lambda told: "caught up" in told)
+        table.write(5)
+        assert [read(instance, client, 5) for client in (1, 2)] == [list(range(120, 125))] * 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 1000])
+def test_rollbacks_around_an_eviction_and_around_catching_up(size: int) -> None:
+    """Inside transactions too: whatever is rolled back when, what is acked is everything once in order."""
+    table = Table(FakeBinlog())
+    for rows in (1, 40, 3, 60, 1, 1):
+        table.write_one(rows)
+    with instance_of(table.fake, store_entries=16, slow_after=0.05, on_slow="evict", alarm=Alarms()) as instance:
+        for client in (1, 2):
+            instance.subscribe(client)
+        reader, _ = in_background(lambda: read(instance, 1, table.count))
+        acked: list[int] = []
+        number = 0
+        while len(acked) < table.count or is_behind(instance, 2):
+            number += 1
+            if len(acked) == table.count:
+                table.write(1)
+                assert read(instance, 1, 1)
+            message = instance.get_without_ack(size, timeout=1.0, client_id=2)
+            other = instance.get_without_ack(size, timeout=0.0, client_id=2)
+            if number % 3 == 0:
+                instance.rollback(client_id=2)
+            elif number % 3 == 1 and other:
+                instance.rollback(other.id, client_id=2)
+                other = canal.Message(-1, [])
+            if number % 3:
+                for one in (message, other):
+                    acked += rows_of(one)
+                    instance.ack(one.id, client_id=2)
+            if number < 3:
+                until(lambda: is_behind(instance, 2) or table.count < 20)
+        reader.join(60)
+
+        assert acked == list(range(len(acked)))
+        assert table.count - len(acked) <= 1
+
+
+def test_the_last_client_is_never_evicted_and_both_are_kept_where_both_are_slow() -> None:
+    table, alarms = Table(FakeBinlog()), Alarms()
+    table.write(50)
+    with instance_of(table.fake, store_entries=16, slow_after=0.02, on_slow="evict", alarm=alarms) as instance:
+        for client in (1, 2):
+            instance.subscribe(client)
+        alarms.wait(lambda told: "nobody gets anything new" in told)
+
+        assert not is_behind(instance, 1)
+        assert not is_behind(instance, 2)
+
+
+def test_who_subscribes_while_the_slowest_is_evicted_begins_with_what_is_kept() -> None:
+    table, alarms = Table(FakeBinlog()), Alarms()
+    table.write(50)
+    with instance_of(table.fake, store_entries=16, slow_after=0.02, on_slow="evict", alarm=alarms) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        first = read(instance, 1, 20)
+        alarms.wait(lambda told: "of its own" in told)
+        instance.subscribe(3)
+        third = read(instance, 3, 50 - len(first))
+
+        assert third == list(range(len(first), 50))
+
+
+def test_a_restart_forgets_that_a_client_was_evicted_and_nothing_else() -> None:
+    table, meta = Table(FakeBinlog()), canal.MemoryMeta()
+    table.write(60)
+    options = {"store_entries": 16, "slow_after": 0.02, "on_slow": "evict", "alarm": Alarms(), "meta": meta}
+    with instance_of(table.fake, **options) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        assert read(instance, 1, 60) == list(range(60))
+        got = read(instance, 2, 14)
+    with instance_of(table.fake, **options) as instance:
+        table.write(5)
+        assert got + read(instance, 2, 65 - len(got)) == list(range(65))
+        assert read(instance, 1, 5) == list(range(60, 65))
+
+
+def test_what_a_client_is_behind_by_may_be_purged() -> None:
+    table, alarms = Table(FakeBinlog()), Alarms()
+    table.write(40)
+    with instance_of(table.fake, store_entries=16, slow_after=0.02, on_slow="evict", alarm=alarms) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        read(instance, 1, 40)
+        alarms.wait(lambda told: "of its own" in told)
+        table.fake.rotate()
+        table.write(1)
+        table.fake.purge(table.fake.position.journal)
+        for _ in range(2):
+            with pytest.raises(canal.PositionLostError):
+                read(instance, 2, 1)
+        assert read(instance, 1, 1) == [40]
+
+
+def test_a_stream_ends_behind_all_that_its_client_is_behind_by() -> None:
+    table, alarms = Table(FakeBinlog()), Alarms()
+    table.write(60)
+    table.fake.end()
+    with instance_of(table.fake, store_entries=16, slow_after=0.02, on_slow="evict", alarm=alarms) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        assert read(instance, 1, 60) == list(range(60))
+        until(lambda: instance.is_exhausted)
+        got = [row for message in instance.stream(7, client_id=2, poll=0.05) for row in rows_of(message)]
+
+    assert got == list(range(60))
+
+
+def test_stop_and_unsubscribe_end_a_client_that_is_behind() -> None:
+    def waits(client: int) -> tuple[threading.Thread, list[Any]]:
+        def get() -> BaseException | None:
+            try:
+                while True:
+                    instance.ack(instance.get_without_ack(7, timeout=None, client_id=client).id, client_id=client)
+            except (canal.UsageError, canal.StoreError) as error:
+                return error
+
+        return in_background(get)
+
+    table, alarms = Table(FakeBinlog()), Alarms()
+    table.write(60)
+    instance = instance_of(table.fake, store_entries=16, slow_after=0.02, on_slow="evict", alarm=alarms).start()
+    for client in (1, 2, 3):
+        instance.subscribe(client)
+    read(instance, 1, 60)
+    until(lambda: is_behind(instance, 2) and is_behind(instance, 3))
+    threads = [waits(2), waits(3)]
+    instance.unsubscribe(2)
+    threads[0][0].join(60)
+    instance.stop()
+    threads[1][0].join(60)
+
+    assert isinstance(threads[0][1][0], canal.NotSubscribedError)
+    assert isinstance(threads[1][1][0], canal.StateError)
+    until(lambda: [thread for thread in threading.enumerate() if thread.name.startswith("canal-test-parse")] == [])
+
+
+# -- seek ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_a_client_seeks_back_and_ahead_and_no_other_one_notices(flavor: str) -> None:
+    table, meta = Table(FakeBinlog(flavor=flavor)), canal.MemoryMeta()
+    table.write(30)
+    with instance_of(table.fake, store_entries=64, meta=meta) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        reader, first = in_background(lambda: read(instance, 1, 30))
+        assert read(instance, 2, 30) == list(range(30))
+        reader.join(60)
+        middle = instance.position(2)
+        table.write(10)
+        assert read(instance, 2, 10) == list(range(30, 40))
+
+        assert instance.seek(2, middle) == instance.position(2) == meta.cursor(2)
+        assert read(instance, 2, 10) == list(range(30, 40))
+        instance.seek(2, "earliest")
+        assert read(instance, 2, 40) == list(range(40))
+        instance.seek(2, "latest")
+        table.write(3)
+        assert read(instance, 2, 3) == [40, 41, 42]
+        assert first + [read(instance, 1, 13)] == [list(range(30)), list(range(30, 43))]
+
+
+def test_a_batch_from_before_a_seek_cannot_be_acked() -> None:
+    table = Table(FakeBinlog())
+    table.write(3)
+    with instance_of(table.fake) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=60)
+        instance.seek(1001, "latest")
+        with pytest.raises(canal.BatchError):
+            instance.ack(message.id)
+
+
+def test_a_seek_to_what_is_not_there_changes_nothing() -> None:
+    table = Table(FakeBinlog())
+    table.write(3)
+    with instance_of(table.fake) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(1, timeout=60)
+        with pytest.raises(canal.PositionLostError):
+            instance.seek(1001, canal.Position(journal="gone.000001", offset=4))
+        instance.ack(message.id)
+        assert read(instance, 1001, 2) == [1, 2]
+        with pytest.raises(canal.ConfigError):
+            instance.seek(1001, "yesterday")
+
+
+def test_the_only_client_may_seek_and_who_comes_then_misses_nothing() -> None:
+    table = Table(FakeBinlog())
+    table.write(30)
+    with instance_of(table.fake, store_entries=16) as instance:
+        instance.subscribe(1)
+        assert read(instance, 1, 10, size=1) == list(range(10))
+        instance.seek(1, "earliest")
+        instance.subscribe(2)
+        reader, other = in_background(lambda: read(instance, 2, 20))
+        assert read(instance, 1, 30) == list(range(30))
+        reader.join(60)
+        assert other == [list(range(10, 30))]
