@@ -130,6 +130,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "self.meta.update_cursor(client_id, place.position)", "pass",
         "test_delivery.py::test_the_first_cursor_is_stored_when_subscribe_returns",
     ),
+    _mutant(
+        "a client joins the store where that is ahead of it", "store/memory.py",
+        "if not self._open or entry is None or not is_done(entry):", "if not self._open or entry is None:",
+        "test_slow_clients.py::test_rollbacks_around_an_eviction_and_around_catching_up",
+    ),
+    _mutant(
+        "a client that joins the store gets again what it has", "delivery.py", "skip=reading.position, feed", "skip=None, feed",
+        "test_slow_clients.py::test_rollbacks_around_an_eviction_and_around_catching_up",
+    ),
     # -- the log -------------------------------------------------------------------------------------------------------
     _mutant(
         "rows come before XA COMMIT", "parse/decoder.py",

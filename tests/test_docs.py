@@ -109,8 +109,8 @@ def test_the_code_of_the_documents_runs(
     subscribe, handler = canal.Instance.subscribe, signal.getsignal(signal.SIGTERM)
     printed: list[tuple[Any, ...]] = []
 
-    def subscribed(instance: canal.Instance) -> None:
-        subscribe(instance)
+    def subscribed(instance: canal.Instance, *arguments: Any, **options: Any) -> None:
+        subscribe(instance, *arguments, **options)
         customers.insert({"id": 1})
 
     def show(*values: Any) -> None:
