@@ -81,3 +81,16 @@ def test_compiled_modules_know_their_c_declarations() -> None:
         path = PACKAGE.parent.joinpath(*name.split("."))
         assert path.with_suffix(".py").exists()
         assert path.with_suffix(".pxd").exists()
+
+
+def test_no_finalizer_takes_a_lock() -> None:
+    """It runs in whatever thread collects, which may hold that lock: all that one may do is to note something."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name == "__del__":
+                calls = (ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call))
+                found.append((path.name, any(isinstance(one, ast.With) for one in ast.walk(node)), *calls))
+            assert not (isinstance(node, ast.Attribute) and ast.unparse(node) == "weakref.finalize"), path
+
+    assert found == [("stream.py", False, "client.left.append")]  # of a deque

@@ -255,6 +255,43 @@ def test_what_runs_on_a_thread_of_a_users_own_parser_may_stop_the_instance_too()
         assert not stopping.is_alive()
 
 
+@pytest.mark.parametrize("where", ["before", "after", "row filter", "sink", "alarm"])
+def test_what_a_run_calls_holds_no_lock_that_another_thread_needs(where: str) -> None:
+    """It may wait for a thread that asks the instance for anything."""
+    fake, done = fake_with(ROWS), threading.Event()
+
+    class Asking(Restart):
+        def __call__(self) -> None:
+            if done.is_set() or self.instance is None:
+                return
+            asking = threading.Thread(target=self.ask, daemon=True)
+            asking.start()
+            asking.join(PATIENCE)
+            assert not asking.is_alive()
+            done.set()
+
+        def ask(self) -> None:
+            instance = self.instance
+            instance.status(1.0)
+            instance.subscriptions()
+            instance.parser.oldest()
+            with contextlib.suppress(canal.StateError, canal.NotSubscribedError):  # it may still start
+                instance.get_without_ack(1)
+                instance.unsubscribe(7)
+            with contextlib.suppress(canal.CanalError):
+                instance.switch()
+
+    asking = Asking()
+    if where == "alarm":
+        address = Address(None)
+        instance = canal.Instance(config(address, alarm=lambda destination, text: asking()))
+    else:
+        instance = restarting(where, asking, fake)
+    asking.instance = instance
+    with instance:
+        assert done.wait(PATIENCE)
+
+
 # -- from several threads ----------------------------------------------------------------------------------------------
 
 

@@ -62,40 +62,22 @@ class SourceHealth:
         self._heartbeat = heartbeat
         self._open_probe = open_probe
         self._switch = switch
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._probe: Probe | None = None
-        self._of: object = None
+        self._watch: _Watch | None = None
         self._destination = ""
         self.failures = 0
 
     def start(self, destination: str) -> None:
-        self._stopping = threading.Event()  # of this run: what outlived the one before must not go on
         self._destination = destination
         self.failures = 0
-        name = f"canal-{destination}-heartbeat"
-        self._thread = OwnThread(target=self._run, args=(self._stopping,), name=name)
-        self._thread.start()
+        self._watch = _Watch(self, f"canal-{destination}-heartbeat")
+        self._watch.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        probe = self._probe
-        if probe is not None:
-            probe.close()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(2 * self._heartbeat.timeout + 1)
-        self._thread = None
-
-    def _run(self, stopping: threading.Event) -> None:
-        try:
-            while not stopping.wait(self._heartbeat.interval):
-                problem = self._beat()
-                if not stopping.is_set():
-                    self.take(problem)
-        finally:
-            if stopping is self._stopping:
-                self._drop()
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+            if watch is not threading.current_thread():
+                watch.join(2 * self._heartbeat.timeout + 1)
 
     def take(self, problem: str | None) -> None:
         """Count one heartbeat: what went wrong with it, or None."""
@@ -109,13 +91,40 @@ class SourceHealth:
         ):
             self.failures = 0
 
-    def _beat(self) -> str | None:
-        source, opener = self._open_probe(self._heartbeat.timeout)
+
+class _Watch(OwnThread):
+    """The heartbeats of one run, and the connection that they are sent over."""
+
+    def __init__(self, health: SourceHealth, name: str) -> None:
+        super().__init__(name=name)
+        self._health = health
+        self._stopping = threading.Event()
+        self._probe: Probe | None = None
+        self._of: object = None
+
+    def close(self) -> None:
+        """End it: a heartbeat that waits for its answer fails."""
+        self._stopping.set()
+        probe = self._probe
+        if probe is not None:
+            probe.close()
+
+    def work(self) -> None:
+        try:
+            while not self._stopping.wait(self._health._heartbeat.interval):
+                problem = self._beat(self._health._heartbeat)
+                if not self._stopping.is_set():  # else it has outlived its run
+                    self._health.take(problem)
+        finally:
+            self._drop()
+
+    def _beat(self, heartbeat: Heartbeat) -> str | None:
+        source, opener = self._health._open_probe(heartbeat.timeout)
         if self._probe is None or source is not self._of:
             self._drop()
             self._of, self._probe = source, opener()
         try:
-            self._probe.rows(self._heartbeat.sql, doing="send a heartbeat")
+            self._probe.rows(heartbeat.sql, doing="send a heartbeat")
             return None
         except CanalError as error:
             self._drop()

@@ -26,7 +26,7 @@ class MetaManager(Protocol):
     first, ``NotSubscribedError`` for a cursor of an unknown client, ``NotActiveError`` (coordinated managers only) when
     another process owns the destination by now.
 
-    One object serves one destination at a time.
+    One object serves one destination at a time. Never call the Instance from it: subscriptions and acks wait for the answer.
     """
 
     def start(self, destination: str) -> None:
