@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a rollback is forgotten", "delivery.py", "self._replace(reading=before, batches=", "self._replace(batches=",
-        "test_delivery.py::test_rollback_hands_out_the_same_entries_with_new_ids", is_quick=True,
+        "test_delivery.py::test_rollback_hands_out_the_same_entries_with_new_ids",
     ),
     _mutant(
         "acks are taken in any order", "delivery.py", "            if not batches or batches[0].id != batch_id:\n",
@@ -131,13 +131,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_delivery.py::test_the_first_cursor_is_stored_when_subscribe_returns",
     ),
     _mutant(
-        "a client joins the store where that is ahead of it", "store/memory.py",
-        "if not self._open or entry is None or not is_done(entry):", "if not self._open or entry is None:",
-        "test_slow_clients.py::test_rollbacks_around_an_eviction_and_around_catching_up",
-    ),
-    _mutant(
-        "a client that joins the store gets again what it has", "delivery.py", "skip=reading.position, feed", "skip=None, feed",
-        "test_slow_clients.py::test_rollbacks_around_an_eviction_and_around_catching_up",
+        "what a filter passes over is taken for the end", "delivery.py", "                over = not slice.entries\n",
+        "                over = True\n",
+        "test_delivery.py::test_what_a_filter_passes_over_is_not_taken_for_the_end_of_the_log",
     ),
     # -- the log -------------------------------------------------------------------------------------------------------
     _mutant(
@@ -263,6 +259,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "the first reminder comes after an hour", "alarm.py", "REMINDERS = (60.0, 3600.0)",
         "REMINDERS = (3600.0, 3600.0)",
         "test_alarm.py::test_reminders_come_after_a_minute_and_then_ever_more_rarely_up_to_an_hour",
+    ),
+    _mutant(
+        "the clock of the source does not count", "parse/progress.py", "max(self._clock() + self._clock_offset - fresh, 0.0)",
+        "max(self._clock() - fresh, 0.0)", "test_status.py::test_lag_grows_while_the_source_is_away",
     ),
     # -- meta ----------------------------------------------------------------------------------------------------------
     _mutant(
