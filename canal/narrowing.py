@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from canal.feed import Feed
 from canal.filter import TableFilter
+from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.model import Entry, EntryType, Transaction
 from canal.position import Position
 from canal.store import Slice
@@ -116,11 +117,23 @@ def is_done(entry: Entry, cursor: Position) -> bool:
         if transaction.offset != cursor.offset:
             return offset < cursor.offset
         return not entry.is_end and _is_row_done(entry, cursor.row)
+    if cursor.gtid and transaction.gtid_source is not None and transaction.gtid_base is not None:
+        done = _is_in(transaction, cursor.gtid_set)
+        if done or not cursor.row:
+            return done
     position = entry.position
     is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
     if is_before is False and is_behind is False:  # the same place, by GTIDs: a BEGIN stands before its rows
         return entry.is_end or entry.row_count > 0
     return is_before is True
+
+
+def _is_in(transaction: Transaction, executed: GtidSet) -> bool:
+    """Whether a set of GTIDs has that of a transaction."""
+    source, number = transaction.gtid_source, transaction.gtid_number
+    if isinstance(source, tuple):
+        return isinstance(executed, MariadbGtidSet) and executed.contains(source[0], source[1], number)
+    return isinstance(executed, MysqlGtidSet) and executed.contains(source, number)
 
 
 def _is_row_done(entry: Entry, rows: int) -> bool:

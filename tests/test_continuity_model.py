@@ -147,20 +147,17 @@ left = pytest.mark.xfail(strict=True, raises=Fault, reason="not mended yet")
 
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 @pytest.mark.parametrize("form", ["direct", "wire"])
-@left
 def test_a_reset_behind_which_the_cursors_journal_has_not_come_again(form: str, flavor: str) -> None:
     """The GTIDs are the same ones again, but no server's log goes back to an earlier number."""
     check(Setup(form, flavor), ("rotate", 0), WRITE, read(), RESET, WRITE, read())
 
 
 @pytest.mark.parametrize("form", ["direct", "wire", "files", "follow"])
-@left
 def test_a_first_cursor_whose_stream_began_slowly(form: str) -> None:
     """The ROTATE comes alone in the first read: the FORMAT_DESCRIPTION, which tells one log from another, in the next one."""
     check(Setup(form, "mysql"), read(plans=((0, 0),), chunk=1), WRITE, RESET, WRITE, read())
 
 
-@left
 def test_a_faster_client_at_another_server() -> None:
     """Its cursor has GTIDs that the present place lacks: neither includes the other."""
     check(
@@ -171,14 +168,12 @@ def test_a_faster_client_at_another_server() -> None:
 
 @pytest.mark.parametrize(("flavor", "gtid"), SERVERS[:2])
 @pytest.mark.parametrize("form", ["direct", "wire", "files"])
-@left
 def test_a_cursor_of_canals_ahead_of_another_client(form: str, flavor: str, gtid: bool) -> None:
     """It is where a BEGIN begins: the transaction is not done."""
     begin = (("write", 0, 6, 2), read(plans=((None, 0), (0, 0))))
     check(Setup(form, flavor, gtid, clients=2), *begin, ("age", 0, "canal's BEGIN"), WRITE, read())
 
 
-@left
 def test_a_cursor_of_canals_beside_one_of_another_server() -> None:
     check(
         Setup("direct", "mysql", servers=2, clients=2), read(meanwhile=((4, ("crash", 1)),)),
@@ -187,7 +182,6 @@ def test_a_cursor_of_canals_beside_one_of_another_server() -> None:
     )  # fmt: skip
 
 
-@left
 def test_faster_clients_at_another_server_without_gtids() -> None:
     check(
         Setup("direct", "mysql", servers=2, clients=2), ("gtids", 0, False), ("write", 0, 3, 1), ("write", 1, 1, 1),
@@ -236,7 +230,6 @@ def test_an_offset_of_a_file_at_which_no_event_begins(on_lost: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
-@left
 def test_a_cursor_of_an_earlier_version_whose_gtids_are_not_there_any_more(form: str) -> None:
     """Journal and offset are there again; the GTIDs tell that it is another log."""
     check(
@@ -246,7 +239,6 @@ def test_a_cursor_of_an_earlier_version_whose_gtids_are_not_there_any_more(form:
 
 
 @pytest.mark.parametrize("on_lost", ["earliest", "latest"])
-@left
 def test_a_cursor_inside_a_transaction_that_is_there_no_more(on_lost: str) -> None:
     """RESET, and a transaction of another time comes in its place: a lost position, of which ``on_lost`` decides."""
     check(
@@ -256,7 +248,6 @@ def test_a_cursor_inside_a_transaction_that_is_there_no_more(on_lost: str) -> No
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
-@left
 def test_gtids_switched_off_while_the_log_is_read_by_them(form: str) -> None:
     """The server ends the dump at the first transaction without a GTID, and reading goes on by journal and offset."""
     check(Setup(form, "mysql"), WRITE, read(start="latest", meanwhile=((1, ("gtids", 0, False)), (0, WRITE))))

@@ -6,7 +6,7 @@ of the events are the proof, and the decoder compares them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -28,7 +28,7 @@ _RESET_REMEDY = 'The log was reset, or is that of another server: copy the table
 
 
 def incarnation_of(description: bytes) -> str:
-    """What a FORMAT_DESCRIPTION tells its log from a later one of the same name by; see ``Position.incarnation``."""
+    """What a FORMAT_DESCRIPTION tells its log from a later one of the same name by: time and server; see ``Position``."""
     return f"{int.from_bytes(description[:4], 'little')}-{int.from_bytes(description[5:9], 'little')}"
 
 
@@ -45,6 +45,16 @@ def opened(start: Position, events: list[bytes]) -> Position:
     except DecodeError:  # which the decoder raises too
         pass
     return start
+
+
+def first_of(events: Iterable[bytes]) -> bytes | None:
+    """The first event that is one of the position from which a stream was asked for."""
+    return next((event for event in events if event[4] not in _HEADS), None)
+
+
+def is_at(cursor: Position, event: bytes) -> bool:
+    """Whether a cursor of canal's is that of an event, by its time and the server that made it."""
+    return incarnation_of(event) == f"{cursor.timestamp // 1000}-{cursor.server_id}"
 
 
 class Continuity:
@@ -152,15 +162,14 @@ class Continuity:
 
     def meet(self, events: list[bytes]) -> None:
         """The first events of the stream: a cursor of canal's tells time and server of the one that its offset is of."""
-        first = next((event for event in events if event[4] not in _HEADS), None)
+        first = first_of(events)
         if first is None or not self.expects_event:
             return
         start, self.expects_event = self._start, False
-        found = (int.from_bytes(first[:4], "little"), int.from_bytes(first[5:9], "little"))
-        if found != (start.timestamp // 1000, start.server_id):
+        if not is_at(start, first):
             raise PositionLostError(
                 f"{start} is the position of an event of {_when(f'{start.timestamp // 1000}-{start.server_id}')}, and the "
-                f"event there is of {_when('{}-{}'.format(*found))}",
+                f"event there is of {_when(incarnation_of(first))}",
                 reason=LostReason.OTHER_SERVER, position=start, remedy=_RESET_REMEDY,
             )  # fmt: skip
 

@@ -17,7 +17,9 @@ from canal.errors import (
     ChecksumError,
     DecodeError,
     HistoryError,
+    LostReason,
     MissingTableMapError,
+    PositionLostError,
     SourceError,
     TruncatedError,
     UnsupportedError,
@@ -160,6 +162,7 @@ class BinlogDecoder:
         self.incarnation = ""
         self.purged = ""
         self.known = []  # (domain, server id, number): done up to these, but the source may send them (MariaDB)
+        self.lacked = None  # GTIDs that are done and that the source may get yet (MySQL)
         self.journal = position.journal
         self.offset = self._at = position.offset
         # A dump by GTID set begins at the start of a log and passes over what is done, so it tells no multiples of 4 GiB.
@@ -548,7 +551,7 @@ class BinlogDecoder:
                 return
         if self._run_last:
             self._run_base = self._executed_now()
-        if self._continuity is not None and source is not None and not self.known:
+        if self._continuity is not None and source is not None and not self._is_lacked(source, number):
             self._continuity.follow(source, number, self._run_base)
         self._run_source = source
         self._run_first = number
@@ -585,9 +588,10 @@ class BinlogDecoder:
         if self._skipping and self._skip_timestamp and (
             txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
         ):
-            raise SourceError(
+            raise PositionLostError(
                 f"the cursor says that {self._skip} rows are done of a transaction that server {self._skip_server} made "
                 f"at {self._skip_timestamp}, but the source continues with {txn!r} of server {txn.server_id} at {txn.timestamp}",
+                reason=LostReason.DIVERGED,
                 remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
             )
         self._txn = txn
@@ -597,11 +601,15 @@ class BinlogDecoder:
         return txn
 
     def is_known(self, txn: Transaction) -> bool:
-        """Whether the source sends what another one sent before (MariaDB, to which no set of GTIDs can be told)."""
-        if not self.known or type(txn.gtid_source) is not tuple:
-            return False
-        for domain, server, number in self.known:
-            if txn.gtid_source == (domain, server) and txn.gtid_number <= number:
+        """Whether the source sends what another one sent before."""
+        return txn.gtid_source is not None and self._is_lacked(txn.gtid_source, txn.gtid_number)
+
+    def _is_lacked(self, source: Any, number: int) -> bool:
+        """Whether a GTID is among those that were done at another server, before this one got them."""
+        if type(source) is str:
+            return self.lacked is not None and bool(self.lacked.contains(source, number))
+        for domain, server, last in self.known:
+            if source == (domain, server) and number <= last:
                 return True
         return False
 
@@ -659,9 +667,10 @@ class BinlogDecoder:
 
     def _check_skipped(self, txn: Transaction) -> None:
         if self._skipping and txn.row_count < self._skip:
-            raise SourceError(
+            raise PositionLostError(
                 f"the cursor says that {self._skip} rows of {txn!r} are done, but it has {txn.row_count}",
-                remedy="The source's log is not the one that the cursor was taken from.",
+                reason=LostReason.DIVERGED,
+                remedy="The source's log is not the one that the cursor was taken from: undo those rows, and start anew.",
             )
 
     def _release(self, size: int) -> None:

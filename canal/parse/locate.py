@@ -5,6 +5,7 @@ Never reads the stream. It asks the connection, and searches its log where the p
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
-from canal.errors import LostReason, PositionLostError
+from canal.errors import ConnectionLostError, LostReason, PositionLostError, SourceError
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
+from canal.parse.continuity import first_of, is_at
 from canal.parse.link import Link, name_of
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.options import ParserOptions
@@ -81,6 +83,8 @@ class Locator:
                 behind=self._lost_because.behind if self._lost_because is not None else None,
             )
         )  # fmt: skip
+        if self.started is None and not self._is_policy(decision):
+            self._check_marks(connection)
         start, how = decision.start, decision.how
         log.debug("[%s] start by rule %r: %s from %s", self._destination, decision.rule, how.value, start)
         if how is How.RESOLVE:
@@ -187,6 +191,27 @@ class Locator:
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
         self._translate(connection, place.source, start)
         return exact
+
+    def _check_marks(self, connection: Any) -> None:
+        """Cursors of canal's at which clients are ahead: the event there tells whether they are positions of this log."""
+        for mark in self._options.marks():
+            if not mark.at_event or mark.gtid or not mark.timestamp or not hasattr(connection, "replay"):
+                continue
+            try:
+                with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
+                    event = first_of(events)
+                found = "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
+            except ConnectionLostError:
+                raise
+            except SourceError as error:
+                found = error.message
+            if found:
+                raise PositionLostError(
+                    f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
+                    reason=LostReason.OTHER_SERVER, position=mark,
+                    remedy="It is a cursor of canal's own, with another one behind it: read from the server that it is of, or "
+                    "unsubscribe its client.",
+                )  # fmt: skip
 
     def _translate(self, connection: Any, source: str, start: Position) -> None:
         """Find the cursors of clients that are ahead in the log of another server too; ``start`` is before all of them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Container, Iterator
@@ -54,6 +55,10 @@ from canal.threads import OwnThread
 log = logging.getLogger("canal.parse")
 
 _HEARTBEATS = frozenset((27, 41))
+#: Of the events that open a stream the ROTATE alone tells nothing yet.
+_OPENING = frozenset((4, 27, 41))
+#: What a server says that is switched to gtid_mode=OFF under a dump by GTID set.
+_GTIDS_OFF = re.compile("anonymous transaction when auto_?position", re.IGNORECASE)
 
 
 class ParserRun:
@@ -287,6 +292,7 @@ class ParserRun:
             self._sink.restart()
         connection.dump(position)
         self.decoder.known = list(getattr(connection, "known", ()))
+        self.decoder.lacked = getattr(connection, "lacked", None)
         self._work += 1
         for warning in getattr(connection, "warnings", ()):
             self.alarms.tell(AlarmKind.POSITION, warning)
@@ -297,6 +303,7 @@ class ParserRun:
         )
         found = self._locator.found
         known = found.incarnation != "" or found.source not in ("", connection.identity)
+        opening: list[bytes] = []
         if known:
             self._begins(found)
         self.progress.began()
@@ -309,10 +316,14 @@ class ParserRun:
                 error.position = error.position or self.decoder.place
                 if not isinstance(error, PositionLostError):
                     self._check_log(connection, error.message)  # of which it may only say that it cannot be read
+                if _GTIDS_OFF.search(error.message) and not by_offset and self.decoder.incarnation:
+                    raise ConnectionLostError(error.message) from error  # by journal and offset it can go on
                 raise
-            if not known:  # with the first events there comes what tells the log from a later one of its name
-                known = True
-                self._begins(opened(found, events or []))
+            if not known:  # with the head of the journal there comes what tells it from a later one of its name
+                opening += events or []
+                known = not events or any(event[4] not in _OPENING for event in opening)
+                if known:
+                    self._begins(opened(found, opening))
             if events:
                 if continuity.expects_event:
                     continuity.meet(events)
@@ -397,7 +408,7 @@ class ParserRun:
 
     def _deliver(self, entries: list[Entry]) -> None:
         assert self._sink is not None
-        if self.decoder.known:
+        if self.decoder.known or self.decoder.lacked is not None:
             entries = [entry for entry in entries if not self.decoder.is_known(entry.transaction)]
             if not entries:
                 return

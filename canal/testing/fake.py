@@ -1286,6 +1286,8 @@ class FakeConnection:
         self._feed: Feed | None = None
         self._by_gtid = False
         self._closed = False
+        #: GTIDs that are done, and that the log lacks and may get yet.
+        self.lacked: MysqlGtidSet | None = None
 
     @property
     def identity(self) -> str:
@@ -1317,7 +1319,25 @@ class FakeConnection:
         if self._closed:
             raise ConnectionLostError("the connection to the fake binlog was closed")
         self._by_gtid = bool(position.gtid and self.has_gtids and not position.incarnation)
+        if position.gtid and self.has_gtids and not self._by_gtid:
+            self._check_executed(position)
         self._feed = Feed(self._fake, position)
+
+    def _check_executed(self, position: Position) -> None:
+        """As of a server: what it has made itself it must have still; what is done and came from others it may get yet."""
+        wanted = parse_gtid_set(position.gtid, self.flavor)
+        with self._fake._changed:
+            lacking = self._fake._lacking(wanted)
+            if lacking:
+                raise self._lost(lacking, position)
+            if isinstance(wanted, MysqlGtidSet) and isinstance(self._fake._executed, MysqlGtidSet):
+                self.lacked = wanted - self._fake._executed or None
+
+    @staticmethod
+    def _lost(lacking: str, position: Position) -> PositionLostError:
+        return PositionLostError(
+            f"the fake binlog has lost what was read of it: {lacking}", reason=LostReason.DIVERGED, position=position
+        )
 
     def read(self, timeout: float) -> list[bytes] | None:
         if self._feed is None:
@@ -1360,9 +1380,7 @@ class FakeConnection:
         if self._by_gtid:
             lacking = self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
             if lacking:
-                raise PositionLostError(
-                    f"the fake binlog has lost what was read of it: {lacking}", reason=LostReason.DIVERGED, position=place
-                )
+                raise self._lost(lacking, place)
             return True
         if (journal_key(end.journal), end.offset) < (journal_key(place.journal), place.offset):
             raise PositionLostError(
