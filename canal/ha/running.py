@@ -147,6 +147,7 @@ class RunningMonitor:
             self._process, self.address = os.getpid(), _draw_address()
         self._events = queue.SimpleQueue()
         self._events.put(Event.START)
+        self._looked, self._due, self._failures = False, None, 0
         self._ending = False
         self._thread = OwnThread(target=self._run, name=f"canal-{self.destination}-ha")
         self._thread.start()

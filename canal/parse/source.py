@@ -763,22 +763,24 @@ class MySQLConnection:
         self.clock_offset = 0.0
         self._opening = _pymysql.Opening()
         self._login: Any = None
+        self._using = threading.RLock()  # the login
         self._server: Server
         self._by_offset = False
         self._limit = 0
 
     def open(self) -> None:
         """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends it."""
-        self._login = self._source.log_in(self._opening)
-        try:
-            if self._closed:
-                raise ConnectionLostError(f"the connection to {self._source.address} was closed")
-            self._server = self._prepare(self._login)
-            self._limit = self._read_limit(self._login)
-            self._need(2)
-        except BaseException:
-            self.close()
-            raise
+        with self._using:
+            self._login = self._source.log_in(self._opening)
+            try:
+                if self._closed:
+                    raise ConnectionLostError(f"the connection to {self._source.address} was closed")
+                self._server = self._prepare(self._login)
+                self._limit = self._read_limit(self._login)
+                self._need(2)
+            except BaseException:
+                self.close()
+                raise
 
     def _read_limit(self, login: Any) -> int:
         """The user's connections at once, 0 for any number."""
@@ -1086,7 +1088,8 @@ class MySQLConnection:
     def dump(self, position: Position) -> None:
         if self._stream is not None:
             raise StateError("this connection streams already")
-        self._start_dump(position, non_block=False)
+        with self._using:
+            self._start_dump(position, non_block=False)
 
     def _start_dump(self, position: Position, *, non_block: bool) -> None:
         flags = _NON_BLOCK if non_block else 0
@@ -1309,6 +1312,9 @@ class MySQLConnection:
         login = self._login
         if login is not None:
             _pymysql.abort(login)
+            if self._using.acquire(blocking=False):  # else it fails where it is used, and who uses it closes it again
+                _pymysql.close(login)
+                self._using.release()
         stream, thread = self._stream, self._thread
         if stream is not None:
             stream.close()

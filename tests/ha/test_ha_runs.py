@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -96,6 +97,45 @@ def test_a_stop_of_an_instance_that_takes_turns_can_be_called_again(group: Group
     instance.start()
     instance.subscribe()
     read(instance, 1)
+
+
+def test_threads_that_start_and_stop_an_instance_which_takes_turns(group: Group) -> None:
+    instance = canal.Instance(canal.InstanceConfig(destination="d", source=group.log, ha=group.config, start="earliest"))
+    unexpected: list[BaseException] = []
+
+    def act(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(8):
+            try:
+                choice = rng.choice(["start", "start", "stop", "subscribe", "get"])
+                if choice == "start":
+                    instance.start()
+                elif choice == "stop":
+                    instance.stop()
+                elif choice == "subscribe":
+                    instance.subscribe(timeout=60)
+                else:
+                    instance.get_without_ack(timeout=0.01)
+            except (canal.StateError, canal.NotSubscribedError, canal.ConnectionLostError):
+                pass  # not running, or another thread was quicker
+            except BaseException as error:
+                unexpected.append(error)
+
+    for _ in range(3):
+        workers = [threading.Thread(target=act, args=(seed,), daemon=True) for seed in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(120)
+        assert not any(worker.is_alive() for worker in workers)
+        assert unexpected == []
+        instance.stop()
+        assert threads() == []
+        assert instance.role is Role.OFFLINE
+    group.write(3)
+    with instance:
+        instance.subscribe()
+        read(instance, 3)
 
 
 def test_forks_of_one_process_that_have_not_started_yet_compete_with_each_other(group: Group) -> None:
