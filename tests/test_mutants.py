@@ -16,7 +16,7 @@ def test_each_fault_is_one_of_the_code_as_it_is() -> None:
         assert mutated((ROOT / mutant.file).read_text(), mutant)
         for test in mutant.tests:
             path, name, *_ = test.split("::")
-            assert name in (ROOT / path).read_text(), test
+            assert name.partition("[")[0] in (ROOT / path).read_text(), test
     assert Counter(mutant.name for mutant in MUTANTS).most_common(1)[0][1] == 1
 
 

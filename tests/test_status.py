@@ -210,8 +210,10 @@ def test_a_store_of_the_users_own_beside_our_parser() -> None:
 
 
 def test_an_idle_source_has_no_lag() -> None:
-    fake, orders = shop(clock=lambda: 1_000_000_000.0)
+    clock = [1_000_000_000.0]
+    fake, orders = shop(clock=lambda: clock[0])
     orders.insert({"id": 1})
+    clock[0] = time.time()
     with instance_of(fake) as instance:
         instance.subscribe()
         old = wait_until(instance, lambda status: parser_of(status).transactions == 1)
