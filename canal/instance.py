@@ -43,7 +43,7 @@ from canal.parse.log_positions import (
     MetaLogPositionManager,
 )
 from canal.parse.parser import BinlogParser, EventParser
-from canal.position import Position, earliest
+from canal.position import Position, earliest, resume_at
 from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
 from canal.store import EntryStore, HeldBack, MemoryStore, Patience
@@ -337,7 +337,7 @@ class Instance:
                 cursors[client_id] = cursor
         if not cursors:
             return None
-        resume = earliest(cursors.values())
+        resume = resume_at(cursors.values())
         for client_id, cursor in cursors.items():
             place = Place(0, cursor, skip=None if cursor == resume else cursor)
             self._add_client(client_id, self.meta.subscriptions()[client_id], place)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -275,6 +275,14 @@ def earliest(positions: Iterable[Position]) -> Position:
         if before:
             first = position
     assert first is not None
+    return first
+
+
+def resume_at(cursors: Collection[Position]) -> Position:
+    """Where everything begins that is behind any of the cursors. Raises CursorError as ``earliest`` does."""
+    first = earliest(cursors)
+    if first.row and any(cursor.at_event for cursor in cursors):  # maybe at the BEGIN of the same transaction
+        return attrs.evolve(first, row=0)
     return first
 
 

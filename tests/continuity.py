@@ -38,9 +38,9 @@ import attrs
 import canal
 import canal.parse.source
 from canal.alarm import AlarmKind
+from canal.gtid import parse_gtid_set
 from canal.meta import MemoryMeta
 from canal.meta.memory import Client, Clients
-from canal.gtid import parse_gtid_set
 from canal.parse import files
 from canal.position import journal_key
 from canal.testing import FakeBinlog

@@ -6,6 +6,7 @@ Never reads the stream. It asks the connection, and searches its log where the p
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from typing import Any
@@ -16,7 +17,7 @@ from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import ConnectionLostError, LostReason, PositionLostError, SourceError
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
-from canal.parse.continuity import first_of, is_at
+from canal.parse.continuity import first_of, incarnation_of, is_at
 from canal.parse.link import Link, name_of
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.options import ParserOptions
@@ -73,7 +74,8 @@ class Locator:
 
     def locate(self, connection: Connection) -> Position:
         """Where to go on, as canal.parse.start decides."""
-        place = _in_present_life(connection, self.place())
+        stored = self.place()
+        place = _in_present_life(connection, stored)
         decision = decide(
             Facts(
                 place=place, configured=self._link.start, identity=connection.identity,
@@ -84,7 +86,7 @@ class Locator:
             )
         )  # fmt: skip
         if self.started is None and not self._is_policy(decision):
-            self._check_marks(connection)
+            self._check_marks(connection, stored)
         start, how = decision.start, decision.how
         log.debug("[%s] start by rule %r: %s from %s", self._destination, decision.rule, how.value, start)
         if how is How.RESOLVE:
@@ -138,8 +140,8 @@ class Locator:
                 f"THE PLACE {self.place()} IS LOST ({self._lost_text()}): going on from {place}, as on_lost="
                 f"{self._options.on_lost!r} says; the changes in between are not delivered, or are delivered again",
             )
-            # Of others the journal's begin tells of which log they are.
-            self._options.translated({mark: None for mark in self._options.marks() if not mark.incarnation})
+            marks = [mark for mark in self._options.marks() if not _is_of_present_log(connection, mark)]
+            self._options.translated(dict.fromkeys(marks))
         return place
 
     def _lost_text(self) -> str:
@@ -192,25 +194,21 @@ class Locator:
         self._translate(connection, place.source, start)
         return exact
 
-    def _check_marks(self, connection: Any) -> None:
-        """Cursors of canal's at which clients are ahead: the event there tells whether they are positions of this log."""
-        for mark in self._options.marks():
-            if not mark.at_event or mark.gtid or not mark.timestamp or not hasattr(connection, "replay"):
+    def _check_marks(self, connection: Any, stored: Position | None) -> None:
+        """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it."""
+        for mark in self._options.marks() if hasattr(connection, "replay") else ():
+            if mark.at_event and not mark.gtid and mark.timestamp:
+                found = _foreign(connection, mark)
+            elif mark.incarnation and mark.source == connection.identity and stored is not None and not stored.incarnation:
+                found = "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
+            else:
                 continue
-            try:
-                with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
-                    event = first_of(events)
-                found = "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
-            except ConnectionLostError:
-                raise
-            except SourceError as error:
-                found = error.message
             if found:
                 raise PositionLostError(
                     f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
                     reason=LostReason.OTHER_SERVER, position=mark,
-                    remedy="It is a cursor of canal's own, with another one behind it: read from the server that it is of, or "
-                    "unsubscribe its client.",
+                    remedy="It is the cursor of a client that is ahead of another one: read from the server that it is of, or "
+                    "unsubscribe that client.",
                 )  # fmt: skip
 
     def _translate(self, connection: Any, source: str, start: Position) -> None:
@@ -223,6 +221,31 @@ class Locator:
                     row = 0 if found.missing else mark.row
                     translated[mark] = attrs.evolve(found.position, source=connection.identity, row=row)
         self._options.translated(translated)
+
+
+def _foreign(connection: Any, mark: Position) -> str:
+    """What is found where a cursor of canal's has its event; "" for that event."""
+    try:
+        with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
+            event = first_of(events)
+    except ConnectionLostError:
+        raise
+    except SourceError as error:
+        return error.message
+    return "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
+
+
+def _is_of_present_log(connection: Any, mark: Position) -> bool:
+    """Whether the journal of a position is there, and is the one that it was."""
+    if not mark.incarnation or mark.source not in ("", connection.identity) or not hasattr(connection, "replay"):
+        return False
+    try:
+        with contextlib.closing(connection.replay(mark.journal, 4)) as events:
+            return any(incarnation_of(event) == mark.incarnation for event in itertools.islice(events, 1))
+    except ConnectionLostError:
+        raise
+    except SourceError:
+        return False
 
 
 def _in_present_life(connection: Any, place: Position | None) -> Position | None:

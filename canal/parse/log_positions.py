@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from canal.errors import CursorError
-from canal.position import Position, earliest
+from canal.position import Position, resume_at
 
 Place = Callable[[], Position]
 """Gives a position; called only by who needs it, because making one costs more than the event that it is about."""
@@ -87,7 +87,7 @@ class MetaLogPositionManager:
     def latest(self) -> Position | None:
         cursors = [self._meta.cursor(client) for client in self._meta.subscriptions()]
         known = [cursor for cursor in cursors if cursor is not None]
-        return earliest(known) if known else None
+        return resume_at(known) if known else None
 
     def persist(self, place: Place) -> None:
         pass

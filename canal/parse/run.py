@@ -330,6 +330,8 @@ class ParserRun:
                 self._work += 1
                 self.decoder.feed(events)
                 self._work += 1
+            if not events and continuity.is_open:  # all that a head says has come
+                continuity.check()
             if continuity.warning:
                 self.alarms.tell(AlarmKind.POSITION, f"{name_of(self.link.source)}: {continuity.warning}", "continuity")
                 continuity.warning = ""

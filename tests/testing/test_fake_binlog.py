@@ -20,7 +20,7 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from canal.errors import ConnectionLostError, PositionLostError, ServerError, StateError, UsageError
+from canal.errors import ConnectionLostError, PositionLostError, StateError, UsageError
 from canal.position import Position
 from canal.testing.fake import Corrupt, Cut, ErrorPacket, FakeBinlog, FakeConnection, FakeTable, Repeat, Stall
 from canal.testing.servers import ThrowawayServer
