@@ -208,7 +208,6 @@ def test_servers_that_took_turns_in_one_domain() -> None:
 
 @pytest.mark.parametrize("on_lost", ["earliest", "latest"])
 @pytest.mark.parametrize("form", ["files", "follow"])
-@left
 def test_a_listed_file_that_is_gone_is_left_behind_once(form: str, on_lost: str) -> None:
     check(Setup(form, "mysql"), ("rotate", 0), WRITE, ("rotate", 0), read(), ("remove", 1), read(on_lost=on_lost))
 

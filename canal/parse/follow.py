@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from canal.errors import ConnectionLostError, SchemaError, SourceError
+from canal.errors import ConnectionLostError, LostReason, PositionLostError, SchemaError, SourceError
 from canal.model import TableMap
 from canal.parse import ddl
 from canal.parse.alter import TableState
@@ -518,8 +518,14 @@ class SchemaFollower:
             names = names[names.index(start.journal) :]
         found: list[LoggedStatement] = []
         for name in names:
-            if not self._scan_journal(name, start.offset if name == start.journal else 4, end, found):
-                break
+            try:
+                if not self._scan_journal(name, start.offset if name == start.journal else 4, end, found):
+                    break
+            except PositionLostError as error:  # the stream itself may have no need of that part of the log
+                if error.reason is not LostReason.GAP:
+                    raise
+                self._tell(f"{error.message}: where a statement in it changed columns, what is known of them is wrong")
+                found.append(_opaque(Position(name, 4), connection.flavor))
         return found
 
     def _scan_journal(self, journal: str, offset: int, end: Position, found: list[LoggedStatement]) -> bool:

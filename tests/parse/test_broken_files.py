@@ -212,3 +212,17 @@ def test_a_log_that_was_reset_while_nobody_read_it(tmp_path: Path, setup: str) -
     assert isinstance(error, PositionLostError)
     assert error.reason is LostReason.DIVERGED
     assert log.read(meta=canal.FileMeta(meta), on_lost="earliest")[:2] == (rows(1, 2), None)
+
+
+@setups
+@pytest.mark.parametrize("on_lost", ["fail", "earliest"])
+def test_a_missing_file_that_was_read_already(tmp_path: Path, setup: str, on_lost: str) -> None:
+    """Nothing is missing of what is still to be read; what may be wrong are the columns, of which an alarm tells."""
+    log = Log(tmp_path, setup)
+    log.remove(2, listed=True)
+    source = log.source(schema={"shop.orders": "id int primary key"})
+    found, error, alarms = log.read(Position(journal="binlog.000003", offset=4), on_lost=on_lost, source=source)
+    assert (found, error) == (rows(3, 4), None)
+    (alarm,) = alarms
+    assert "binlog.000002" in alarm
+    assert "columns" in alarm
