@@ -212,7 +212,6 @@ def test_a_listed_file_that_is_gone_is_left_behind_once(form: str, on_lost: str)
     check(Setup(form, "mysql"), ("rotate", 0), WRITE, ("rotate", 0), read(), ("remove", 1), read(on_lost=on_lost))
 
 
-@left
 def test_files_that_are_begun_anew_while_they_are_read_to_their_end() -> None:
     """The ROTATE names a file that has not been read, and is gone."""
     check(Setup("files", "mysql", gtid=False), ("rotate", 0), WRITE, read(meanwhile=((0, RESET),)))

@@ -389,7 +389,7 @@ class LocalBinlogConnection:
             PositionLostError: the log was begun anew under the reader.
         """
         self._following = self._following or self._next(reader)
-        if self._following is None and not self._source.follow:
+        if self._following is None and not self._source.follow and not self._lacks_successor(reader):
             return
         is_there = reader.is_there()  # looked at behind the opening: what is opened later may be of the new log
         if is_there is None and self._following is None:
@@ -403,6 +403,10 @@ class LocalBinlogConnection:
                 reason=LostReason.DIVERGED,
                 remedy='Start from "earliest" to read the new log from its beginning.',
             )
+
+    def _lacks_successor(self, reader: _JournalReader) -> bool:
+        """Whether a file was there behind the reader's, or is named at its end, that should be read and is not there."""
+        return reader.has_successor and reader.path != Path(self._source.path)  # a file alone is read to its end
 
     def _next(self, reader: _JournalReader) -> _JournalReader | None:
         return _patiently(partial(self._find_next, reader), self._pause)
@@ -490,7 +494,9 @@ def _keys_of(name: str, text: str, flavor: str) -> list[ForeignKey]:
 def _open_first(journals: list[Path], start: int) -> _JournalReader:
     """The first of the files; an error names where the log goes on where it is not there."""
     try:
-        return _JournalReader(journals[0], start)
+        reader = _JournalReader(journals[0], start)
+        reader.has_successor = len(journals) > 1
+        return reader
     except FileNotFoundError as error:
         behind = next((Position(journal=path.name, offset=4) for path in journals if path.exists()), None)
         raise PositionLostError(
@@ -508,6 +514,8 @@ class _JournalReader:
         self.path = path
         self.start = start
         self.is_fresh = True
+        #: Whether there is a next file, as the listing says, or the ROTATE at the end.
+        self.has_successor = False
         self._file = open(path, "rb", buffering=0)
         self._framer: FileFramer | None = None
         self._is_in_use = False
@@ -533,6 +541,7 @@ class _JournalReader:
                 return []
             events: list[bytes] = framer.advance(count)
             if events:
+                self.has_successor |= events[-1][4] == _ROTATE
                 return events if self._has_format else self._first(events)
 
     def _begun(self) -> FileFramer | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,24 @@ def test_a_missing_file_that_was_read_already(tmp_path: Path, setup: str, on_los
     (alarm,) = alarms
     assert "binlog.000002" in alarm
     assert "columns" in alarm
+
+
+@setups
+@pytest.mark.parametrize("end", ["rotate", "restart"])
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_log_that_is_begun_anew_while_it_is_read_to_its_end(tmp_path: Path, setup: str, end: str, anew: bool) -> None:
+    """A file that was to be read is gone; or it was never there: then the log was copied while its last file was closed."""
+    log = Log(tmp_path, setup, end)
+    if not anew:
+        log.remove(2)
+    with closing(log.source().connect()) as connection:
+        connection.dump(connection.resolve("earliest"))
+        assert connection.read(1.0)
+        if not anew:
+            assert connection.read(1.0) is None
+            return
+        log.remove(1, 2)
+        Log(tmp_path, setup, "")
+        with pytest.raises(PositionLostError, match="binlog.000001 is another file now") as caught:
+            connection.read(1.0)
+    assert caught.value.reason is LostReason.DIVERGED
