@@ -218,7 +218,6 @@ def test_files_that_are_begun_anew_while_they_are_read_to_their_end() -> None:
 
 
 @pytest.mark.parametrize("on_lost", ["earliest", "latest"])
-@left
 def test_an_offset_of_a_file_at_which_no_event_begins(on_lost: str) -> None:
     """A cursor of an earlier version, and a RESET: as of a server, that is a position that is lost."""
     check(

@@ -533,6 +533,8 @@ class _JournalReader:
         framer = self._begun()
         if framer is None:
             return []
+        if framer.offset == self.start > 4:
+            self._check_start()
         while True:
             if framer.error is not None:
                 raise self._placed(framer.error, framer.offset)
@@ -561,6 +563,21 @@ class _JournalReader:
             return None
         self._framer = FileFramer()
         return self._framer
+
+    def _check_start(self) -> None:
+        """Does an event begin at the offset at which reading began? Of those behind it the decoder sees whether they fit."""
+        header = os.pread(self._file.fileno(), 19, self.start)
+        size, says = int.from_bytes(header[9:13], "little"), int.from_bytes(header[13:17], "little")
+        end = self.start + size
+        # MariaDB from 11.4 on does not say inside a transaction where an event ends; such a start is one that was read.
+        fits = says == end & 0xFFFFFFFF if says else end <= self.size
+        if len(header) == 19 and not (fits and size >= 19):
+            raise PositionLostError(
+                f"no event begins in {self.path} at offset {self.start}",
+                reason=LostReason.BEYOND,
+                position=f"{self.path.name}:{self.start}",
+                remedy="The file is not the same, or is damaged there.",
+            )
 
     def _encrypted(self) -> UnsupportedError:
         return UnsupportedError(

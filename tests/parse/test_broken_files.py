@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,25 @@ def test_a_log_that_is_begun_anew_while_it_is_read_to_its_end(tmp_path: Path, se
         with pytest.raises(PositionLostError, match="binlog.000001 is another file now") as caught:
             connection.read(1.0)
     assert caught.value.reason is LostReason.DIVERGED
+
+
+@setups
+def test_an_offset_at_which_no_event_begins(tmp_path: Path, setup: str) -> None:
+    """Whatever stands there: no end of the log, no wait for the rest of an event."""
+    log = Log(tmp_path, setup, "")
+    data = log.files[0].read_bytes()
+    begins = list(accumulate(map(len, log.fake.events("binlog.000001")), initial=4))
+    for offset in range(begins[2], len(data) - 18):
+        with closing(log.source().connect()) as connection:
+            connection.dump(Position(journal="binlog.000001", offset=offset))
+            connection.read(1.0)
+            if offset in begins:
+                assert connection.read(1.0)
+            elif any(data[offset + 13 : offset + 17]):
+                with pytest.raises(PositionLostError, match=f"no event begins in .* at offset {offset}") as caught:
+                    connection.read(1.0)
+                assert caught.value.reason is LostReason.BEYOND
+            else:  # MariaDB may leave out where an event ends
+                with suppress(PositionLostError):
+                    assert connection.read(1.0), "what does not fit is the decoder's to see"
+    assert log.read(Position(journal="binlog.000001", offset=begins[2]))[:2] == (rows(1), None)
