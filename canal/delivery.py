@@ -140,7 +140,7 @@ class Delivery:
                 self._catch_up()
             state = self.state
             feed = state.reading.feed
-            if feed is None or feed.stop is not None:
+            if feed is None or self.feeds:
                 feed, state = self._own_feed(feed), self.state
                 if feed is None or state.reading.feed is not feed:
                     continue
@@ -248,7 +248,7 @@ class Delivery:
                     self.line.store.close(self.id)
                     feed = self.line.behind(self.id, state.reading.position, self.feeds)
                     self.state = state._replace(reading=state.reading._replace(start=0, skip=None, feed=feed))
-        elif time.monotonic() >= self._look_at:
+        elif feed.stop is not None and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _SETTLE
             if feed.source is not self.line.source():
                 self._detach(self.state.reading)
@@ -280,8 +280,9 @@ class Delivery:
     def end_feeds(self) -> None:
         """End its own lines but the one that it reads, or all where it may not read any more."""
         while True:
-            kept = None if self.is_over or self.is_gone else self.state.reading.feed
-            ended = next((feed for feed in self.feeds if feed is not kept), None)
+            with self.lock:  # one that begins is not read yet
+                kept = None if self.is_over or self.is_gone else self.state.reading.feed
+                ended = next((feed for feed in self.feeds if feed is not kept), None)
             if ended is None:
                 return
             assert ended.stop is not None
@@ -298,10 +299,10 @@ class Delivery:
             if self.durable:
                 self.line.write(self.id, position)
             place = Place(0, position, feed=feed)
+            self.feeds.append(feed)
             self.state = state._replace(acked=place, reading=place, batches=(), rollbacks=state.rollbacks + 1)
             self.line.store.close(self.id)
             self._wake()
-        self.end_feeds()
 
     @property
     def kept(self) -> Place | None:

@@ -537,13 +537,17 @@ class Instance:
         client = self._client(client_id)
         check_start(None, None, to)
         seconds = self._start_timeout if timeout is None else timeout
+        opened: list[Feed] = []
         try:
-            line, feed = self._own_line(client_id, to, client.feeds, is_cursor=False)
+            line, feed = self._own_line(client_id, to, opened, is_cursor=False)
             line.subscribe(client_id, timeout=seconds)
             position = line.position(client_id)
             with self._lock:
                 self._note_tail(client)
                 client.seek(feed, position)
+        except BaseException:
+            client.feeds.extend(opened)  # ends it, where it is not what is read
+            raise
         finally:
             client.end_feeds()
         log.info("[%s] client %d goes on at %s", self.destination, client_id, position)

@@ -25,8 +25,10 @@ from typing import Any
 import pytest
 
 import canal
+from canal.testing import FakeBinlog
 from tests.strategies import whole
 from tests.test_delivery import composed
+from tests.test_delivery_faults import instance_of
 
 #: An exception in a finalizer goes nowhere, and what it was to close is closed by another one.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -382,3 +384,44 @@ def test_signals_at_any_time_lose_nothing(kind: type[Consumer], full_size: bool)
                     consumer.go_on()
             wanted -= signals.count
             check(consumer, instance, rows)
+
+
+# -- of a client that is behind the store ----------------------------------------------------------------------------------
+
+
+def ids_of(message: canal.Message | None) -> list[int]:
+    return [row.after["id"] for entry in (message or ()) for row in entry.rows]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_exception_at_some_points_of_being_behind_the_store_loses_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the eviction to catching up: the line of its own is opened, read, left and ended."""
+    monkeypatch.setattr(f"{__name__}.rows_of", ids_of)
+    rng = random.Random(seed)
+    fake = FakeBinlog()
+    table = fake.table("s", "a", "id INT PRIMARY KEY")
+    for number in range(40):
+        table.insert({"id": number})
+    options = {"store_entries": 16, "slow_after": 0.01, "on_slow": "evict", "alarm": lambda destination, text: None}
+    for _ in range(10):
+        with instance_of(fake, **options) as instance:
+            instance.subscribe()
+            instance.subscribe(2)
+            while instance.position(2).offset != fake.position.offset:
+                instance.ack(instance.get_without_ack(9, timeout=60, client_id=2).id, client_id=2)
+            tracer = Tracer(rng.randint(1, 2500))
+            consumer = rng.choice((Acks, AcksLater))(instance, tracer.guard, 3, rng.random() < 0.5)
+            consumer.timeout = 0.01
+            deadline = time.monotonic() + 60
+            while instance.position().offset != fake.position.offset or instance.status().clients[0].is_behind:
+                assert time.monotonic() < deadline
+                consumer.go_on()
+                if consumer.is_over:  # an ack was cut short, and the next one that would tell so does not come
+                    consumer.roll_back()
+
+            assert 40 in consumer.journal.next
+            assert instance.meta.cursor(1001) == instance.position()
+            assert len(instance._clients[1001].feeds) == 0
+        assert not [thread for thread in threading.enumerate() if thread.name == "canal-test-parse"]
