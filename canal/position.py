@@ -270,7 +270,8 @@ def earliest(positions: Iterable[Position]) -> Position:
         if before is None:
             raise CursorError(
                 f"the cursors {first} and {position} cannot be compared",
-                remedy="They come from different sources: unsubscribe one of the clients.",
+                remedy="They come from different sources, or between their logs the log was reset or the server's clock set "
+                "back: unsubscribe one of the clients.",
             )
         if before:
             first = position
