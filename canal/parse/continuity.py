@@ -113,6 +113,10 @@ class Continuity:
             return
         # Of its first log a stream may not have the ROTATE: it begins behind it.
         has_read = not self._is_first or self.by_offset and offset > self._start.offset
+        if self.expects_event:
+            raise self._foreign(f"{before} ends there")
+        if self.is_open:
+            self.check()
         self._is_first, self._before = False, before
         if announced:
             if journal != announced:
@@ -167,11 +171,14 @@ class Continuity:
             return
         start, self.expects_event = self._start, False
         if not is_at(start, first):
-            raise PositionLostError(
-                f"{start} is the position of an event of {_when(f'{start.timestamp // 1000}-{start.server_id}')}, and the "
-                f"event there is of {_when(incarnation_of(first))}",
-                reason=LostReason.OTHER_SERVER, position=start, remedy=_RESET_REMEDY,
-            )  # fmt: skip
+            raise self._foreign(f"the event there is of {_when(incarnation_of(first))}")
+
+    def _foreign(self, found: str) -> PositionLostError:
+        start = self._start
+        return PositionLostError(
+            f"{start} is the position of an event of {_when(f'{start.timestamp // 1000}-{start.server_id}')}, and {found}",
+            reason=LostReason.OTHER_SERVER, position=start, remedy=_RESET_REMEDY,
+        )  # fmt: skip
 
     def list(self, listed: GtidSet, executed: GtidSet) -> GtidSet:
         """The GTIDs in all former logs, by the head of the present one, and those that are done; gives what is done."""
@@ -201,11 +208,13 @@ class Continuity:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next transaction is to be reported by ``check``: the step to the present log is not proved yet."""
-        return bool(self.doubt) or self._is_cut
+        """Whether ``check`` is to be called when the next transaction comes, or nothing: something is not proved yet."""
+        return bool(self.doubt) or self._is_cut or self.expects_event and bool(self._incarnation)
 
     def check(self) -> None:
-        """A transaction begins."""
+        """A transaction begins, or the source has no more."""
+        if self.expects_event:
+            raise self._foreign("nothing comes from there")
         if self._is_cut:
             self._is_cut = False
             self.warning = (

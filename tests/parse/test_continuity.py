@@ -285,6 +285,18 @@ def test_a_file_may_be_cut_where_its_server_crashed_unless_gtids_tell_otherwise(
     assert bool(continuity.warning) == (not has_stopped and not listed)
 
 
+def test_a_later_list_proves_nothing_of_an_earlier_step() -> None:
+    continuity = files()
+    restart(continuity)
+    rotate(continuity, "binlog.000009")
+    continuity.list(DONE, DONE)
+    assert continuity.warning
+    continuity = stream()
+    restart(continuity, "binlog.000009")
+    with pytest.raises(PositionLostError):
+        rotate(continuity, "binlog.000010")
+
+
 def test_a_stream_may_begin_behind_the_rotate_of_a_log() -> None:
     for continuity in (stream(), files()):
         continuity.enter("binlog.000008", 4711)
@@ -318,6 +330,18 @@ def test_the_event_at_a_cursor_of_canal_is_the_one_that_it_tells(event: bytes, i
         continuity.meet([description(), event + bytes(10)])
 
     assert caught.value.reason is LostReason.OTHER_SERVER
+
+
+def test_a_cursor_of_canal_names_an_event_that_is_there() -> None:
+    for go_on in (lambda one: one.check(), lambda one: one.enter("binlog.000008", 4711)):
+        continuity = Continuity(CANALS, UUID, by_offset=True)
+        continuity.enter(CANALS.journal, CANALS.offset)
+        assert not continuity.is_open  # as long as nothing has come at all
+        continuity.describe(description(), form())
+        assert continuity.is_open
+        with pytest.raises(PositionLostError) as caught:
+            go_on(continuity)
+        assert caught.value.reason is LostReason.OTHER_SERVER
 
 
 def test_a_cursor_of_canal_without_a_time_or_by_gtids_expects_no_event() -> None:
