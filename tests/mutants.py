@@ -244,6 +244,57 @@ MUTANTS: tuple[Mutant, ...] = (
         'if self.place() is None or self._options.on_lost == "fail":', "if self.place() is None:",
         "test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
+    # -- continuity, by its model --------------------------------------------------------------------------------------
+    _mutant(
+        "a cursor is believed of a log that was reset", "parse/continuity.py", "if incarnation != start.incarnation:",
+        "if False:",
+        "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[direct-mysql-False-fail]",
+        "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[files-mariadb-True-latest]",
+    ),
+    _mutant(
+        "the cursors of two lives of a log are compared by number", "position.py", "            lives = self._lives(other)\n",
+        "            lives = 0\n",
+        "test_continuity_model.py::test_a_reset_while_two_clients_are_in_a_later_journal[direct]",
+    ),
+    _mutant(
+        "the GTIDs that a head lists prove nothing", "parse/continuity.py", "        if missing:\n            raise",
+        "        if False:\n            raise",
+        "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-True-restart-fail]",
+        "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[follow-mariadb-True-crash-fail]",
+    ),
+    _mutant(
+        "bytes between two events may be missing", "parse/decoder.py",
+        "self._strict = continuity is not None and continuity.by_offset", "self._strict = False",
+        "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]", is_quick=True,
+    ),
+    _mutant(
+        "the end of a log that a ROTATE must end may be missing", "parse/continuity.py", "elif has_ended and not form.created:",
+        "elif False:", "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
+    ),
+    _mutant(
+        "a dump goes over to a log of another life", "parse/continuity.py",
+        "        elif rotated_at is not None and rotated_at !=", "        elif False and rotated_at !=",
+        "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
+    ),
+    _mutant(
+        "a silent end is not looked at", "parse/run.py", "behind = not connection.check_end(self.decoder.place)",
+        "behind = False",
+        "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
+    ),
+    _mutant(
+        "behind a gap reading begins with the oldest log again", "parse/start.py", 'return facts.behind or "earliest"',
+        'return "earliest"', "test_continuity_model.py::test_a_file_that_is_gone[False-files-mysql-False-earliest]",
+    ),
+    _mutant(
+        "a cursor of another server is believed", "parse/start.py",
+        "bool(self.place.source) and self.place.source != self.identity", "False",
+        "test_continuity_model.py::test_a_switch_and_back[direct-mysql-True]",
+    ),
+    _mutant(
+        "GTIDs go before a journal that can be proved", "parse/start.py",
+        "        if place is None or not place.incarnation or", "        if True or place is None or not place.incarnation or",
+        "test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
+    ),
     # -- alarms --------------------------------------------------------------------------------------------------------
     _mutant(
         "a trouble is never over", "alarm.py", "if name[0] is kind]", "if name[0] is None]",

@@ -91,6 +91,8 @@ def test_a_reset_while_it_is_read(form: str, flavor: str, gtid: bool, count: int
     for journals in ((), (("rotate", 0),)):
         begin = (("write", 0, 2, 1), *journals, WRITE)
         check(Setup(form, flavor, gtid), *begin, read(on_lost=on_lost, meanwhile=meanwhile(RESET, more)), read(on_lost=on_lost))
+        slow = ((7, RESET), (0, ("rotate", 0)), (0, more))  # amidst a log that a ROTATE ends
+        check(Setup(form, flavor, gtid), *begin, read(on_lost=on_lost, meanwhile=slow, chunk=1), read(on_lost=on_lost))
         behind = meanwhile(RESET, ("rotate", 0), more)
         check(Setup(form, flavor, gtid), *begin, read(on_lost=on_lost, meanwhile=behind), read(on_lost=on_lost))
 
@@ -111,6 +113,7 @@ def test_a_file_that_is_gone(form: str, flavor: str, gtid: bool, has_index: bool
     three: tuple[Step, ...] = (WRITE, ("rotate", 0), WRITE, ("restart", 0), WRITE, ("rotate", 0), WRITE)
     lost = read(on_lost=on_lost)
     check(setup, *three, ("remove", 1), lost)  # in the middle
+    check(setup, *three, ("remove", 2), lost)  # behind one that ends without a word of it
     check(setup, *three[:2], read(), *three[2:], ("remove", 1), lost)  # behind where reading stands
     check(setup, *three[:1], read(), ("rotate", 0), *three[2:], ("remove", 1), lost)  # behind the end of what was read
     check(setup, *three, read(on_lost=on_lost, chunk=1, meanwhile=((1, ("purge", 0, 1)),)))  # before it was come to
@@ -125,6 +128,17 @@ def test_a_file_that_is_cut_between_two_events(form: str, flavor: str, gtid: boo
     for events in range(1, 14):
         check(Setup(form, flavor, gtid), *begin, ("cut tail", 0, events), read(on_lost=on_lost))
         check(Setup(form, flavor, gtid), *begin, ("cut range", 0, events, 3), read(on_lost=on_lost))
+
+
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_switch_and_back(form: str, flavor: str, gtid: bool) -> None:
+    """The journals of the two have the same names, and other transactions at the same offsets."""
+    copy: Step = ("copy", 1, 100)
+    check(
+        Setup(form, flavor, gtid, servers=2), ("write", 0, 2, 1), ("rotate", 1), copy, ("rotate", 1), read(), ("write", 0, 4, 1),
+        copy, read(1), WRITE, copy, read(1, plans=((0, 0),)), read(), WRITE, read(),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["files", "follow"])
@@ -204,6 +218,27 @@ def test_servers_that_took_turns_in_one_domain() -> None:
     check(
         Setup("wire", "mariadb", servers=2), ("write", 1, 1, 1), WRITE, ("write", 1, 1, 1), read(1), read(),
     )  # fmt: skip
+
+
+def _later_journal(form: str, gtid: bool) -> None:
+    two = ((None, 0), (2, 0))
+    check(
+        Setup(form, "mysql", gtid, clients=2), ("rotate", 0), ("write", 0, 5, 1), read(batch=1, plans=two), RESET,
+        ("write", 0, 2, 1), read(on_lost="earliest", meanwhile=meanwhile(WRITE)), WRITE, read(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["direct", "wire", "files"])
+def test_a_reset_while_two_clients_are_in_a_later_journal(form: str) -> None:
+    """Its number has not come again."""
+    _later_journal(form, gtid=False)
+
+
+@pytest.mark.parametrize("form", ["direct", "wire", "files"])
+@left
+def test_a_reset_while_two_clients_are_in_a_later_journal_with_the_same_gtids(form: str) -> None:
+    """The client that is ahead gets what is in the new log too."""
+    _later_journal(form, gtid=True)
 
 
 @pytest.mark.parametrize("on_lost", ["earliest", "latest"])

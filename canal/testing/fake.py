@@ -141,6 +141,8 @@ class _Journal:
     """Where a reader of the whole journal begins: behind the hole that start_offset leaves, else 4."""
     in_use: bool = True
     """Whether its file is marked as open; a crash of MariaDB leaves the mark, MySQL takes it away when it starts again."""
+    is_gone: bool = False
+    """Whether a reset found no namesake for it in the new log."""
 
 
 @attrs.frozen
@@ -525,6 +527,8 @@ class FakeBinlog:
         """
         self._no_transaction("a reset")
         with self._changed:
+            for journal in self._journals:
+                journal.is_gone = journal.name != self._journal_name(1)
             self._journals.clear()
             self._journal_number = self._number = 0
             self._executed = type(self._executed)()
@@ -1202,7 +1206,7 @@ class Feed:
         name may be one of the new log."""
         journals = self._fake._journals
         place = next((number for number, one in enumerate(journals) if one.name == self._journal.name), None)
-        if place is None:
+        if place is None or self._journal.is_gone:
             raise _server_error(ErrorPacket(1236, "could not find next log"))
         if place + 1 >= len(journals):
             self._check_is_written(journals[-1])

@@ -10,20 +10,24 @@ import struct
 import subprocess
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pymysql
 import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from canal.errors import ConnectionLostError, PositionLostError, StateError, UsageError
+from canal.errors import ConnectionLostError, PositionLostError, ServerError, SourceError, StateError, UsageError
+from canal.parse.events import parse_gtid_list, parse_previous_gtids
+from canal.parse.source import MySQLSource
 from canal.position import Position
 from canal.testing.fake import Corrupt, Cut, ErrorPacket, FakeBinlog, FakeConnection, FakeTable, Repeat, Stall
 from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import is_since
 
 ORDERS = "id INT UNSIGNED PRIMARY KEY, price DECIMAL(10,2), note VARCHAR(40), status ENUM('new','paid')"
 FIRST = {"id": 1, "price": Decimal("9.99"), "note": "é", "status": "new"}
@@ -590,6 +594,53 @@ def test_positions_that_are_not_there_are_refused(fake: FakeBinlog) -> None:
     assert drain(dump(fake, Position(journal=fake.journal, offset=end)))[2:] == []
 
 
+def test_a_log_that_is_reset_begins_with_the_first_names_and_gtids_again(fake: FakeBinlog) -> None:
+    orders = shop(fake)
+    orders.insert(FIRST)
+    first = fake.executed
+    fake.rotate()
+    orders.insert(FIRST)
+    fake.reset()
+    assert [name for name, _ in fake.journals] == ["binlog.000001"]
+    assert fake.executed == fake.gtid_state == ""
+    orders.insert(FIRST)
+    assert fake.executed == first
+
+
+def test_a_switch_of_gtid_mode_begins_a_journal_and_keeps_the_gtids() -> None:
+    fake = FakeBinlog()
+    orders = shop(fake)
+    orders.insert(FIRST)
+    before = fake.position.gtid
+    fake.switch_gtids(False)
+    orders.insert(FIRST)
+    assert (fake.journal, fake.executed, fake.position.gtid) == ("binlog.000002", before, "")
+    fake.switch_gtids(True)
+    orders.insert(FIRST)
+    assert fake.executed == before.replace(":1", ":1-2")
+    # By GTID set a server begins with the last journal whose list the set has, and refuses what has none in it.
+    assert [event[4] for event in drain(dump(fake, Position(gtid=before))) if event[4] in (33, 34)] == [33]
+    connection = dump(fake, Position(gtid=before))
+    fake.switch_gtids(False)
+    orders.insert(FIRST)
+    with pytest.raises(ServerError, match="anonymous transaction"):
+        drain(connection)
+    with pytest.raises(UsageError):
+        FakeBinlog("mariadb").switch_gtids(False)
+
+
+def test_transactions_of_another_server_keep_its_id() -> None:
+    for fake in (FakeBinlog("mysql", gtid=False), FakeBinlog("mysql"), FakeBinlog("mariadb")):
+        orders = shop(fake)
+        with fake.transaction(gtid="0-7-1" if fake.flavor == "mariadb" else None, server_id=7):
+            orders.insert(FIRST)
+        orders.insert(FIRST)
+        events = [event for event in drain(dump(fake)) if event[4] in ROWS_EVENTS]
+        assert [struct.unpack_from("<I", event, 5)[0] for event in events] == [7, 1]
+        if fake.flavor == "mariadb":
+            assert (fake.executed, fake.gtid_state) == ("0-1-2", "0-7-1,0-1-2")
+
+
 def test_a_position_by_time_is_the_first_transaction_from_then_on() -> None:
     now = [1000.0]
     fake = FakeBinlog(clock=lambda: now[0])
@@ -650,6 +701,116 @@ def test_without_checksums_and_gtids() -> None:
     events = drain(dump(fake))
     assert kinds(events) == [4, 15, 35, 34, 2, 19, 30, 16]
     assert sum(map(len, events[1:])) == fake.position.offset - 4
+
+
+# -- heads and ends of journals ----------------------------------------------------------------------------------------
+
+
+def heads_and_ends(paths: Sequence[Path]) -> list[tuple[int, bool, list[int], int, str]]:
+    """Of each file: the mark of use, whether a server started with it, the kinds of its head, of its end, and its list."""
+    found = []
+    for path in paths:
+        data = path.read_bytes()
+        events, at = [], 4
+        while at < len(data):
+            size = struct.unpack_from("<I", data, at + 9)[0]
+            events.append(data[at : at + size])
+            at += size
+        known = [event for event in events if event[4] != 161]  # the second checkpoint of a log may come at any time
+        head = next((number for number, event in enumerate(known) if event[4] not in (15, 35, 163)), len(known))
+        listed = known[1]
+        gtids = (parse_previous_gtids if listed[4] == 35 else parse_gtid_list)(listed, len(listed) - 4)
+        text = str(gtids).rpartition(":")[2] if listed[4] == 35 else str(gtids)
+        created = struct.unpack_from("<I", data, 4 + 19 + 52)[0]
+        found.append((data[21], created != 0, kinds(known[:head]), known[-1][4], text))
+    return found
+
+
+@pytest.mark.every_line
+@pytest.mark.needs("gtid")
+def test_journals_begin_and_end_as_those_of_a_server(own_server: ThrowawayServer, line: Any, tmp_path: Path) -> None:
+    """Rotated, restarted, crashed and reset."""
+    server, fake = own_server, FakeBinlog(own_server.kind)  # type: ignore[arg-type]
+    gtids = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--log-slave-updates") * (server.kind == "mysql")
+    server.restart("--binlog-checksum=CRC32", *gtids, *server.options)
+    reset = "RESET BINARY LOGS AND GTIDS" if is_since(server, mysql=(8, 2)) else "RESET MASTER"
+    server.query("CREATE DATABASE heads")
+    server.query("CREATE TABLE heads.t (id INT PRIMARY KEY AUTO_INCREMENT)")
+    table = fake.table("heads", "t", "id INT PRIMARY KEY AUTO_INCREMENT")
+    for number, (on_server, on_fake) in enumerate((
+        (lambda: server.query(reset), fake.reset), (lambda: server.query("FLUSH BINARY LOGS"), fake.rotate),
+        (server.restart, fake.restart), (lambda: (server.kill(), server.start()), fake.crash),
+        (lambda: server.query("FLUSH BINARY LOGS"), fake.rotate), (lambda: server.query(reset), fake.reset),
+    )):  # fmt: skip
+        on_server()
+        on_fake()
+        server.query("INSERT INTO heads.t VALUES ()")
+        table.insert({})
+        assert heads_and_ends(server.binlog_paths()) == heads_and_ends(fake.write(tmp_path / str(number))), number
+
+
+@attrs.frozen
+class _Sent:
+    """What a dump gave under a reset: rows, and how it ended."""
+
+    rows: int
+    end: str
+
+
+def under_a_reset(source: MySQLSource, do: Callable[[str], None], before: Sequence[str], after: Sequence[str]) -> _Sent:
+    """Read all that ``before`` wrote, do what is ``after`` it, and read up to an error or until nothing comes any more."""
+    for step in ("reset", *before):
+        do(step)
+    connection = source.connect()
+    connection.dump(Position(journal="binlog.000001", offset=4))
+    try:
+        _until_silent(connection)
+        for step in after:
+            do(step)
+        rows, end = _until_silent(connection), "silent"
+    except SourceError as error:
+        reason = error.reason.name if isinstance(error, PositionLostError) else ""
+        rows, end = 0, f"{type(error).__name__} {reason}".strip()
+    finally:
+        connection.close()
+    return _Sent(rows, end)
+
+
+def _until_silent(connection: Any) -> int:
+    """The rows events that come before two heartbeats in a row."""
+    rows = beats = 0
+    while beats < 2:
+        for event in connection.read(60.0):
+            beats = beats + 1 if event[4] in (27, 41) else 0
+            rows += event[4] in ROWS_EVENTS
+    return rows
+
+
+@pytest.mark.lines("mysql>=5.7", "mariadb>=10.2")
+def test_a_dump_under_a_reset_ends_as_that_of_a_server(server: ThrowawayServer) -> None:
+    reset = "RESET BINARY LOGS AND GTIDS" if is_since(server, mysql=(8, 2)) else "RESET MASTER"
+    server.query("CREATE DATABASE IF NOT EXISTS sent")
+    server.query("CREATE TABLE IF NOT EXISTS sent.t (id INT PRIMARY KEY AUTO_INCREMENT)")
+    fake = FakeBinlog(server.kind, gtid=server.kind == "mariadb")  # type: ignore[arg-type]
+    table = fake.table("sent", "t", "id INT PRIMARY KEY AUTO_INCREMENT")
+
+    def on_server(step: str) -> None:
+        server.query({"reset": reset, "rotate": "FLUSH BINARY LOGS"}.get(step, "INSERT INTO sent.t VALUES ()" + step))
+
+    def on_fake(step: str) -> None:
+        {"reset": fake.reset, "rotate": fake.rotate}.get(step, lambda: table.insert({}, *({} for _ in step.split())))()
+
+    options = {"heartbeat_interval": 0.2, "ssl_mode": "DISABLED"}
+    real = MySQLSource(host="127.0.0.1", port=server.port, user=server.user, password=server.password, **options)  # type: ignore[arg-type]
+    more = ", ()" * 400  # so that the new log is longer than the old one was
+    with fake.serve() as served:
+        ours = MySQLSource(host=served.host, port=served.port, **options)  # type: ignore[arg-type]
+        # Whether MariaDB notices a log that is longer, or of a later one than the first that it is gone, is a matter of luck.
+        steps = (["reset"], ["reset", ""], ["reset", "rotate", ""], ["reset", "", "rotate", ""], ["reset", more])
+        for before in (["", ""], ["", "rotate", ""])[: 1 + (server.kind == "mysql")]:
+            for after in steps[: 4 + (server.kind == "mysql")]:
+                expected = under_a_reset(real, on_server, before, after)
+                assert under_a_reset(ours, on_fake, before, after) == expected, (before, after)
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
