@@ -101,7 +101,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the cursor moves before it is written", "delivery.py", "        position = state.acked.position\n",
-        "        position, old, self.state = state.acked.position, self.state, state\n        self.state = old._replace(acked=state.acked)\n",
+        "        position, old, self.state = state.acked.position, self.state, state\n"
+        "        self.state = old._replace(acked=state.acked)\n",
         "test_delivery.py::test_an_ack_whose_cursor_cannot_be_written_changes_nothing_and_can_be_repeated",
     ),
     _mutant(
@@ -112,7 +113,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a batch that did not reach its caller stays", "instance.py",
         "            if message:\n                client, batch = taken[-1]\n",
-        "            if message:\n                client, batch = taken.pop()\n                client.auto = batch.id\n                len(taken)\n",
+        "            if message:\n                client, batch = taken.pop()\n                client.auto = batch.id\n"
+        "                len(taken)\n",
         "test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Gets-goes on]",
     ),
     _mutant(

@@ -203,7 +203,6 @@ def test_faster_clients_at_another_server_without_gtids() -> None:
     )  # fmt: skip
 
 
-@left
 def test_gtids_that_come_late_to_a_standby_are_no_gap() -> None:
     """It lacked the last transaction when reading went over to it, and got it later."""
     check(
@@ -212,7 +211,6 @@ def test_gtids_that_come_late_to_a_standby_are_no_gap() -> None:
     )  # fmt: skip
 
 
-@left
 def test_servers_that_took_turns_in_one_domain() -> None:
     """The standby lacks the last transaction, and begins again behind the last one of the same server."""
     check(

@@ -1155,7 +1155,8 @@ class MySQLConnection:
             for domain, server, number in self.known:
                 self.warnings.append(
                     f"{self._source.address} does not have the transactions of domain {domain} by server {server} up to "
-                    f"{number}; if they never come to it, what was delivered of them is not in its tables"
+                    f"{number}; if they never come to it, what was delivered of them is not in its tables, and what other "
+                    "servers of the domain did behind its last one of that server may come again"
                 )
             run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0",
                 (place,))  # fmt: skip
