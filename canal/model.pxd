@@ -24,6 +24,7 @@ cdef class Transaction:
     cdef public bytearray tape
     cdef public Py_ssize_t tape_start, tape_end
     cdef public str incarnation
+    cdef public bint is_done
 
 @cython.freelist(256)
 cdef class Entry:

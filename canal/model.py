@@ -61,7 +61,7 @@ class Transaction:
     __slots__ = (
         "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
         "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end", "before",
-        "tape", "tape_start", "tape_end", "incarnation",
+        "tape", "tape_start", "tape_end", "incarnation", "is_done",
     )  # fmt: skip
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
@@ -87,6 +87,7 @@ class Transaction:
         self.tape_start = 0  # where those before this one end
         self.tape_end = 0
         self.incarnation = ""  # of the journal, see Position
+        self.is_done = False  # it was delivered already, of another server that had it first
 
     @property
     def gtid(self) -> str:

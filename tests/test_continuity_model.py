@@ -156,9 +156,6 @@ def test_cursors_of_canals(form: str, flavor: str, gtid: bool, kind: str) -> Non
     check(Setup(form, flavor, gtid, clients=1), *begin, RESET, ("write", 0, 12, 2), read())
 
 
-left = pytest.mark.xfail(strict=True, raises=Fault, reason="not mended yet")
-
-
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_a_reset_behind_which_the_cursors_journal_has_not_come_again(form: str, flavor: str) -> None:
@@ -233,7 +230,6 @@ def test_a_reset_while_two_clients_are_in_a_later_journal(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["direct", "wire", "files"])
-@left
 def test_a_reset_while_two_clients_are_in_a_later_journal_with_the_same_gtids(form: str) -> None:
     """The client that is ahead gets what is in the new log too."""
     _later_journal(form, gtid=True)

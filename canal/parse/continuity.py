@@ -193,18 +193,25 @@ class Continuity:
             self.doubt, self._is_cut = "", False
         return executed
 
-    def follow(self, source: str | tuple[int, int], number: int, executed: Any) -> None:
-        """A GTID comes that does not follow the last one; ``source`` is a UUID or MariaDB's domain and server id."""
+    def follow(self, source: str | tuple[int, int], number: int, executed: Any) -> int:
+        """A GTID comes that does not follow the last one; ``source`` is a UUID or MariaDB's domain and server id.
+
+        Gives up to which number transactions of the source were delivered already, of another server that had them first; 0
+        for none.
+        """
         if isinstance(source, str):
-            gtid, is_done = f"{source}:{number}", executed.contains(source, number)
+            gtid, done_to = f"{source}:{number}", _last_of(executed, source, number)
         else:
             domain, server = source
             last = executed.domains.get(domain, (server, 0))
-            gtid, is_done = f"{domain}-{server}-{number}", last[0] == server and number <= last[1]
-        if is_done and self.by_offset and isinstance(source, str):  # MariaDB's numbers may begin again in one log
-            raise self._reset(f"{gtid} comes in {self._journal}, and was done before that log was begun")
-        if is_done and not self.by_offset:
+            gtid, done_to = f"{domain}-{server}-{number}", last[1] if last[0] == server and number <= last[1] else 0
+        if done_to and not self.by_offset:
             self.warning = f"transactions come that are done, such as {gtid}: they are delivered again"
+        if not self.by_offset or not isinstance(source, str):  # MariaDB's numbers may begin again in one log
+            return 0
+        if done_to and source.partition(":")[0] == self._source:
+            raise self._reset(f"{gtid} comes in {self._journal}, and was done before that log was begun")
+        return done_to
 
     @property
     def is_open(self) -> bool:
@@ -244,6 +251,11 @@ def _missing(listed: GtidSet, executed: GtidSet) -> GtidSet | None:
         done = executed.domains
         return MariadbGtidSet({domain: last for domain, last in listed.domains.items() if done.get(domain) != last}) or None
     return None
+
+
+def _last_of(executed: MysqlGtidSet, source: str, number: int) -> int:
+    """Up to which number all that follows a number of the source, and itself, is in a set; 0 where it is not."""
+    return next((last for first, last in executed.intervals(source) if first <= number <= last), 0)
 
 
 def _union(one: GtidSet, other: GtidSet) -> GtidSet:

@@ -20,7 +20,8 @@ cdef class BinlogDecoder:
     cdef public str destination, journal
     cdef public str purged
     cdef public list known
-    cdef public object lacked
+    cdef public bint leaves_out
+    cdef unsigned long long _done_to
     cdef public long long offset
     cdef long long _floor
     cdef str _floor_journal
@@ -65,7 +66,6 @@ cdef class BinlogDecoder:
     @cython.locals(p="const unsigned char*", flags=int)
     cdef _mariadb_gtid(self, bytes data, Py_ssize_t end, long long start)
     cdef _start_group(self, long long start, object source, unsigned long long number)
-    cdef bint _is_lacked(self, object source, unsigned long long number)
     cdef _executed_now(self)
     @cython.locals(p="const unsigned char*", txn=Transaction)
     cdef Transaction _new_transaction(self, bytes data, long long start)

@@ -162,7 +162,8 @@ class BinlogDecoder:
         self.incarnation = ""
         self.purged = ""
         self.known = []  # (domain, server id, number): done up to these, but the source may send them (MariaDB)
-        self.lacked = None  # GTIDs that are done and that the source may get yet (MySQL)
+        self.leaves_out = False  # transactions have come that are done
+        self._done_to = 0
         self.journal = position.journal
         self.offset = self._at = position.offset
         # A dump by GTID set begins at the start of a log and passes over what is done, so it tells no multiples of 4 GiB.
@@ -551,8 +552,9 @@ class BinlogDecoder:
                 return
         if self._run_last:
             self._run_base = self._executed_now()
-        if self._continuity is not None and source is not None and not self._is_lacked(source, number):
-            self._continuity.follow(source, number, self._run_base)
+        self._done_to = 0
+        if self._continuity is not None and source is not None and not self.known:
+            self._done_to = self._continuity.follow(source, number, self._run_base)
         self._run_source = source
         self._run_first = number
         self._run_last = 0
@@ -583,6 +585,8 @@ class BinlogDecoder:
             txn.tape_start = txn.tape_end = len(self._tape)
         txn.before = self.transaction_count
         txn.incarnation = self.incarnation
+        if self._gtid_source is not None and self._gtid_number <= self._done_to:
+            txn.is_done = self.leaves_out = True
         if self._skipping and self.is_known(txn):  # the one whose first rows are done comes behind it
             self._skip_later, self._skip, self._skipping = self._skip, 0, False
         if self._skipping and self._skip_timestamp and (
@@ -602,14 +606,10 @@ class BinlogDecoder:
 
     def is_known(self, txn: Transaction) -> bool:
         """Whether the source sends what another one sent before."""
-        return txn.gtid_source is not None and self._is_lacked(txn.gtid_source, txn.gtid_number)
-
-    def _is_lacked(self, source: Any, number: int) -> bool:
-        """Whether a GTID is among those that were done at another server, before this one got them."""
-        if type(source) is str:
-            return self.lacked is not None and bool(self.lacked.contains(source, number))
-        for domain, server, last in self.known:
-            if source == (domain, server) and number <= last:
+        if txn.is_done:
+            return True
+        for domain, server, number in self.known:
+            if txn.gtid_source == (domain, server) and txn.gtid_number <= number:
                 return True
         return False
 

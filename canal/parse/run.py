@@ -292,7 +292,6 @@ class ParserRun:
             self._sink.restart()
         connection.dump(position)
         self.decoder.known = list(getattr(connection, "known", ()))
-        self.decoder.lacked = getattr(connection, "lacked", None)
         self._work += 1
         for warning in getattr(connection, "warnings", ()):
             self.alarms.tell(AlarmKind.POSITION, warning)
@@ -410,7 +409,7 @@ class ParserRun:
 
     def _deliver(self, entries: list[Entry]) -> None:
         assert self._sink is not None
-        if self.decoder.known or self.decoder.lacked is not None:
+        if self.decoder.known or self.decoder.leaves_out:
             entries = [entry for entry in entries if not self.decoder.is_known(entry.transaction)]
             if not entries:
                 return

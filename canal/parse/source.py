@@ -757,8 +757,6 @@ class MySQLConnection:
         self.warnings: list[str] = []
         #: (domain, server id, number): transactions up to these are done, but the source may send them (MariaDB).
         self.known: list[tuple[int, int, int]] = []
-        #: GTIDs that are done, and that the source lacks and may get yet (MySQL, by journal and offset).
-        self.lacked: MysqlGtidSet | None = None
         #: Seconds that the server's clock is ahead of ours.
         self.clock_offset = 0.0
         self._opening = _pymysql.Opening()
@@ -1167,11 +1165,11 @@ class MySQLConnection:
             encoded = _encode_gtids(position)
             _pymysql.command(login, _COM_BINLOG_DUMP_GTID, dump_gtid_packet(flags, self.server_id, encoded))
 
-    def _check_executed(self, login: Any, position: Position) -> MysqlGtidSet | None:
-        """What the server has not executed of what was read already. If it is its own, it has lost transactions."""
+    def _check_executed(self, login: Any, position: Position) -> None:
+        """A server that has not executed what was read already is another one, or has lost transactions."""
         missing = str(run(login, "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0])
         if not missing:
-            return None
+            return
         text = f"{self._source.address} has not executed transactions that the position says are done: {_short(missing)}"
         shared = run(login, "SELECT GTID_SUBTRACT(%s, %s)", (position.gtid, missing))[0][0]
         if not shared or self.identity.lower() in missing.lower():
@@ -1182,7 +1180,6 @@ class MySQLConnection:
                 remedy="It is not the server that the position is from (nor a replica of it), or it lost them.",
             )
         self.warnings.append(f"{text}; if they never come to it, what was delivered of them is not in its tables")
-        return MysqlGtidSet.parse(missing)
 
     def _dump_file(self, login: Any, position: Position, flags: int) -> None:
         if not position.journal:
@@ -1194,7 +1191,7 @@ class MySQLConnection:
             )
         self._check_source(position)
         if position.gtid and self._server.has_gtids and self.flavor == "mysql":
-            self.lacked = self._check_executed(login, position)
+            self._check_executed(login, position)
         elif position.gtid and self._server.has_gtids:
             self._check_state(position, str(run(login, "SELECT @@global.gtid_binlog_state")[0][0] or ""))
         if position.offset > MAX_DUMP_OFFSET:

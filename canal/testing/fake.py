@@ -1290,8 +1290,6 @@ class FakeConnection:
         self._feed: Feed | None = None
         self._by_gtid = False
         self._closed = False
-        #: GTIDs that are done, and that the log lacks and may get yet.
-        self.lacked: MysqlGtidSet | None = None
 
     @property
     def identity(self) -> str:
@@ -1328,14 +1326,12 @@ class FakeConnection:
         self._feed = Feed(self._fake, position)
 
     def _check_executed(self, position: Position) -> None:
-        """As of a server: what it has made itself it must have still; what is done and came from others it may get yet."""
+        """As of a server: what it has made itself it must have still."""
         wanted = parse_gtid_set(position.gtid, self.flavor)
         with self._fake._changed:
             lacking = self._fake._lacking(wanted)
-            if lacking:
-                raise self._lost(lacking, position)
-            if isinstance(wanted, MysqlGtidSet) and isinstance(self._fake._executed, MysqlGtidSet):
-                self.lacked = wanted - self._fake._executed or None
+        if lacking:
+            raise self._lost(lacking, position)
 
     @staticmethod
     def _lost(lacking: str, position: Position) -> PositionLostError:

@@ -232,6 +232,12 @@ def test_a_gtid_that_is_done_cannot_come_behind_an_offset_of_the_same_log() -> N
     assert caught.value.reason is LostReason.DIVERGED
 
 
+def test_what_was_done_at_another_server_is_left_out_when_it_comes_late() -> None:
+    other = UUID.replace("3e", "4e")
+    done = MysqlGtidSet.parse(f"{UUID}:1-17,{other}:1-3:5-9")
+    assert [stream().follow(other, number, done) for number in (2, 4, 6, 10)] == [3, 0, 9, 0]
+
+
 def test_mariadb_s_numbers_may_begin_again_in_one_log() -> None:
     continuity = stream()
     continuity.follow((0, 1), 1, DONE_BY_DOMAIN)
