@@ -137,6 +137,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "                over = True\n",
         "test_delivery.py::test_what_a_filter_passes_over_is_not_taken_for_the_end_of_the_log",
     ),
+    _mutant(
+        "a client joins the store where that is ahead of it", "store/memory.py",
+        "if not self._open or entry is None or not is_done(entry):", "if not self._open or entry is None:",
+        "test_slow_clients.py::test_a_stream_ends_behind_all_that_its_client_is_behind_by",
+    ),
+    _mutant(
+        "a client that joins the store gets again what it has", "delivery.py", "skip=reading.position, feed", "skip=None, feed",
+        "test_slow_clients.py::test_a_client_seeks_back_and_ahead_and_no_other_one_notices[mysql]",
+    ),
     # -- the log -------------------------------------------------------------------------------------------------------
     _mutant(
         "rows come before XA COMMIT", "parse/decoder.py",

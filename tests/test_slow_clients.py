@@ -77,6 +77,7 @@ def has_all(instance: canal.Instance, client: int) -> bool:
     """Whether there is nothing more for a client, and it reads from the store."""
     message = instance.get_without_ack(9, timeout=0.1, client_id=client)
     instance.ack(message.id, client_id=client)
+    assert rows_of(message) == []
     return not message and not is_behind(instance, client)
 
 
@@ -298,6 +299,7 @@ def test_a_client_seeks_back_and_ahead_and_no_other_one_notices(flavor: str) -> 
         instance.seek(2, "latest")
         table.write(3)
         assert read(instance, 2, 3) == [40, 41, 42]
+        until(lambda: has_all(instance, 2))
         assert first + [read(instance, 1, 13)] == [list(range(30)), list(range(30, 43))]
 
 
