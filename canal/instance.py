@@ -472,7 +472,7 @@ class Instance:
     def _add_client(
         self, client_id: int, filter: str, place: Place, durable: bool = True, like: int | None = None
     ) -> None:
-        """Let a client begin at a place, where the store has it; or at what the store keeps for client ``like``."""
+        """Let a client begin with what the store keeps, or keeps for client ``like``, where that is not before ``place``."""
         try:
             start = max(self.store.open(client_id, like), place.start)
             feed = Feed(self.parser, self.store)

@@ -43,7 +43,7 @@ class Narrowing:
         self._accepted: dict[tuple[str, str], bool] = {}
 
     def of(self, slice: Slice, place: Place) -> tuple[list[Entry], Place]:
-        """Those entries of a slice, which begins at a place, that are to be handed out, and the place behind the slice."""
+        """Those entries of the slice from there on that are to be handed out, and where the client stands behind it."""
         entries, skip = slice.entries, place.skip
         if skip is not None:
             entries = unskipped(entries, skip)
@@ -123,7 +123,7 @@ def is_done(entry: Entry, cursor: Position) -> bool:
             return done
     position = entry.position
     is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
-    if is_before is False and is_behind is False:  # the same place, by GTIDs: a BEGIN stands before its rows
+    if is_before is False and is_behind is False:  # the same position, by GTIDs: a BEGIN stands before its rows
         return entry.is_end or entry.row_count > 0
     return is_before is True
 
