@@ -1003,7 +1003,7 @@ class Stand:
         again = self._again()
         at = come = 0
         while come < len(got):
-            at = self._behind_done(at)
+            at = self._behind_done(at, got[come])
             if at < len(self.timeline) and got[come] == self.timeline[at] and not self._must_tell(at):
                 at += 1
             elif got[come] in again:
@@ -1011,7 +1011,7 @@ class Stand:
             else:
                 break
             come += 1
-        rest, at = got[come:], self._behind_done(at)
+        rest, at = got[come:], self._behind_done(at, None)
         if not rest and at == len(self.timeline) and self.run.error is None:
             return self._nothing_lost(at)
         lost = any(self._is_lost(number) for number in range(at, len(self.timeline) + 1))
@@ -1033,9 +1033,13 @@ class Stand:
             return None
         return self._fault(at, rest)
 
-    def _behind_done(self, at: int) -> int:
-        """What a server got late from another one, where it was read already, is told by its GTID."""
-        while self._has_common_gtids() and at < len(self.timeline) and self.timeline[at] in self.cursor.done:
+    def _behind_done(self, at: int, come: int | None) -> int:
+        """What a server got late from another one, where it was read already, is told by its GTID, if it has one."""
+        if self.stored is None or not self.stored.gtid:
+            return at
+        while at < len(self.timeline) and self.timeline[at] in self.cursor.done:
+            if self.timeline[at] == come and not self._has_common_gtids():
+                break
             at += 1
         return at
 
@@ -1045,6 +1049,8 @@ class Stand:
         if is_said and self.log.fake.flavor == "mariadb":  # it begins behind the last GTID that it has of a server
             return self.cursor.again | self.cursor.done
         if is_said and self.cursor.server != self.log.number and not self._has_common_gtids():
+            return self.cursor.again | self.cursor.done
+        if any("LOST" in text for text in self.losses):  # which says that changes are delivered again
             return self.cursor.again | self.cursor.done
         if len(self.run.clients) > 1 and self.model.setup.servers > 1:  # one that is ahead goes on from where the stream is
             return self.cursor.again | self.cursor.done
@@ -1196,6 +1202,8 @@ class Stand:
         fake, has_gtids = self.log.fake, self._has_common_gtids()
         if has_gtids and not stored.gtid_set <= parse_gtid_set(fake.executed, fake.flavor):
             return False
+        if stored.journal not in journals and self.cursor.kind and not stored.gtid and self.reading.meanwhile:
+            return True  # it was there until then, and the cursor says nothing of what it was
         if stored.journal not in journals:  # so by GTID set, if the new log has been purged beyond the cursor's number
             return has_gtids and journal_key(stored.journal) < journal_key(journals[0])
         is_plain = self.cursor.kind != "" or bool(stored.gtid and not stored.incarnation)

@@ -643,7 +643,7 @@ class Fuzzer:
     def _gtids(self, rng: random.Random) -> str:
         tagged = MysqlGtidSet({UUID: [(1, 5), (9, 9)], f"{UUID}:tag_1": [(3, 1 << 40)]})
         plain = MysqlGtidSet({UUID: [(1, 5), (9, 9)]})
-        listed = FakeBinlog._gtid_list(MariadbGtidSet({0: (1, 5), 7: (2, 1 << 60)}))
+        listed = FakeBinlog._gtid_list([(0, 1, 5), (7, 2, 1 << 60)])
         sort, data = rng.choice(((MysqlGtidSet, tagged.encode()), (MysqlGtidSet, plain.encode()), (MariadbGtidSet, listed)))
         for _ in range(rng.choice((1, 1, 2))):
             data = damage(rng, data, data)
