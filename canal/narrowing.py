@@ -118,9 +118,7 @@ def is_done(entry: Entry, cursor: Position) -> bool:
             return offset < cursor.offset
         return not entry.is_end and _is_row_done(entry, cursor.row)
     if cursor.gtid and transaction.gtid_source is not None and transaction.gtid_base is not None:
-        done = _is_in(transaction, cursor.gtid_set)
-        if done or not cursor.row:
-            return done
+        return _is_in(transaction, cursor.gtid_set) or _is_next(entry, cursor) and _is_row_done(entry, cursor.row)
     position = entry.position
     is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
     if is_before is False and is_behind is False:  # the same position, by GTIDs: a BEGIN stands before its rows
@@ -134,6 +132,13 @@ def _is_in(transaction: Transaction, executed: GtidSet) -> bool:
     if isinstance(source, tuple):
         return isinstance(executed, MariadbGtidSet) and executed.contains(source[0], source[1], number)
     return isinstance(executed, MysqlGtidSet) and executed.contains(source, number)
+
+
+def _is_next(entry: Entry, cursor: Position) -> bool:
+    """Whether an entry is of the transaction of which a cursor says that some rows are done."""
+    one = entry.transaction
+    made = one.timestamp * 1000, one.server_id
+    return cursor.row > 0 and not entry.is_end and made == (cursor.timestamp, cursor.server_id)
 
 
 def _is_row_done(entry: Entry, rows: int) -> bool:

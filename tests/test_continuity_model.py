@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.continuity import Counts, Fault, History, Reading, Setup, Step, draw, play, shrink
+from tests.continuity import Counts, History, Reading, Setup, Step, draw, play, shrink
 
 
 @pytest.fixture(autouse=True)

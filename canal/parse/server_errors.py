@@ -110,6 +110,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             PositionLostError, "Start from the begin of a transaction.", LostReason.BEYOND),
     Meaning("event too large", During.DUMP, (), r"max_allowed_packet", ServerError,
             "Raise max_allowed_packet on the server, up to 1G."),
+    Meaning("log not readable", During.DUMP, (), r"(?:I/O|unknown) error reading log event", ServerError,
+            "The server cannot read its log: it was reset while it was sent, or its disk is damaged. Check it, and start again."),
     Meaning("log damaged", During.DUMP, (), r"bogus data|corrupted data|truncated in the middle|did not pass", ServerError,
             "The server's log is damaged there: check its disk, and go on behind the damage or copy the tables anew."),
     Meaning("anonymous transaction, gtid_mode=ON", During.DUMP, (), r"anonymous transaction when @@GLOBAL\.GTID_MODE = ON",

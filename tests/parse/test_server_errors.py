@@ -43,6 +43,8 @@ SEEN = [
     # MariaDB takes what lies at the offset for the length of an event, MySQL says where its FORMAT_DESCRIPTION ended.
     (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
     (During.DUMP, 1236, "binlog truncated in the middle of event" + AT.format(777, "b.01", 777, "b.01"), "no event there"),
+    (During.DUMP, 1236, "I/O error reading log event" + AT.format(4, "b.01", 900, "/d/b.01"), "log not readable"),
+    (During.DUMP, 1236, "unknown error reading log event on the master" + AT.format(4, "b.01", 900, "/d/b.01"), "log not readable"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 127, "/d/b.01"), "no event there"),
     (During.DUMP, 1236, "exceeded max_allowed_packet" + AT.format(777, "/d/b.01", 777, "/d/b.01"), "no event there"),
     (During.START, 1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master",
@@ -52,6 +54,8 @@ SEEN = [
      "no event there, from the start"),
     (During.DUMP, 1236, "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on master", "event too large"),
     (During.DUMP, 1236, "log event entry exceeded max_allowed_packet" + AT.format(777, "b.01", 900, "b.01"), "event too large"),
+    (During.DUMP, 1236, "I/O error reading log event" + AT.format(4, "b.01", 900, "/d/b.01"), "log not readable"),
+    (During.DUMP, 1236, "unknown error reading log event on the master" + AT.format(4, "b.01", 900, "/d/b.01"), "log not readable"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(777, "/d/b.01", 900, "/d/b.01"), "log damaged"),
     (During.DUMP, 1236, "bogus data in log event" + AT.format(4, "b.01", 4, "b.01"), "log damaged"),
     (During.DUMP, 1236, "this position does not correspond to the location of any binlog event.", "no event there, by text"),
