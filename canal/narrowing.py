@@ -138,7 +138,7 @@ def _is_next(entry: Entry, cursor: Position) -> bool:
     """Whether an entry is of the transaction of which a cursor says that some rows are done."""
     one = entry.transaction
     made = one.timestamp * 1000, one.server_id
-    return cursor.row > 0 and not entry.is_end and made == (cursor.timestamp, cursor.server_id)
+    return cursor.row > 0 and not entry.is_end and (not cursor.timestamp or made == (cursor.timestamp, cursor.server_id))
 
 
 def _is_row_done(entry: Entry, rows: int) -> bool:
