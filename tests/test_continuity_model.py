@@ -34,7 +34,6 @@ WRITE: Step = ("write", 0, 1, 1)
 RESET: Step = ("reset", 0, False)
 
 
-@pytest.mark.xfail(strict=True, reason="see below")
 def test_histories_lose_nothing_in_silence() -> None:
     counts = run(range(1, 2001))
     # Each kind of outcome is met, or the histories have lost their bite.
@@ -42,7 +41,6 @@ def test_histories_lose_nothing_in_silence() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="see below")
 def test_many_histories_lose_nothing_in_silence(full_size: bool) -> None:
     run(range(10_001, 210_001 if full_size else 11_001))
 
