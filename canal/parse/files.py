@@ -393,7 +393,7 @@ class LocalBinlogConnection:
             return
         is_there = reader.is_there()  # looked at behind the opening: what is opened later may be of the new log
         if is_there is None and self._following is None:
-            self._following = self._next(reader)
+            self._following, is_there = self._next(reader), reader.is_there()
         if is_there is None and self._following is not None:
             return  # purged behind us: a reader that holds the file open is not hurt
         if not is_there:
