@@ -507,10 +507,7 @@ class Instance:
 
     def _translated(self, found: dict[Position, Position | None]) -> None:
         for client in list(self._clients.values()):
-            try:
-                client.translate(found)
-            except CanalError as error:  # the next ack writes one
-                log.warning("[%s] the cursor of client %d in the new log is not written: %s", self.destination, client.id, error)
+            client.translate(found)
 
     def _slowest(self) -> Delivery | None:
         cursors = [(client.cursor, client) for client in self._clients.values()]  # an ack may move them meanwhile

@@ -228,7 +228,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "numbers of logs that are missing prove nothing", "parse/continuity.py",
-        "            self.doubt = before\n        self._has_ended", "            pass\n        self._has_ended",
+        "            self._doubt = before\n        self._has_ended", "            pass\n        self._has_ended",
         "parse/test_continuity.py::test_numbers_that_nothing_proves_are_a_gap",
     ),
     _mutant(

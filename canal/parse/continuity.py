@@ -65,7 +65,6 @@ class Continuity:
         source: identity of the server; "" for files.
         by_offset: the stream begins at the journal and offset of ``start``, so that nothing between two events may be missing;
             else behind its GTID set, and the source leaves out what the set has.
-
         ask: gives the incarnation of a journal that the source has now; None where it cannot be asked.
 
     A log ends with a ROTATE, which names the next one and is of the very second in which that was begun, or else its server
@@ -94,7 +93,7 @@ class Continuity:
         self.expects_event = by_offset and start.at_event and start.timestamp > 0
         #: What an operator should know; "" for nothing.
         self.warning = ""
-        self.doubt = ""  # a log behind which some may be missing, until the GTIDs that the next head lists have been read
+        self._doubt = ""  # a log behind which some may be missing, until the GTIDs that the next head lists have been read
         self._is_cut = False  # the log before this one, unless those GTIDs have been read
 
     def announce(self, journal: str, timestamp: int) -> None:
@@ -124,7 +123,7 @@ class Continuity:
             return
         (base, number), (other, following) = journal_key(before), journal_key(journal)
         if base == other and following != number + 1:
-            self.doubt = before
+            self._doubt = before
         self._has_ended = has_read
 
     def describe(self, description: bytes, form: Format) -> str:
@@ -147,7 +146,7 @@ class Continuity:
     def _check_rotation(self, former: str, is_mariadb: bool) -> None:
         """The log was begun in another second than the ROTATE to it was written; MariaDB may take some for it on a signal."""
         if is_mariadb and self._ask is None:
-            self.doubt = self._before
+            self._doubt = self._before
         elif not is_mariadb or self._ask is not None and self._ask(self._before) != former:
             raise self._reset(f"{self._journal} was not begun by the ROTATE at the end of {self._before}")
 
@@ -185,12 +184,12 @@ class Continuity:
         if self._is_first:
             return executed
         missing, is_sure, self._is_sure = _missing(listed, executed), self._is_sure, True
-        if missing and not is_sure and not self.doubt:
+        if missing and not is_sure and not self._doubt:
             return _union(executed, listed)
         if missing:
             raise self._broken(f"{self._journal} lists GTIDs that came in no log before it: {missing}")
         if listed:
-            self.doubt, self._is_cut = "", False
+            self._doubt, self._is_cut = "", False
         return executed
 
     def follow(self, source: str | tuple[int, int], number: int, executed: Any) -> int:
@@ -216,7 +215,7 @@ class Continuity:
     @property
     def is_open(self) -> bool:
         """Whether ``check`` is to be called when the next transaction comes, or nothing: something is not proved yet."""
-        return bool(self.doubt) or self._is_cut or self.expects_event and bool(self._incarnation)
+        return bool(self._doubt) or self._is_cut or self.expects_event and bool(self._incarnation)
 
     def check(self) -> None:
         """A transaction begins, or the source has no more."""
@@ -228,8 +227,8 @@ class Continuity:
                 f"{self._before} ends with neither ROTATE nor STOP: its server crashed there, or its end was cut off, which "
                 "without GTIDs nobody can tell"
             )
-        if self.doubt:
-            raise self._gap(f"{self._journal} comes behind {self.doubt}, and nothing proves that no log between is missing")
+        if self._doubt:
+            raise self._gap(f"{self._journal} comes behind {self._doubt}, and nothing proves that no log between is missing")
 
     def _gap(self, what: str) -> PositionLostError:
         behind = Position(journal=self._journal, offset=4, source=self._source)

@@ -20,6 +20,7 @@ from typing import Any
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.claims import claim
 from canal.errors import (
+    AuthenticationError,
     CanalError,
     ConnectionLostError,
     DecodeError,
@@ -329,8 +330,8 @@ class ParserRun:
                 self._work += 1
                 self.decoder.feed(events)
                 self._work += 1
-            if not events and continuity.is_open:  # all that a head says has come
-                continuity.check()
+            if not events and continuity.is_open and getattr(connection, "is_alive", True):
+                continuity.check()  # the source has no more, and does not only keep us waiting
             if continuity.warning:
                 self.alarms.tell(AlarmKind.POSITION, f"{name_of(self.link.source)}: {continuity.warning}", "continuity")
                 continuity.warning = ""
@@ -352,7 +353,12 @@ class ParserRun:
         place = self.decoder.place
         if not place.incarnation or not hasattr(connection, "incarnation"):
             return
-        if connection.incarnation(place.journal) != place.incarnation:
+        try:
+            found = connection.incarnation(place.journal)
+        except AuthenticationError as error:  # no connection to spare for it: the next one for the stream tells it too
+            log.info("[%s] %s", self._destination, error)
+            return
+        if found != place.incarnation:
             raise PositionLostError(
                 f"{name_of(self.link.source)} has reset its log while {place.journal} was read: {why}",
                 reason=LostReason.DIVERGED, position=place,
