@@ -1253,7 +1253,7 @@ class MySQLConnection:
         Raises:
             PositionLostError: the server does not have any more what was read.
         """
-        if self._by_offset:
+        if self._by_offset or not self.has_gtids:
             end = self.end_of_log()
             if self._is_before(end, place):
                 raise self._reset(place, f"its log ends at {end}")

@@ -1100,7 +1100,12 @@ def resent(data: bytes, *, checksum: bool) -> bytes:
 
     Servers renew its checksum only where the journal's events have one.
     """
-    changed = data[:13] + bytes(4) + data[17:71] + bytes(4) + data[75:]
+    return without_creation(data[:13] + bytes(4) + data[17:], checksum=checksum)
+
+
+def without_creation(data: bytes, *, checksum: bool) -> bytes:
+    """A FORMAT_DESCRIPTION without its time of creation, at which a replica would drop its temporary tables."""
+    changed = data[:71] + bytes(4) + data[75:]
     if not checksum:
         return changed
     return changed[:-4] + struct.pack("<I", zlib.crc32(changed[:-4]))

@@ -152,6 +152,25 @@ def test_mariadb_may_take_a_second_for_a_rotation_and_is_asked_for_the_former_lo
     assert list(incarnations) == ["binlog.000007"]
 
 
+@pytest.mark.parametrize(
+    ("now", "listed", "is_lost"),
+    [(f"{BEGUN + 10}-1", "1-100", False), (f"{BEGUN + 99}-1", "1-100", True),
+     ("", "1-100", False), ("", "", True), ("", "1-101", True)],
+)
+def test_a_dump_by_gtid_set_has_no_times_of_creation(now: str, listed: str, *, is_lost: bool) -> None:
+    """MySQL leaves them out of all logs where it leaves out the first transaction."""
+    for by_offset in (False, True):
+        continuity = Continuity(START, UUID, by_offset=by_offset, ask=lambda journal: {"binlog.000008": now}[journal])
+        continuity.enter(START.journal, START.offset)
+        continuity.describe(description(), form())
+        rotate(continuity)
+        with pytest.raises(PositionLostError) if is_lost or by_offset else contextlib.nullcontext():
+            restart(continuity, "binlog.000009", created=0)
+            done = MysqlGtidSet.parse(f"{UUID}:1-100")
+            continuity.list(MysqlGtidSet.parse(f"{UUID}:{listed}" if listed else ""), done)
+            continuity.check()
+
+
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_in_files_of_mariadb_the_list_decides(is_listed: bool) -> None:
     continuity = files()
