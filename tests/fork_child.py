@@ -25,7 +25,7 @@ def source_of(text: str) -> Any:
     if text == "fake":
         return FakeBinlog()
     host, port, user, password = text.split(":")
-    return canal.MySQLSource(host=host, port=int(port), user=user, password=password, read_timeout=5)
+    return canal.MySQLSource(host=host, port=int(port), user=user, password=password, read_timeout=60)
 
 
 def descriptors() -> set[str]:
