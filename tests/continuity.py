@@ -609,7 +609,7 @@ class PlayedConnection:
             self._played.log.fake.heartbeat()
             events = self._inner.read(0.05)
         for event in events or ():
-            if event[4] == _ROTATE:
+            if event[4] == _ROTATE and event[:4] == bytes(4):  # the one that a dump begins a log with
                 self._played.model.sending = event[27:40].decode()
         if self._wire and events and all(event[4] in _HEARTBEATS for event in events):
             return []
@@ -1093,6 +1093,8 @@ class Stand:
         stored, files = self.stored, self.model.files
         if len(self.log.lives) - 1 > self.cursor.life and self.cursor.server == self.log.number:
             return "the log was reset"
+        if any(one.began.items() & other.began.items() for one, other in itertools.pairwise(self.log.lives)):
+            return "a log was reset within the second in which it was begun"
         if self.is_odd:
             return "files are damaged"
         if files is not None and any("with neither ROTATE nor STOP" in text for text in self.losses):
@@ -1105,8 +1107,8 @@ class Stand:
             return "another server without GTIDs in common"
         if stored.journal and stored.journal not in journals and (files is not None or not self._has_common_gtids()):
             return "the cursor's journal is gone"
-        if self.cursor.server != self.log.number and self.cursor.done - self.old:
-            return "the other server lacks what is done"
+        if self.model.setup.servers > 1 and self.cursor.done - self.old:
+            return "the server lacks what is done"
         if self._others_lost():
             return "it may be another client's"
         if stored.row and stored.journal not in journals:
@@ -1261,7 +1263,8 @@ class Stand:
 
 def _are_stretches(rows: list[int], whole: list[int], there: set[int], count: int) -> bool:
     """Whether the rows are so many stretches of the whole at most."""
-    begins = [0, *(at for at in range(1, len(rows)) if rows[at] <= rows[at - 1]), len(rows)]
+    order = {row: number for number, row in enumerate(whole)}
+    begins = [0, *(at for at in range(1, len(rows)) if order.get(rows[at], 0) <= order.get(rows[at - 1], 0)), len(rows)]
     return len(begins) - 1 <= max(count, 1) and all(
         _is_stretch(rows[begin:end], whole, there) for begin, end in itertools.pairwise(begins)
     )

@@ -95,6 +95,21 @@ def test_a_reset_while_it_is_read(form: str, flavor: str, gtid: bool, count: int
         check(Setup(form, flavor, gtid), *begin, read(on_lost=on_lost, meanwhile=behind), read(on_lost=on_lost))
 
 
+@pytest.mark.parametrize("on_lost", ON_LOST)
+@pytest.mark.parametrize("start", ["restart", "crash"])
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_reset_and_a_start_of_the_server_while_its_log_is_read(
+    form: str, flavor: str, gtid: bool, start: str, on_lost: str
+) -> None:
+    """The old log ends without a word, and the new second one begins as one does behind a start."""
+    anew = ((1, RESET), (0, WRITE), (0, (start, 0)), (0, WRITE))
+    check(
+        Setup(form, flavor, gtid, clients=2), ("write", 0, 9, 1), read(plans=((None, 0), (0, 0))),
+        read(plans=((0, 0),), on_lost=on_lost, meanwhile=anew, chunk=3), WRITE, read(on_lost=on_lost),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_gtids_switched_off_and_on_while_away(form: str) -> None:
     off, on = ("gtids", 0, False), ("gtids", 0, True)

@@ -65,7 +65,7 @@ class Continuity:
         source: identity of the server; "" for files.
         by_offset: the stream begins at the journal and offset of ``start``, so that nothing between two events may be missing;
             else behind its GTID set, and the source leaves out what the set has.
-        ask: gives the incarnation of a journal that the source has now; None where it cannot be asked.
+        ask: gives the incarnation of a journal that the source has now, "" for none, None where it cannot be asked.
 
     A log ends with a ROTATE, which names the next one and is of the very second in which that was begun, or else its server
     stopped there and started anew. The GTIDs that a head lists must have been read. A server whose log is reset under a dump
@@ -73,7 +73,7 @@ class Continuity:
     """
 
     def __init__(
-        self, start: Position, source: str, *, by_offset: bool, ask: Callable[[str], str] | None = None
+        self, start: Position, source: str, *, by_offset: bool, ask: Callable[[str], str | None] | None = None
     ) -> None:
         self.by_offset = by_offset
         self._start = start
@@ -135,28 +135,39 @@ class Continuity:
         if self._is_first:
             if self._start.incarnation and self._start.source in ("", self._source):
                 self._check_life(self._incarnation)
+        elif has_ended and self._source:
+            self._check_start(former, form)
         elif has_ended and not form.created:
-            self._check_start(former, form.release.is_mariadb)
+            raise self._broken(f"{self._before} ends without a ROTATE, and no server stopped there")
         elif rotated_at is not None and rotated_at != int.from_bytes(description[:4], "little"):
             self._check_rotation(former, form.release.is_mariadb)
-        elif has_ended and not has_stopped and not self._source:
+        elif has_ended and not has_stopped:
             self._is_cut = True
         return self._incarnation
 
     def _check_rotation(self, former: str, is_mariadb: bool) -> None:
         """The log was begun in another second than the ROTATE to it was written; MariaDB may take some for it on a signal."""
-        if is_mariadb and self._ask is None:
+        has_former = self._has(former)
+        if is_mariadb and has_former is None:
             self._doubt = self._before
-        elif not is_mariadb or self._ask is not None and self._ask(self._before) != former:
+        elif not is_mariadb or not has_former:
             raise self._reset(f"{self._journal} was not begun by the ROTATE at the end of {self._before}")
 
-    def _check_start(self, former: str, is_mariadb: bool) -> None:
-        """The log was not begun by a server's start; but MySQL says of no log that it was, in a dump by GTID set."""
-        present = None if self.by_offset or is_mariadb or self._ask is None else self._ask(self._before)
-        if present == "":  # purged meanwhile
+    def _check_start(self, former: str, form: Format) -> None:
+        """The log was begun by a server's start, that of the former one or of one that was begun anew.
+
+        In a dump by GTID set MySQL leaves out when a server was started.
+        """
+        has_former = self._has(former)
+        if has_former is None and not (self.by_offset or form.release.is_mariadb):
             self._doubt = self._before
-        elif present != former:
-            raise self._broken(f"{self._before} ends without a ROTATE, and no server stopped there")
+        elif has_former is False or has_former is None and not form.created:
+            raise self._reset(f"{self._before} ends without a ROTATE, and no server stopped there")
+
+    def _has(self, former: str) -> bool | None:
+        """Whether the source still has the log before this one; None where that is not known."""
+        present = self._ask(self._before) if self._ask is not None else None
+        return present == former if present else None
 
     def _check_life(self, incarnation: str) -> None:
         start = self._start

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
-from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
+from canal.errors import ConnectionLostError, LostReason, PositionLostError, SourceError
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.continuity import first_of, incarnation_of, is_at
@@ -253,9 +253,8 @@ def _in_present_life(connection: Any, place: Position | None) -> Position | None
     the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
     if place is None or place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
         return place
-    with contextlib.suppress(AuthenticationError):  # no connection to spare for it
-        if hasattr(connection, "incarnation"):
-            return attrs.evolve(place, incarnation=connection.incarnation(place.journal))
+    if hasattr(connection, "incarnation"):
+        return attrs.evolve(place, incarnation=connection.incarnation(place.journal) or "")
     return place
 
 

@@ -1041,11 +1041,15 @@ class MySQLConnection:
         """The logs that the server still has, the oldest first."""
         return [name for name, _ in self._logs()]
 
-    def incarnation(self, journal: str) -> str:
-        """What tells the log that the server has now from others of that name; "" where it has none."""
+    def incarnation(self, journal: str) -> str | None:
+        """What tells the log that the server has now from others of that name; "" where it has none, and None where the user
+        may have no connection more."""
         if journal not in self.journal_names():
             return ""
-        head = next((event for event in self._non_blocking(journal) if event[4] == _FORMAT), None)
+        try:
+            head = next((event for event in self._non_blocking(journal) if event[4] == _FORMAT), None)
+        except AuthenticationError:
+            return None
         return "" if head is None else incarnation_of(head)
 
     def replay(self, journal: str, offset: int) -> Iterator[bytes]:

@@ -148,6 +148,7 @@ def test_mariadb_may_take_a_second_for_a_rotation_and_is_asked_for_the_former_lo
 
     with contextlib.nullcontext() if now == f"{BEGUN}-1" else pytest.raises(PositionLostError):
         rotate(continuity, "binlog.000009", begun=BEGUN + 12, version=MARIADB)
+        continuity.check()
 
     assert list(incarnations) == ["binlog.000007"]
 
@@ -164,11 +165,25 @@ def test_a_dump_by_gtid_set_has_no_times_of_creation(now: str, listed: str, *, i
         continuity.enter(START.journal, START.offset)
         continuity.describe(description(), form())
         rotate(continuity)
-        with pytest.raises(PositionLostError) if is_lost or by_offset else contextlib.nullcontext():
+        with pytest.raises(PositionLostError) if is_lost or by_offset and not now else contextlib.nullcontext():
             restart(continuity, "binlog.000009", created=0)
             done = MysqlGtidSet.parse(f"{UUID}:1-100")
             continuity.list(MysqlGtidSet.parse(f"{UUID}:{listed}" if listed else ""), done)
             continuity.check()
+
+
+@pytest.mark.parametrize("has_stopped", [True, False])
+@pytest.mark.parametrize(("now", "is_lost"), [(f"{BEGUN}-1", False), (f"{BEGUN + 9}-1", True), ("", False), (None, False)])
+def test_a_log_that_was_reset_and_whose_server_was_started_then(now: str | None, *, is_lost: bool, has_stopped: bool) -> None:
+    """The old log ends as one whose server has stopped or crashed, and the new second one begins with a start."""
+    continuity = Continuity(START, UUID, by_offset=True, ask=lambda journal: {"binlog.000007": now}[journal])
+    continuity.enter(START.journal, START.offset)
+    continuity.describe(description(), form())
+    if has_stopped:
+        continuity.stop()
+    with pytest.raises(PositionLostError) if is_lost else contextlib.nullcontext():
+        restart(continuity)
+        continuity.check()
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
