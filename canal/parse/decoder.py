@@ -995,10 +995,14 @@ class BinlogDecoder:
         again.destination = self.destination
         again.reset(Position(row=self._skip), self.flavor, self._source, None)
         again._replaying = True
-        for event in self._read_again(place, start):
-            again.feed([event])
-            if again._replayed is not None:
-                break
+        try:
+            for event in self._read_again(place, start):
+                again.feed([event])
+                if again._replayed is not None:
+                    break
+        except PositionLostError as error:
+            error.behind = Position(txn.journal, self.offset, source=self._source)
+            raise
         if again._replayed != place.xid:
             raise SourceError(
                 f"the log does not hold the rows of XA transaction {place.xid}, which {txn!r} commits",

@@ -290,6 +290,28 @@ def test_purged_rows_are_an_error_that_names_the_transaction(flavor):
 
 
 @FLAVORS
+def test_purged_rows_are_left_behind_where_on_lost_says_so(flavor):
+    """Reading goes on behind the XA COMMIT, and not before it once more."""
+    alarms = []
+    binlog, table = _log(flavor)
+    with binlog.transaction(xa="x"):
+        table.insert({"id": 1, "note": ""})
+    binlog.rotate()
+    table.insert({"id": 2, "note": ""})
+    binlog.xa_commit("x")
+    table.insert({"id": 3, "note": ""})
+    binlog.end()
+    binlog.purge(binlog.journal)
+    config = InstanceConfig(
+        destination="xa", source=binlog, start="earliest", on_lost="earliest", dump_error_threshold=0,
+        reconnect_backoff=(0.001, 0.001), alarm=lambda _, text: alarms.append(str(text)),
+    )  # fmt: skip
+    with Instance(config) as instance:
+        assert _changes(_deliver(instance)) == [2, 3]
+    assert len([text for text in alarms if "LOST" in text]) == 1
+
+
+@FLAVORS
 def test_places_of_another_server_are_searched_for(flavor):
     """After a failover the journals are others; the XID finds the rows."""
     binlog, table = _log(flavor)
