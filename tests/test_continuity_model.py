@@ -228,6 +228,22 @@ def test_servers_that_took_turns_in_one_domain() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("on_lost", ON_LOST)
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_logs_without_gtids_that_are_purged_while_away(form: str, on_lost: str) -> None:
+    """gtid_mode is on again: by GTID set a server leaves out what it still has of them."""
+    check(
+        Setup(form, "mysql"), WRITE, read(), ("gtids", 0, False), ("write", 0, 2, 1), ("rotate", 0), WRITE, ("gtids", 0, True),
+        WRITE, ("purge", 0, 3), read(on_lost=on_lost),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_logs_that_are_purged_while_away_are_no_loss_where_all_is_done(form: str) -> None:
+    for keep in (1, 2, 3):
+        check(Setup(form, "mysql"), WRITE, ("rotate", 0), read(), ("rotate", 0), ("rotate", 0), WRITE, ("purge", 0, keep), read())
+
+
 def _later_journal(form: str, gtid: bool) -> None:
     two = ((None, 0), (2, 0))
     check(

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
-from canal.errors import ConnectionLostError, LostReason, PositionLostError, SourceError
+from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.continuity import first_of, incarnation_of, is_at
@@ -28,6 +28,9 @@ from canal.parse.tail import changes_schema, digests_of, find_tail, transactions
 from canal.position import Position, PreparedXa
 
 log = logging.getLogger("canal.parse")
+
+_ANONYMOUS_GTID = 34
+_GTIDS = frozenset((33, _ANONYMOUS_GTID, 42))
 
 
 class Locator:
@@ -75,11 +78,11 @@ class Locator:
     def locate(self, connection: Connection) -> Position:
         """Where to go on, as canal.parse.start decides."""
         stored = self.place()
-        place = _in_present_life(connection, stored)
+        place = None if stored is None else _in_present_life(connection, stored)
         decision = decide(
             Facts(
                 place=place, configured=self._link.start, identity=connection.identity,
-                flavor=connection.flavor, has_gtids=connection.has_gtids, has_journal=_has_journal(connection, place),
+                flavor=connection.flavor, has_gtids=connection.has_gtids, journals=_journals(connection, place),
                 lost=self.lost, threshold=self._options.dump_error_threshold, on_lost=self._options.on_lost,
                 fallback=self._options.fallback_interval,
                 behind=self._lost_because.behind if self._lost_because is not None else None,
@@ -106,6 +109,10 @@ class Locator:
                 remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
                 'anew and start from "latest" or "earliest".',
             )
+        if how is How.OLDEST:
+            assert place is not None
+            connection.resolve(place)  # raises where something is gone that is not done
+            start = _at_oldest(connection, place, start)
         if self.handed is not None:
             self._none_done = self.handed.transaction.gtid_base is not None
         self.found = start
@@ -126,6 +133,8 @@ class Locator:
                 raise
             self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
             place = connection.resolve("earliest")
+        if start == "earliest":  # by its GTID set a server would leave out transactions that have none
+            place = _in_present_life(connection, place)
         if start == "latest" and not place.gtid:  # or a switch before the first change would have no time to search for
             clock = time.time() + (getattr(connection, "clock_offset", None) or 0.0)
             place = attrs.evolve(place, timestamp=int(1000 * clock))
@@ -248,18 +257,39 @@ def _is_of_present_log(connection: Any, mark: Position) -> bool:
         return False
 
 
-def _in_present_life(connection: Any, place: Position | None) -> Position | None:
+def _in_present_life(connection: Any, place: Position) -> Position:
     """A position of the server that does not say when its journal was begun, as those of earlier versions, is taken to be of
     the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
-    if place is None or place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
+    if place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
         return place
     if hasattr(connection, "incarnation"):
         return attrs.evolve(place, incarnation=connection.incarnation(place.journal) or "")
     return place
 
 
-def _has_journal(connection: Any, place: Position | None) -> bool | None:
-    """Whether the source still has the journal of a position; None where it cannot be asked, or nothing depends on it."""
+def _at_oldest(connection: Any, place: Position, start: Position) -> Position:
+    """The start at the oldest log, with its begin; by GTID set where the user may have no connection more.
+
+    Raises:
+        PositionLostError: the first transaction that is still there has no GTID: there may have been others in what was purged.
+    """
+    try:
+        start = _in_present_life(connection, start)
+        kinds = (event[4] for name in connection.journal_names() for event in connection.replay(name, 4))
+        if next((kind for kind in kinds if kind in _GTIDS), None) != _ANONYMOUS_GTID:
+            return start
+    except AuthenticationError:
+        return attrs.evolve(start, incarnation="")
+    raise PositionLostError(
+        f"{place.journal} was purged, and {start.journal} begins with a transaction without a GTID: nothing tells whether there "
+        "were others between", position=place,
+        remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+    )  # fmt: skip
+
+
+def _journals(connection: Any, place: Position | None) -> list[str] | None:
+    """The logs that the source has; None where it cannot be asked, or nothing depends on it."""
     if place is None or not place.incarnation or not place.gtid or not hasattr(connection, "journal_names"):
         return None
-    return place.journal in connection.journal_names()
+    names: list[str] = connection.journal_names()
+    return names

@@ -7,13 +7,13 @@ the order in which the rules are tried; docs/start-positions.md shows them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from canal.errors import ConfigError
 from canal.gtid import MariadbGtidSet
-from canal.position import Position
+from canal.position import Position, journal_key
 
 #: The offsets of a dump have 32 bits.
 MAX_DUMP_OFFSET = 0xFFFFFFFF
@@ -26,6 +26,7 @@ class How(enum.Enum):
 
     GTID = "dump by GTID set"
     OFFSET = "dump by journal and offset"
+    OLDEST = "dump from the oldest log"
     RESOLVE = "ask the source which place that is"
     MATCH = "search by time, then by the last transactions"
     FAIL = "stop with an error"
@@ -40,7 +41,7 @@ class Facts:
         configured: where the config tells this source to begin.
         identity: of the server that is connected.
         flavor, has_gtids: of the same.
-        has_journal: whether it still has the journal of the place; None where it cannot be asked, or has no need to be.
+        journals: the logs that it has, the oldest first; None where it cannot be asked, or has no need to be.
         lost: how many times in a row the source said that it lost the place.
         behind: where its log goes on behind what is lost; None for the oldest log that is there.
         threshold: so many times it is asked again before ``on_lost`` counts.
@@ -53,7 +54,7 @@ class Facts:
     identity: str = ""
     flavor: str = "mysql"
     has_gtids: bool = False
-    has_journal: bool | None = None
+    journals: Sequence[str] | None = None
     lost: int = 0
     behind: Position | None = None
     threshold: int = 2
@@ -77,9 +78,21 @@ class Facts:
         Then that is surer than GTIDs: a log that was reset has the same ones again, and transactions without any are seen.
         """
         place = self.place
-        if place is None or not place.incarnation or self.is_other_server or self.has_journal is False:
+        if place is None or not place.incarnation or self.is_other_server:
+            return False
+        if self.journals is not None and place.journal not in self.journals:
             return False
         return place.offset <= MAX_DUMP_OFFSET or not self.takes(place)
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether the log of the place is older than all that the server has, a MySQL: by GTID set it would leave out
+        transactions without GTIDs, and those of a log that was begun anew."""
+        place = self.place
+        if place is None or not place.incarnation or self.is_other_server or not self.journals or self.flavor != "mysql":
+            return False
+        (base, number), (other, oldest) = journal_key(place.journal), journal_key(self.journals[0])
+        return base == other and number < oldest and self.takes(place)
 
     def takes(self, position: object) -> bool:
         """Whether the server can dump by the GTID set of the position."""
@@ -121,6 +134,11 @@ def _oldest(facts: Facts) -> str | Position:
     return facts.behind or "earliest"
 
 
+def _from_oldest(facts: Facts) -> Position:
+    assert facts.journals
+    return attrs.evolve(_place(facts), journal=facts.journals[0], offset=4, incarnation="", at_event=False)
+
+
 def _before(facts: Facts) -> Position:
     """Behind what is lost, where that is known; else the time of the place, less the fallback."""
     return facts.behind or Position(timestamp=max(_place(facts).timestamp - int(facts.fallback * 1000), 1))
@@ -147,6 +165,9 @@ RULES: tuple[Rule, ...] = (
     Rule("same log", lambda facts: facts.proves_log, How.OFFSET, _place,
          "a place with journal, offset and the journal's begin, of the server that is connected, which has it",
          "exactly behind it, once the journal's begin has shown that it is still the same log"),
+    Rule("purged log", lambda facts: facts.is_purged, How.OLDEST, _from_oldest,
+         "such a place, of a MySQL with GTIDs that has purged its journal",
+         "from the oldest log that is there, once the server says that what it has purged is done"),
     Rule("GTID set", lambda facts: facts.takes(facts.place), How.GTID, _place,
          "a place with a GTID set, and the source has GTIDs of that kind",
          "exactly behind it, on whichever server of the replication"),

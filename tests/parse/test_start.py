@@ -18,6 +18,8 @@ DONE = f"{HERE}:1-100"
 STORED = canal.Position("binlog.000007", 4711, DONE, timestamp=1_700_000_000_000, server_id=1, source=HERE)
 BY_FILE = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000, server_id=1, source=HERE, tail="ab" * 16)
 PROVED = attrs.evolve(STORED, incarnation="1699999000-1")
+OLDEST = attrs.evolve(STORED, journal="binlog.000009", offset=4)
+OF_MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", source=HERE, incarnation="1699999000-1")
 BEYOND_32_BITS = attrs.evolve(PROVED, offset=1 << 32)
 MINUTE_AGO = canal.Position(timestamp=1_699_999_940_000)
 MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", timestamp=1_700_000_000_000, source=f"1@{HERE}")
@@ -44,9 +46,13 @@ TABLE = [
     # A journal that can be proved to be the same goes before the GTID set; where it is gone, that tells the rest.
     (facts(PROVED), "same log", How.OFFSET, PROVED),
     (facts(PROVED, has_gtids=False), "same log", How.OFFSET, PROVED),
-    (facts(PROVED, has_journal=True), "same log", How.OFFSET, PROVED),
-    (facts(PROVED, has_journal=False), "GTID set", How.GTID, PROVED),
-    (facts(PROVED, has_journal=False, has_gtids=False), "same server", How.OFFSET, PROVED),
+    (facts(PROVED, journals=("binlog.000007", "binlog.000008")), "same log", How.OFFSET, PROVED),
+    (facts(PROVED, journals=("binlog.000009", "binlog.000010")), "purged log", How.OLDEST, OLDEST),
+    (facts(PROVED, journals=("binlog.000001", "binlog.000002")), "GTID set", How.GTID, PROVED),
+    (facts(PROVED, journals=("other.000009",)), "GTID set", How.GTID, PROVED),
+    (facts(PROVED, journals=("binlog.000009",), identity=THERE), "GTID set", How.GTID, PROVED),
+    (facts(PROVED, journals=("binlog.000009",), has_gtids=False), "same server", How.OFFSET, PROVED),
+    (facts(OF_MARIADB, journals=("binlog.000009",), flavor="mariadb"), "GTID set", How.GTID, OF_MARIADB),
     (facts(PROVED, identity=THERE), "GTID set", How.GTID, PROVED),
     (facts(BEYOND_32_BITS), "GTID set", How.GTID, BEYOND_32_BITS),
     (facts(BEYOND_32_BITS, has_gtids=False), "same log", How.OFFSET, BEYOND_32_BITS),
