@@ -306,11 +306,12 @@ class Log:
             return self.model.files.listed()
         return [name for name, _ in self.fake.journals]
 
-    def find(self, journal: str, begin: int, second: int) -> tuple[int, Txn] | None:
+    def find(self, journal: str, begin: int, second: int, rows: Sequence[int]) -> tuple[int, Txn] | None:
         """The life and the transaction that an entry is of; the latest where two lives are the same there."""
         for number in range(len(self.lives) - 1, -1, -1):
             for txn in self.lives[number].txns:
-                if txn.journal == journal and txn.begin <= begin < txn.end and txn.second == second:
+                is_there = txn.journal == journal and txn.begin <= begin < txn.end and txn.second == second
+                if is_there and set(rows) <= set(txn.rows):
                     return number, txn
         return None
 
@@ -1017,8 +1018,8 @@ class Stand:
         lost = any(self._is_lost(number) for number in range(at, len(self.timeline) + 1))
         if self.run.error is not None and not rest:
             return self._loud(at, lost)
-        if self.cursor.server != self.log.number and self.cursor.life < self.first_life and self._has_common_gtids():
-            counts.traceless += 1  # a pair that was set up anew has the same GTIDs again
+        if self._is_of_former_pair() or self._is_reordered():
+            counts.traceless += 1
             return None
         if lost and self._is_ambiguous():
             counts.traceless += 1
@@ -1063,6 +1064,21 @@ class Stand:
     def _has_common_gtids(self) -> bool:
         return self.log.fake.gtid and bool(self.stored and self.stored.gtid)
 
+    def _is_of_former_pair(self) -> bool:
+        """Whether some of what is done was of a pair of servers that was set up anew, and has the same GTIDs again."""
+        logs = self.model.logs
+        now = {row for log in logs for row in log.life.rows}
+        is_old = self.cursor.server != self.log.number and self.cursor.life < self.first_life
+        return len(logs) > 1 and self._has_common_gtids() and (is_old or bool(self.cursor.done - now))
+
+    def _is_reordered(self) -> bool:
+        """Whether two servers without GTIDs in common have the same transactions in another order."""
+        if self.cursor.server == self.log.number or self._has_common_gtids():
+            return False
+        here, there = (log.life.rows for log in self.model.logs)
+        both = set(here).intersection(there)
+        return [row for row in here if row in both] != [row for row in there if row in both]
+
     def _must_tell(self, at: int) -> bool:
         """Whether another life begins here before the end of the last one has been read, or rows were gone from the start."""
         return at in self.gaps and any(not self._was_read(row) for row in self.timeline[:at])
@@ -1100,7 +1116,8 @@ class Stand:
         if files is not None and any("with neither ROTATE nor STOP" in text for text in self.losses):
             return "the server has crashed"
         if stored is None:
-            return "journals were removed before they were read" if self.reading.meanwhile and files is not None else ""
+            is_gone = files is not None or any(step[0] == "gtids" for _, step in self.reading.meanwhile)
+            return "journals were removed before they were read" if self.reading.meanwhile and is_gone else ""
         if files is not None and self.reading.meanwhile:
             return "files were removed meanwhile"
         if self.cursor.server != self.log.number and not self._has_common_gtids():
@@ -1168,6 +1185,8 @@ class Stand:
         if self.reading.on_lost == "earliest" and self.run.error is None:
             gap = next((number for number in range(at, len(self.timeline) + 1) if self._is_lost(number)), at)
             wanted = [row for row in self.timeline[gap:] if row in readable and self._is_there(row)]
+            if self.model.setup.form == "files":  # what is read to its end is what there was
+                wanted = [row for row in wanted if row in self.old]
             lacking = [row for row in wanted if row not in rest]
             if lacking:
                 raise Fault("lost behind an alarm", f"client {self.client} lacks {_short(lacking)}; {self.losses}")
@@ -1213,7 +1232,10 @@ class Stand:
         if stored.journal not in journals and self.cursor.kind and not stored.gtid and self.reading.meanwhile:
             return True  # it was there until then, and the cursor says nothing of what it was
         if stored.journal not in journals:  # so by GTID set, if the new log has been purged beyond the cursor's number
-            return has_gtids and journal_key(stored.journal) < journal_key(journals[0])
+            done = stored.gtid_set
+            here = [txn for txn in self.log.life.txns if txn.journal in journals and txn.gtid]
+            is_seen = fake.flavor == "mysql" and any(parse_gtid_set(txn.gtid) <= done for txn in here)
+            return has_gtids and not is_seen and journal_key(stored.journal) < journal_key(journals[0])
         is_plain = self.cursor.kind != "" or bool(stored.gtid and not stored.incarnation)
         if not is_plain and then.get(stored.journal) != now[stored.journal]:
             return False
@@ -1245,11 +1267,11 @@ class Stand:
         entry = self.run.acked[self.client]
         if entry is None:
             return self.cursor
-        found = self.log.find(entry.transaction.journal, entry.transaction.offset, entry.transaction.timestamp)
+        rows = rows_of(entry)
+        found = self.log.find(entry.transaction.journal, entry.transaction.offset, entry.transaction.timestamp, rows)
         if found is None:
             raise Fault("no such transaction", f"{entry}")
         life, txn = found
-        rows = rows_of(entry)
         index = txn.first
         if entry.is_end:
             index += len(txn.rows)

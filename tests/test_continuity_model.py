@@ -228,6 +228,22 @@ def test_servers_that_took_turns_in_one_domain() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_log_that_was_begun_anew_and_purged_with_the_same_gtids(form: str) -> None:
+    """By GTID set all of it were done, for a cursor of an earlier version too."""
+    for age in ((), (("age", 0, "plain"),)):
+        anew = (("reset", 0, False), ("write", 0, 4, 1), ("rotate", 0), ("write", 0, 2, 1), ("rotate", 0), ("purge", 0, 2))
+        check(Setup(form, "mysql"), ("write", 0, 5, 1), read(), *age, *anew, read())
+
+
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("form", ["files", "follow"])
+def test_a_file_that_is_cut_behind_a_start_from_the_latest_change(form: str, flavor: str) -> None:
+    begin = (WRITE, read(start="latest", plans=((0, 0),)), WRITE, ("crash", 0), WRITE)
+    for events in range(1, 8):
+        check(Setup(form, flavor), *begin, ("cut tail", 0, events), read())
+
+
 @pytest.mark.parametrize("on_lost", ON_LOST)
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_logs_without_gtids_that_are_purged_while_away(form: str, on_lost: str) -> None:

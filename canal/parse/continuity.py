@@ -84,7 +84,9 @@ class Continuity:
         self._before = ""  # the journal before this one
         self._is_first = True
         # "latest" and the like: MySQL tells a set that may lack what is being committed, though the offset is behind it.
-        self._is_sure = start.server_id != 0 or not start.gtid  # without one the head of the first log tells it
+        # Without one the head of the first log tells it.
+        is_fuzzy = bool(source and start.gtid) and isinstance(start.gtid_set, MysqlGtidSet)
+        self._is_sure = start.server_id != 0 or not is_fuzzy
         self._announced = ""
         self._rotated_at: int | None = None  # seconds; None where the log before this one did not end with a ROTATE
         self._has_stopped = False

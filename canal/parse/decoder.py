@@ -474,6 +474,8 @@ class BinlogDecoder:
                 self._continuity.enter(name, self.offset)
                 self._doubtful = self._continuity.is_open
         if name != self.journal or offset != self.offset:
+            if name != self.journal:
+                self.incarnation = ""  # until its FORMAT_DESCRIPTION
             self.journal = name
             self.offset = offset
         self._tables.clear()

@@ -289,7 +289,9 @@ def _at_oldest(connection: Any, place: Position, start: Position) -> Position:
 
 def _journals(connection: Any, place: Position | None) -> list[str] | None:
     """The logs that the source has; None where it cannot be asked, or nothing depends on it."""
-    if place is None or not place.incarnation or not place.gtid or not hasattr(connection, "journal_names"):
+    if place is None or not (place.journal and place.gtid) or place.source != connection.identity:
+        return None
+    if not hasattr(connection, "journal_names"):
         return None
     names: list[str] = connection.journal_names()
     return names

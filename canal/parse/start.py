@@ -89,7 +89,7 @@ class Facts:
         """Whether the log of the place is older than all that the server has, a MySQL: by GTID set it would leave out
         transactions without GTIDs, and those of a log that was begun anew."""
         place = self.place
-        if place is None or not place.incarnation or self.is_other_server or not self.journals or self.flavor != "mysql":
+        if place is None or place.source != self.identity or not self.journals or self.flavor != "mysql":
             return False
         (base, number), (other, oldest) = journal_key(place.journal), journal_key(self.journals[0])
         return base == other and number < oldest and self.takes(place)
@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
          "a place with journal, offset and the journal's begin, of the server that is connected, which has it",
          "exactly behind it, once the journal's begin has shown that it is still the same log"),
     Rule("purged log", lambda facts: facts.is_purged, How.OLDEST, _from_oldest,
-         "such a place, of a MySQL with GTIDs that has purged its journal",
+         "a place with journal, offset and GTID set, of the server that is connected, a MySQL that has purged that journal",
          "from the oldest log that is there, once the server says that what it has purged is done"),
     Rule("GTID set", lambda facts: facts.takes(facts.place), How.GTID, _place,
          "a place with a GTID set, and the source has GTIDs of that kind",

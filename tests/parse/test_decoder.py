@@ -20,6 +20,7 @@ import zstandard
 import canal
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
+from canal.parse.continuity import Continuity
 from canal.parse.ddl import classify
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import query_context
@@ -202,6 +203,27 @@ def fed(events: list[bytes], deliver: Callable[[list[canal.Entry]], None]) -> Bi
     decoder.reset(canal.Position(journal="binlog.000001", offset=4), "mysql", "", None)
     decoder.feed(events)
     return decoder
+
+
+def test_a_log_that_has_only_been_named_has_no_begin_yet() -> None:
+    """That of the log before it is not its own."""
+    fake = FakeBinlog()
+    first = fake.journal
+    second = fake.rotate()
+    connection = fake.connect()
+    connection.dump(canal.Position(first, 4))
+    decoder = BinlogDecoder(lambda *_: None, classify, lambda *_: True, lambda *_: None, lambda _: None)
+    decoder.reset(
+        canal.Position(first, 4), "mysql", "", None, continuity=Continuity(canal.Position(first, 4), "", by_offset=True)
+    )
+    seen: dict[str, set[str]] = {}
+    for event in connection.read(0.0):
+        decoder.feed([event])
+        seen.setdefault(decoder.place.journal, set()).add(decoder.place.incarnation)
+
+    assert list(seen) == [first, second]
+    for name in seen:
+        assert seen[name] == {"", fake.connect().incarnation(name)}
 
 
 @pytest.mark.parametrize(("count", "width", "kept"), [(4500, 1, 4096), (250, 200, 180)])
