@@ -110,6 +110,14 @@ def test_a_reset_and_a_start_of_the_server_while_its_log_is_read(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_reset_within_a_second_behind_a_log_that_ends_with_a_stop(form: str, flavor: str, gtid: bool) -> None:
+    """The new second log was begun by no start."""
+    begin = (WRITE, ("restart", 0), ("write", 0, 3, 1), read(plans=((0, 0),)))
+    check(Setup(form, flavor, gtid), *begin, read(meanwhile=((0, ("reset", 0, True)), (-1, ("rotate", 0))), chunk=1))
+
+
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_gtids_switched_off_and_on_while_away(form: str) -> None:
     off, on = ("gtids", 0, False), ("gtids", 0, True)

@@ -160,11 +160,12 @@ class Continuity:
 
         In a dump by GTID set MySQL leaves out when a server was started.
         """
-        has_former = self._has(former)
-        if has_former is None and not (self.by_offset or form.release.is_mariadb):
-            self._doubt = self._before
-        elif has_former is False or has_former is None and not form.created:
+        tells_start = self.by_offset or form.release.is_mariadb
+        has_former = self._has(former) if form.created or not tells_start else False
+        if has_former is False:
             raise self._reset(f"{self._before} ends without a ROTATE, and no server stopped there")
+        if has_former is None and not form.created:
+            self._doubt = self._before
 
     def _has(self, former: str) -> bool | None:
         """Whether the source still has the log before this one; None where that is not known."""
