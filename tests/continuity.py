@@ -874,6 +874,7 @@ class Model:
                 cursor = self._first(log, lives - 1, reading.start, at_end, before)
             stand = Stand(self, log, reading, cursor, stored.get(client), lives - 1, old, before, run, client, alarms)
             stand.is_odd |= was_odd
+            stand.oldest_life = min(one.life if one is not None else cursor.life for one in expected.values())
             stand.judge()
             if client in self.texts:
                 self.cursors[client] = stand.cursor_now()
@@ -967,6 +968,7 @@ class Stand:
         self.run = run
         self.client = client
         self.got = run.got[client]
+        self.oldest_life = cursor.life  # of the cursors of all clients
         self.losses = [str(one) for one in alarms if getattr(one, "kind", None) is AlarmKind.POSITION]
         self.timeline, self.gaps = self._timeline()
 
@@ -1021,7 +1023,7 @@ class Stand:
         if self._is_of_former_pair() or self._is_reordered():
             counts.traceless += 1
             return None
-        if lost and self._is_ambiguous():
+        if (lost or self.oldest_life < self.cursor.life) and self._is_ambiguous():
             counts.traceless += 1
             return None
         if lost and self.losses or self._may_be_cautious() and any(_GOES_ELSEWHERE.search(text) for text in self.losses):
@@ -1199,7 +1201,7 @@ class Stand:
     def _is_ambiguous(self) -> bool:
         """Whether a client's cursor may be taken for one of a log that was reset, though others' may not: it does not say when
         its journal was begun, or in the same second as that of the same name."""
-        then, *later = [life.began for life in self.log.lives[self.cursor.life :]]
+        then, *later = [life.began for life in self.log.lives[self.oldest_life :]]
         same = any(then.get(name) == second for began in later for name, second in began.items())
         return len(self.run.clients) > 1 and bool(later) and (same or self.cursor.kind != "")
 

@@ -135,7 +135,7 @@ class Continuity:
         has_ended, self._has_ended = self._has_ended, False
         has_stopped, self._has_stopped = self._has_stopped, False
         if self._is_first:
-            if self._start.incarnation and self._start.source in ("", self._source):
+            if self._start.source == self._source or self._start.incarnation and not self._start.source:
                 self._check_life(self._incarnation)
         elif has_ended and self._source:
             self._check_start(former, form)
@@ -175,11 +175,11 @@ class Continuity:
     def _check_life(self, incarnation: str) -> None:
         start = self._start
         (base, number), (other, present) = journal_key(start.journal), journal_key(self._journal)
-        if base != other or present > number:  # the log of the position was purged, and the GTID set tells the rest
+        if base != other or present > number:  # none is named, or it was purged, and the GTID set tells the rest
             return
         if present < number:
             raise self._reset(f"its log begins at {self._journal} again")
-        if incarnation != start.incarnation:
+        if start.incarnation and incarnation != start.incarnation:
             raise self._reset(
                 f"{start.journal} was begun {_when(incarnation)}, and the position is one of a log that was begun "
                 f"{_when(start.incarnation)}"

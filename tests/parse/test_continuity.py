@@ -87,9 +87,16 @@ def test_a_stream_begins_in_the_log_that_its_position_is_of(start: Position, jou
     assert caught.value.behind is None
 
 
-def test_what_a_position_of_an_earlier_version_or_of_another_server_says_of_a_log_is_not_asked() -> None:
-    elsewhere = Position("binlog.000007", 4711, source="another", incarnation="1-1")
-    for start in (Position("binlog.000007", 4711, source=UUID), elsewhere):
+@pytest.mark.parametrize(("journal", "is_lost"), [("binlog.000001", True), ("binlog.000007", False), ("binlog.000008", False)])
+def test_a_position_of_an_earlier_version_tells_a_log_by_its_number_only(journal: str, *, is_lost: bool) -> None:
+    continuity = Continuity(Position("binlog.000007", 4711, source=UUID), UUID, by_offset=False)
+    continuity.enter(journal, 4)
+    with pytest.raises(PositionLostError) if is_lost else contextlib.nullcontext():
+        continuity.describe(description(), form())
+
+
+def test_what_a_position_of_another_server_says_of_a_log_is_not_asked() -> None:
+    for start in (Position("binlog.000007", 4711, source="another", incarnation="1-1"), Position(gtid=START.gtid, source=UUID)):
         continuity = Continuity(start, UUID, by_offset=False)
         continuity.enter("binlog.000001", 4)
         continuity.describe(description(), form())
