@@ -1028,7 +1028,8 @@ class Stand:
             return None
         if lost and self.losses or self._may_be_cautious() and any(_GOES_ELSEWHERE.search(text) for text in self.losses):
             return self._alarmed(at, rest)
-        if not rest and at in self.gaps and self._looks_the_same(at):
+        came_and_went = self.model.setup.form == "files" and self.before.isdisjoint(self.timeline[at:])
+        if not rest and (came_and_went or at in self.gaps and self._looks_the_same(at)):
             counts.traceless += 1
             return None
         if lost and self._is_traceless(at):
