@@ -282,7 +282,8 @@ def earliest(positions: Iterable[Position]) -> Position:
 def resume_at(cursors: Collection[Position]) -> Position:
     """Where everything begins that is behind any of the cursors. Raises CursorError as ``earliest`` does."""
     first = earliest(cursors)
-    if first.row and any(cursor.at_event for cursor in cursors):  # maybe at the BEGIN of the same transaction
+    # Others may be at the BEGIN of the same transaction, or at fewer of its rows in the log of another server.
+    if first.row and any(cursor.at_event or not cursor._shares_journals(first) for cursor in cursors):
         return attrs.evolve(first, row=0)
     return first
 

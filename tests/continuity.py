@@ -1227,7 +1227,7 @@ class Stand:
         stored, journals = self.stored, self.log.journals()
         lives = [life.began.get(stored.journal, 0) for life in self.log.lives]
         if self.first_life < len(lives) - 1 and self.cursor.life < self.first_life:
-            return lives[self.cursor.life] == lives[self.first_life]
+            return self.cursor.kind != "" or lives[self.cursor.life] == lives[self.first_life]
         then, now = self.log.lives[self.cursor.life].began, self.log.life.began
         fake, has_gtids = self.log.fake, self._has_common_gtids()
         if has_gtids and not stored.gtid_set <= parse_gtid_set(fake.executed, fake.flavor):

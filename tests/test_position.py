@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from canal.errors import ConfigError, CursorError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet
-from canal.position import Position, PreparedXa, journal_key
+from canal.position import Position, PreparedXa, journal_key, resume_at
 
 U1 = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 U2 = "fd50e54f-e561-11f1-856b-02fc00000001"
@@ -282,3 +282,15 @@ def test_canals_nulls_and_unknown_server() -> None:
 def test_damaged_canal_cursors_are_refused(value: dict[str, Any]) -> None:
     with pytest.raises(CursorError):
         Position.from_canal(value)
+
+
+ONE, OTHER = "0a000001-71ca-11e1-9e33-c80aa9429562", "0b000002-71ca-11e1-9e33-c80aa9429562"
+
+
+def test_clients_inside_of_one_transaction_in_two_logs_begin_with_all_of_it() -> None:
+    """Its rows that the first one has say nothing of the other one, whose set has more but not this."""
+    here = Position("binlog.000001", 687, f"{ONE}:1-6", row=3, source=OTHER)
+    elsewhere = Position("binlog.000002", 2491, f"{ONE}:1-13", row=1, source=ONE)
+
+    assert resume_at([here, elsewhere]) == resume_at([elsewhere, here]) == attrs.evolve(here, row=0)
+    assert resume_at([here, attrs.evolve(here, row=4)]) == here
