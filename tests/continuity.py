@@ -1225,6 +1225,9 @@ class Stand:
         if not old or self.stored is None:
             return False
         stored, journals = self.stored, self.log.journals()
+        then, *later = (life.began for life in self.log.lives[self.cursor.life :])
+        if any(began.get(stored.journal) == then.get(stored.journal, 0) for began in later):
+            return True  # reset within the second in which it was begun
         lives = [life.began.get(stored.journal, 0) for life in self.log.lives]
         if self.first_life < len(lives) - 1 and self.cursor.life < self.first_life:
             return self.cursor.kind != "" or lives[self.cursor.life] == lives[self.first_life]

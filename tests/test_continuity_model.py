@@ -253,6 +253,15 @@ def test_a_file_that_is_cut_behind_a_start_from_the_latest_change(form: str, fla
         check(Setup(form, flavor), *begin, ("cut tail", 0, events), read())
 
 
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_client_that_is_ahead_of_all_that_a_log_has_that_was_begun_anew(form: str) -> None:
+    """The first client's log is purged, and its GTIDs are there again."""
+    check(
+        Setup(form, "mariadb", clients=2), ("write", 0, 2, 1), read(), WRITE, read(plans=((None, 0), (0, 0))), RESET,
+        ("write", 0, 2, 1), ("rotate", 0), ("purge", 0, 1), read(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("on_lost", ON_LOST)
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_logs_without_gtids_that_are_purged_while_away(form: str, on_lost: str) -> None:

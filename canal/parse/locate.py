@@ -208,6 +208,8 @@ class Locator:
         for mark in self._options.marks() if hasattr(connection, "replay") else ():
             if mark.at_event and not mark.gtid and mark.timestamp:
                 found = _foreign(connection, mark)
+            elif mark.gtid and connection.has_gtids and mark.source == connection.identity and not _has_done(connection, mark):
+                found = "it has not executed all of that GTID set"
             elif mark.incarnation and mark.source == connection.identity and stored is not None and not stored.incarnation:
                 found = "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
             else:
@@ -242,6 +244,15 @@ def _foreign(connection: Any, mark: Position) -> str:
     except SourceError as error:
         return error.message
     return "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
+
+
+def _has_done(connection: Any, mark: Position) -> bool:
+    """Whether a server has executed, of its own transactions, all that a position in its log says are done."""
+    try:
+        connection.check_end(mark)
+    except PositionLostError:
+        return False
+    return True
 
 
 def _is_of_present_log(connection: Any, mark: Position) -> bool:

@@ -1376,13 +1376,13 @@ class FakeConnection:
             return "{}-{}".format(*struct.unpack_from("<IxI", found[0].events[0].data)) if found else ""
 
     def check_end(self, place: Position) -> bool:
-        """As that of a server: whether the log ends where reading stands, which by GTID set is not looked at.
+        """As that of a server: whether the log ends where reading stands, which by GTID set, and before a dump, is not looked at.
 
         Raises:
             PositionLostError: it does not have any more what was read.
         """
         end = self._fake.position
-        if self._by_gtid:
+        if self._by_gtid if self._feed is not None else self.has_gtids:
             lacking = self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
             if lacking:
                 raise self._lost(lacking, place)
