@@ -1222,7 +1222,12 @@ class Stand:
         if self.cursor.server != self.log.number:
             # A pair that was set up anew has the same GTIDs again.
             return self.cursor.life < len(self.log.lives) - 1 or not self._has_common_gtids()
-        if not old or self.stored is None:
+        if self.stored is None:
+            return False
+        gone = [txn for txn in self.log.life.txns if set(txn.rows) & set(self.timeline[at:]) and txn.rows[0] not in self.after]
+        if self.stored.gtid and self.stored.journal not in self.log.journals() and not any(txn.gtid for txn in gone):
+            return True  # all that was purged came while gtid_mode was off
+        if not old:
             return False
         stored, journals = self.stored, self.log.journals()
         then, *later = (life.began for life in self.log.lives[self.cursor.life :])
