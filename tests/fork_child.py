@@ -56,7 +56,7 @@ def main(where: str, directory: str, zookeeper: str = "", root: str = "") -> Non
         options = {"ha": canal.ZooKeeper(hosts=zookeeper, root=root)}
     alarms: list[str] = []
     server = canal.Server(
-        [canal.InstanceConfig(destination="f", source=source, alarm=lambda name, text: alarms.append(text), **options)]
+        [canal.InstanceConfig(destination="f", source=source, filter=r".*\.t", alarm=lambda _, text: alarms.append(text), **options)]
     )
     server.stop_on_signals()
     instance = server.instance("f")
