@@ -163,7 +163,7 @@ class Column:
             elif kind == native.TIMESTAMP:
                 value = wire.be32(p, start)
                 micros = _micros(p, start + 4, wire.u32(c, first + n * stride + 4))
-                good = value > 0 and micros >= 0
+                good = micros >= 0 and value + micros > 0
                 if good:
                     native.put64(to, pos, value * _MILLION + micros)
             elif kind == native.DATE:

@@ -785,8 +785,8 @@ class RowDecoder:
         return _hires(image, i, kind, wire.be_any(p, start, end - start), digits)
 
     def _timestamp(self, seconds, micros, digits):
-        """An aware datetime; 0 is the zero date, as no second 0 can be stored."""
-        if seconds == 0:
+        """An aware datetime; all zero is the zero date. MariaDB stores the first second of 1970 if it has a fraction."""
+        if seconds == 0 and micros == 0:
             return ZeroDate("0000-00-00 00:00:00" + ("." + "0" * digits if digits else ""))
         if not self._fixed_zone:
             return datetime.datetime.fromtimestamp(seconds, self.timezone).replace(microsecond=micros)

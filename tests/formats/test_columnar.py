@@ -211,6 +211,16 @@ def test_every_day_that_is_one_and_that_is_none() -> None:
     check([entry_of(table, INSERT, event(2, *rows))], "images")
 
 
+@pytest.mark.parametrize("digits", range(7))
+def test_the_first_second_of_1970(digits: int) -> None:
+    """All zero is the zero date; MariaDB stores the rest of that second."""
+    table = table_of([(17, digits, test_rows.column("seen"))])
+    size = (digits + 1) // 2
+    rows = [b"\0" + bytes(4) + number.to_bytes(size, "big") for number in (0, 1, 99) if number == 0 or size]
+    check([entry_of(table, INSERT, event(1, *rows))], "images")
+    assert changes([entry_of(table, INSERT, event(1, *rows))], "images").columns[0].null_count == 1
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_skipped_and_chosen_rows(layout: str) -> None:
     for kind in (INSERT, UPDATE, DELETE):

@@ -37,7 +37,7 @@ TAIL = """
   in `.number`; canal's text is the number. `binlog_row_metadata=FULL` tells all. Without it labels are those of the statements in
   the log, else of information_schema, which has `?` for each character of 4 bytes: in a column of utf8mb4, utf16, utf16le, utf32 or
   gb18030 a label with a `?` is not known for sure. MySQL 8.0.12 and older tell the labels but not their charset.
-* TIMESTAMP is in the zone that `time_zone` names, UTC by default; 0 is a `ZeroDate`.
+* TIMESTAMP is in the zone that `time_zone` names, UTC by default; all zero is a `ZeroDate`, and the rest of the first second of 1970 (MariaDB) a moment.
 * A FLOAT is the double whose text is the shortest that reads back as its 32 bits: 0.1, not 0.10000000149011612.
 * GEOMETRY is the SRID (4 bytes, little-endian), then WKB. VECTOR is 4-byte floats, little-endian.
 * MariaDB's JSON is LONGTEXT, its VECTOR VARBINARY. Its UUID, INET4 and INET6 are BINARY in the log, with

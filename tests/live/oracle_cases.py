@@ -75,6 +75,9 @@ def _temporal() -> list[Case]:
                 f"'2038-01-19 03:14:08{least}'", mariadb=(11, 5),
             ),
         ]  # fmt: skip
+        if digits:
+            first = f"'1970-01-01 00:00:00{least}'", f"'1970-01-01 00:00:00{nines}'"
+            cases.append(case("timestamp", f"TIMESTAMP{size} NULL DEFAULT NULL", "0", *first, mariadb=FRACTIONS["mariadb"]))
     return cases
 
 

@@ -24,6 +24,8 @@ def random_moment(rng: random.Random, kind: str) -> str | None:
         return f"{rng.choice(['', '-'])}{rng.choice([0, rng.randrange(839)])}:{clock}".replace("838:59:59", "838:00:00")
     if kind.startswith("DATETIME") and rng.random() < 0.2:
         return rng.choice(["0000-00-00 00:00:00", "2020-00-00 00:00:00", f"9999-12-31 23:{clock}", f"0001-01-01 00:{clock}"])
+    if kind.startswith("TIMESTAMP") and rng.random() < 0.2:
+        return rng.choice(["0000-00-00 00:00:00", f"1970-01-01 00:00:00.{fraction}", "1970-01-01 00:00:01"])
     return f"{rng.randint(1971, 2037)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02} {rng.randrange(24):02}:{clock}"
 
 

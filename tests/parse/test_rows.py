@@ -450,7 +450,7 @@ def test_timestamp(digits: int) -> None:
     """T58, T62"""
     part = fraction("." + "987654"[:digits], digits)
     micros = int("987654"[:digits].ljust(6, "0")) if digits else 0
-    for seconds in (1, 951782400, 951868799, 951868800, 2**31 - 1, 2**32 - 1):
+    for seconds in (*[0][: micros > 0], 1, 951782400, 951868799, 951868800, 2**31 - 1, 2**32 - 1):
         raw = struct.pack(">I", seconds) + part
         expected = datetime.datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
         found = value(17, digits, raw)
@@ -529,6 +529,8 @@ def test_old_temporal_types_with_a_fraction() -> None:
     assert value(7, 0, struct.pack(">I", 86400) + b"\x03\xe7", "timestamp(3)") == datetime.datetime(
         1970, 1, 2, 0, 0, 0, 999000, UTC
     )
+    assert value(7, 0, bytes(4) + b"\0\x01", "timestamp(3)") == datetime.datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)
+    assert value(7, 0, bytes(6), "timestamp(3)") == ZeroDate("0000-00-00 00:00:00.000")
     seconds = (((2026 * 13 + 1) * 32 + 31) * 24 + 12) * 3600 + 34 * 60 + 56
     raw = (seconds * 1000000 + 123456).to_bytes(8, "big")
     assert value(12, 0, raw, "datetime(6)") == datetime.datetime(2026, 1, 31, 12, 34, 56, 123456)
