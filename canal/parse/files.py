@@ -34,7 +34,7 @@ from canal.errors import (
 )
 from canal.parse.cascades import ForeignKey, keys_in
 from canal.parse.events import IN_USE, Format, check_format, parse_format
-from canal.parse.framing import FileFramer
+from canal.parse.framing import BUFFER_BYTES, FileFramer
 from canal.parse.look_up import Accepts, accept_all
 from canal.parse.scan import TransactionScan, first_to_scan
 from canal.parse.source import Description, MySQLSource, Session, Start
@@ -51,6 +51,8 @@ _ARTIFICIAL = 0x20
 _CRASH_SAFE = "_crash_safe"
 #: Seconds for which a file that is not there is looked for again, and between two looks.
 _PATIENCE, _PAUSE = 5.0, 0.02
+#: Bytes that are read at once of a file of which the first event is wanted, and then its middle.
+_HEAD_BYTES = 4096
 _T = TypeVar("_T")
 
 
@@ -208,6 +210,7 @@ class LocalBinlogConnection:
         self._reader: _JournalReader | None = None
         self._following: _JournalReader | None = None
         self._checksum: bool | None = None
+        self._end = Position()
         self._session: Session | None = None
         self._tables: dict[tuple[str, str], TableSchema] = {}
         schema = source.schema
@@ -326,6 +329,21 @@ class LocalBinlogConnection:
     def journal_names(self) -> list[str]:
         """The files of the log, the oldest that is there first."""
         return [path.name for path in self._journals()]
+
+    def end_of_log(self) -> Position:
+        """Journal and offset of the present end; nothing of the files is read for it twice, and nothing where there is no server
+        to ask about tables as they are at that end."""
+        path = self._journals()[-1]
+        if self._session is None:
+            return Position(journal=path.name, offset=_patiently(path.stat, self._pause).st_size)
+        begin = self._end if self._end.journal == path.name else Position(journal=path.name, offset=4)
+        scan = TransactionScan()
+        scan.feed(rotate_event(path.name, begin.offset, checksum=False))
+        for event in self._whole_events(begin):
+            if event[4] != _ROTATE:
+                scan.feed(event)
+        self._end = Position(journal=path.name, offset=scan.whole)
+        return self._end
 
     def replay(self, journal: str, offset: int) -> Iterator[bytes]:
         """The events of one file from ``offset`` on, its FORMAT_DESCRIPTION first."""
@@ -561,7 +579,7 @@ class _JournalReader:
             )  # fmt: skip
         if len(magic) < 4:
             return None
-        self._framer = FileFramer()
+        self._framer = FileFramer(buffer_bytes=BUFFER_BYTES if self.start == 4 else _HEAD_BYTES)
         return self._framer
 
     def _check_start(self) -> None:
@@ -605,13 +623,16 @@ class _JournalReader:
             raise self._encrypted()
         self._has_format = True
         self._is_in_use = bool(head[17] & IN_USE)
-        after = 4 + len(head)
-        if self.start <= after:
-            self.start = 4
+        if self.start == 4:
             return [_as_closed(head), *events[1:]]
-        self._file.seek(self.start)
-        self._framer = FileFramer(self.start)
-        return [_as_resent(head, form)]
+        after = 4 + len(head)
+        begin = max(self.start, after)
+        self._file.seek(begin)
+        self._framer = FileFramer(begin)
+        if begin > after:
+            return [_as_resent(head, form)]
+        self.start = 4
+        return [_as_closed(head)]
 
     def _placed(self, error: CanalError, offset: int) -> CanalError:
         error.message = f"{self.path}: {error.message}"

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
+import canal
 from canal.errors import (
     ConfigError,
     ConnectionLostError,
@@ -25,8 +26,10 @@ from canal.errors import (
 )
 from canal.parse import files
 from canal.parse.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
-from canal.parse.source import MySQLSource
+from canal.parse.framing import FileFramer
+from canal.parse.source import MySQLSource, Session
 from canal.position import Position
+from canal.testing.fake import FakeBinlog
 from tests.parse.test_parser import decoded, order, rows_of, shop
 
 FORMAT, QUERY, ROTATE, XID, GTID, PREVIOUS_GTIDS = 15, 2, 4, 16, 33, 35
@@ -684,6 +687,56 @@ def test_a_damaged_head_is_noticed_wherever_reading_begins(tmp_path: Path, check
             path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x10,)) + whole[at + 1 :])
             with pytest.raises(DecodeError):
                 decoded(everything(LocalBinlogSource(path), Position(fake.journal, offset)))
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each read of a file gave."""
+    found: list[int] = []
+
+    class Counting(FileFramer):
+        def advance(self, count: int) -> list[bytes]:
+            found.append(count)
+            return super().advance(count)
+
+    monkeypatch.setattr(files, "FileFramer", Counting)
+    return found
+
+
+def test_tables_of_which_nobody_tells_the_columns_do_not_make_a_file_be_read_again(
+    tmp_path: Path, bytes_read: list[int]
+) -> None:
+    fake = FakeBinlog(metadata="MINIMAL")
+    orders = fake.table("shop", "orders", "id INT PRIMARY KEY")
+    for number in range(100):
+        fake.ddl(f"CREATE TABLE other{number} (id INT)", schema="shop")
+        orders.insert({"id": number})
+    (path,) = fake.write(tmp_path)
+    config = canal.InstanceConfig(destination="files", source=LocalBinlogSource(tmp_path), start="earliest")
+
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        rows = [row for message in instance.stream() for entry in message.entries for row in entry.rows]
+
+    assert [row.after[0] for row in rows] == list(range(100))
+    assert sum(bytes_read) <= 4 * path.stat().st_size
+
+
+def test_the_end_of_a_file_that_grows_is_found_without_reading_it_again(tmp_path: Path, bytes_read: list[int]) -> None:
+    """A server that is asked about tables is asked with the end of the log, again and again."""
+    journal = Journal()
+    path = write(tmp_path / "binlog.000001", journal)
+    with closing(LocalBinlogSource(tmp_path, follow=True).connect()) as connection:
+        connection._session = Session(MySQLSource())
+        for number in range(1, 200):
+            journal.transaction(1000, number)
+            path.write_bytes(journal.data)
+            end = Position(journal=path.name, offset=len(journal.data))
+            journal.add(GTID, 1000, b"\1" + SID + struct.pack("<Q", number + 1) + bytes(17))
+            path.write_bytes(journal.data)  # of a transaction that has begun
+            assert connection.end_of_log() == end
+            journal.data = journal.data[: end.offset]
+        assert sum(bytes_read) < 200 * (4096 + 1000)
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
