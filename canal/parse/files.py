@@ -37,6 +37,7 @@ from canal.parse.events import IN_USE, Format, check_format, parse_format
 from canal.parse.framing import BUFFER_BYTES, FileFramer
 from canal.parse.look_up import Accepts, accept_all
 from canal.parse.scan import TransactionScan, first_to_scan
+from canal.parse.side_reads import SideRead
 from canal.parse.source import Description, MySQLSource, Session, Start
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
@@ -350,13 +351,14 @@ class LocalBinlogConnection:
         yield from self._whole_events(Position(journal=journal, offset=offset))
 
     def _whole_events(self, position: Position) -> Iterator[bytes]:
-        reader = self._open(position)
+        """Those of one file from a position on, none of them damaged as far as it can be seen."""
+        reader, side = self._open(position), SideRead(position.journal, position.offset)
         try:
             while not self._closing.is_set():
                 events = reader.read()
                 if not events:
                     return
-                yield from events
+                yield from map(side.check, events)
         finally:
             reader.close()
         raise self._ended()
@@ -558,6 +560,7 @@ class _JournalReader:
                 raise self._placed(framer.error, framer.offset)
             count = self._file.readinto(framer.room())
             if not count:
+                self._check_rest(framer)
                 return []
             events: list[bytes] = framer.advance(count)
             if events:
@@ -597,6 +600,19 @@ class _JournalReader:
                 remedy="The file is not the same, or is damaged there.",
             )
 
+    def _check_rest(self, framer: FileFramer) -> None:
+        """Is the event that is not whole at the end of the file one that is still being written, or is its length damaged?"""
+        header = os.pread(self._file.fileno(), 19, framer.offset)
+        size, says = int.from_bytes(header[9:13], "little"), int.from_bytes(header[13:17], "little")
+        if len(header) == 19 and says and says != framer.offset + size & 0xFFFFFFFF and not header[17] & _ARTIFICIAL:
+            raise self._placed(
+                DecodeError(
+                    f"an event of {size} bytes says that it ends at {says}", event_type=header[4],
+                    remedy="The file is damaged there.",
+                ),
+                framer.offset,
+            )  # fmt: skip
+
     def _encrypted(self) -> UnsupportedError:
         return UnsupportedError(
             f"{self.path} is encrypted", event_type=_START_ENCRYPTION, position=f"{self.path.name}:0",
@@ -615,8 +631,7 @@ class _JournalReader:
             )  # fmt: skip
         try:
             form = parse_format(head)
-            if self.start > 4 + len(head):
-                check_format(head, form)  # nobody can do so behind us
+            check_format(head, form)  # what is read from the middle begins with one that is sealed anew
         except DecodeError as error:
             raise self._placed(error, 4) from error
         if any(event[4] == _START_ENCRYPTION for event in events[1:3]):

@@ -17,7 +17,15 @@ from typing import Any
 
 import attrs
 
-from canal.errors import ConnectionLostError, LostReason, PositionLostError, SchemaError, SourceError
+from canal.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    LostReason,
+    PositionLostError,
+    SchemaError,
+    ServerError,
+    SourceError,
+)
 from canal.model import TableMap
 from canal.parse import ddl
 from canal.parse.alter import TableState
@@ -539,19 +547,21 @@ class SchemaFollower:
         decoder = BinlogDecoder(_unread, ddl.classify, _nothing, changed, _nothing)
         decoder.follow_only = True
         decoder.reset(Position(journal, offset), connection.flavor, connection.identity, None)
-        for event in connection.replay(journal, offset):
-            if self._stopped():
-                raise ConnectionLostError("stopped while the log was searched for schema changes")
-            try:
+        try:
+            for event in connection.replay(journal, offset):
+                if self._stopped():
+                    raise ConnectionLostError("stopped while the log was searched for schema changes")
                 decoder.feed([event])
-            except SourceError as error:  # what lies behind it cannot be told, so it may be anything
-                log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
-                found.append(_opaque(decoder.place, connection.flavor))
-                return False
-            if event[4] == _FORMAT_DESCRIPTION and offset > 4:
-                decoder.offset = offset  # a copy of the journal's first event
-            if not _behind(end, decoder.group_place):
-                return False
+                if event[4] == _FORMAT_DESCRIPTION and offset > 4:
+                    decoder.offset = offset  # a copy of the journal's first event
+                if not _behind(end, decoder.group_place):
+                    return False
+        except (AuthenticationError, ConnectionLostError, ServerError):
+            raise
+        except SourceError as error:  # what lies behind it cannot be told, so it may be anything
+            log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
+            found.append(_opaque(decoder.place, connection.flavor))
+            return False
         return True
 
 

@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from canal.errors import (
-    ChecksumError,
     ConnectionLostError,
     DecodeError,
     LostReason,
@@ -23,8 +22,6 @@ from canal.errors import (
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.events import (
     CRC_RESIDUE,
-    check_format,
-    checksum_error,
     event_name,
     parse_format,
     parse_gtid_list,
@@ -124,13 +121,12 @@ class TransactionScan:
     """Follows the events of journals from the start of one of them.
 
     ``found`` is the start of the first transaction whose time is at or after ``target`` (seconds; None looks for none);
-    ``boundary`` is the end of the last whole transaction; ``journals`` counts the journals that were entered. ``verify``
-    makes a wrong checksum an error: what comes over a network may be damaged on the way.
+    ``boundary`` is the end of the last whole transaction; ``journals`` counts the journals that were entered. Checksums
+    are not looked at: whoever reads by the side has done so (``side_reads``).
     """
 
-    def __init__(self, target: int | None = None, *, verify: bool = False) -> None:
+    def __init__(self, target: int | None = None) -> None:
         self._target = target
-        self._verify = verify
         self.found: Position | None = None
         self._boundary = 4
         self.journals = 0
@@ -154,8 +150,6 @@ class TransactionScan:
             return
         if len(event) < _LEAST.get(kind, 19):
             raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
-        if self._verify:
-            self._check(event, kind)
         if kind == _ROTATE:
             self._rotate(event)
             return
@@ -199,16 +193,6 @@ class TransactionScan:
 
     def _end(self, event: bytes) -> int:
         return len(event) - 4 if self._checksum else len(event)
-
-    def _check(self, event: bytes, kind: int) -> None:
-        try:
-            if kind == _FORMAT:
-                check_format(event, parse_format(event))
-            elif self._checksum and zlib.crc32(event) != CRC_RESIDUE:
-                raise checksum_error(event)
-        except ChecksumError as error:
-            error.position = f"{self._journal}:{self._offset}"
-            raise
 
     def _rotate(self, event: bytes) -> None:
         end = len(event)

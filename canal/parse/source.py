@@ -55,6 +55,7 @@ from canal.parse.look_up import (
 from canal.parse.scan import TransactionScan, first_to_scan
 from canal.parse.server_errors import login_error, query_error, stream_error
 from canal.parse.server_facts import SHOW_KEYS, Release, Server, read_release, read_server
+from canal.parse.side_reads import SideRead
 from canal.parse.start import MAX_DUMP_OFFSET
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
@@ -1004,7 +1005,7 @@ class MySQLConnection:
 
     def _log_time(self, journal: str) -> int:
         """When a log was begun: the time of its FORMAT_DESCRIPTION."""
-        scan = TransactionScan(verify=True)
+        scan = TransactionScan()
         for event in self._non_blocking(journal):
             scan.feed(event)
             if scan.format_time is not None:
@@ -1014,7 +1015,7 @@ class MySQLConnection:
         )
 
     def _scan(self, journal: str, target: int, *, one_journal: bool) -> Position:
-        scan = TransactionScan(target, verify=True)
+        scan = TransactionScan(target)
         for event in self._non_blocking(journal):
             scan.feed(event)
             if scan.found is not None or (one_journal and scan.journals > 1):
@@ -1076,11 +1077,12 @@ class MySQLConnection:
             other._start_dump(Position(journal=journal, offset=offset), non_block=True)
             stream = other._stream
             assert stream is not None
+            side = SideRead(journal, offset)
             while not self._closed:  # also when it was closed before there was another one to close with it
                 events = stream.read(self._source.seek_timeout)
                 if not events:
                     return
-                yield from events
+                yield from map(side.check, events)
         finally:
             other.close()
         raise ConnectionLostError(f"the connection to {self._source.address} was closed")
