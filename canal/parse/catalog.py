@@ -241,8 +241,9 @@ class Catalog:
         Raises:
             ValueError: the document is of another format or is damaged.
         """
-        if document.get("format") not in (1, FORMAT):
-            raise ValueError(f"a catalog document of format {document.get('format')!r}, not 1 or {FORMAT}")
+        found = document.get("format") if isinstance(document, dict) else None
+        if found not in (1, FORMAT):
+            raise ValueError(f"a catalog document of format {found!r}, not 1 or {FORMAT}")
         try:
             catalog = cls(
                 lower_case_table_names=document["lower_case_table_names"], complete=document["complete"],
@@ -632,6 +633,8 @@ def table_from_document(document: dict[str, Any]) -> TableState:
         labels = None if labels is None else tuple(labels)
         columns.append(attrs.evolve(column, labels=labels, virtual="virtual" in words, hidden="hidden" in words))
     keys = document["keys"]
+    if not all(isinstance(name, str) for name in (document["schema"], document["table"], *(column.name for column in columns))):
+        raise ValueError("a name that is no text")
     return TableState(
         TableSchema(document["schema"], document["table"], tuple(columns)),
         document["charset"],

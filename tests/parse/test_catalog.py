@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import struct
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pytest
@@ -328,6 +330,30 @@ def test_a_document_gives_the_same_catalog_back() -> None:
 def test_a_damaged_document_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="catalog document"):
         Catalog.from_document(catalog().to_document() | damage)
+
+
+def test_whatever_a_document_is_instead_it_is_refused_or_can_be_written_again() -> None:
+    whole = json.loads(json.dumps(catalog().to_document()))
+    odd = (None, 1, -1, 10**30, 1e999, "", "x", [], {}, [1], {"a": 1}, True, [["a", "b"]])
+    for path in _paths(whole):
+        for value in odd:
+            document: Any = {"": copy.deepcopy(whole)}
+            at = document
+            for key in path[:-1]:
+                at = at[key]
+            at[path[-1]] = value
+            try:
+                Catalog.from_document(document[""]).to_document()
+            except ValueError:
+                pass
+
+
+def _paths(document: Any, path: tuple[Any, ...] = ("",)) -> Iterator[tuple[Any, ...]]:
+    """Of everything in a document."""
+    yield path
+    inner = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    for key, value in inner:
+        yield from _paths(value, (*path, key))
 
 
 def test_status_variables_tell_charset_and_timestamp_default() -> None:
