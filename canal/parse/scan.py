@@ -195,6 +195,8 @@ class TransactionScan:
         return len(event) - 4 if self._checksum else len(event)
 
     def _rotate(self, event: bytes) -> None:
+        if event[26] & 0xC0:
+            raise DecodeError("ROTATE to an offset that no file has", event_type=_ROTATE, remedy="The log is damaged here.")
         end = len(event)
         # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
         if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
@@ -261,6 +263,8 @@ class TransactionScan:
         self._open = self._inside = False
         if gtid is None or self._executed is None:
             return
+        if isinstance(self._executed, MariadbGtidSet) != (len(gtid) == 3):
+            raise DecodeError("a GTID is not of the kind of server that the list before it is of", remedy="The log is damaged.")
         if isinstance(self._executed, MariadbGtidSet):
             self._executed = self._executed.add(*gtid)
         elif self._run is not None and self._run[0] == gtid[0] and self._run[2] + 1 == gtid[1]:

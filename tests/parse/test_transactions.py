@@ -302,3 +302,14 @@ def test_a_gtid_of_the_other_kind_of_server_is_an_error() -> None:
         fake.table("shop", "orders", "id INT").insert({"id": 1})
     with pytest.raises(canal.DecodeError, match="in a log of mysql"):
         decoded(chained([*mysql.events(), *mariadb.events()[-5:]]))
+
+
+def test_a_scan_over_gtids_of_the_other_kind_of_server_is_an_error() -> None:
+    fakes = [FakeBinlog(), FakeBinlog(flavor="mariadb")]
+    for fake in fakes:
+        fake.table("shop", "orders", "id INT").insert({"id": 1})
+    for one, other in (fakes, fakes[::-1]):
+        scan = TransactionScan()
+        with pytest.raises(canal.DecodeError, match="kind of server"):
+            for event in (*one.events()[:2], *other.events()[2:]):
+                scan.feed(event)
