@@ -23,6 +23,10 @@ no ``incarnation`` and ``at_event``: it is written where there are none."""
 #: Of ``Position.tail`` at most: 16 transactions.
 TAIL_BYTES: Final = 128
 
+#: What fits into 64 bits with a sign, and the last millisecond of the year 9999, with which Python's dates end.
+_MOST: Final = (1 << 63) - 1
+_LAST_TIME: Final = 253_402_300_799_999
+
 _REMEDY: Final = "Restore the stored position from a backup, or subscribe again from a start that you choose"
 
 
@@ -36,8 +40,9 @@ def _canonical_gtid(value: str | GtidSet) -> str:
 
 
 def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if type(value) is not int or value < 0:
-        raise ConfigError(f"{attribute.name} of a position must be a whole number >= 0, not {value!r}")
+    most = _LAST_TIME if attribute.name == "timestamp" else _MOST
+    if type(value) is not int or not 0 <= value <= most:
+        raise ConfigError(f"{attribute.name} of a position must be a whole number from 0 to {most}, not {value!r}")
 
 
 def _is_tail(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
