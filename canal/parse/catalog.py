@@ -235,7 +235,7 @@ class Catalog:
         }
 
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Catalog:
+    def from_document(cls, document: Any) -> Catalog:
         """Read what ``to_document`` made.
 
         Raises:
