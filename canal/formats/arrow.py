@@ -14,7 +14,7 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
-from canal.errors import DecodeError
+from canal.errors import DecodeError, UnsupportedError
 from canal.model import Entry, TableMap, decode_tuples
 from canal.parse import columnar, native
 from canal.parse.values import PartialJson
@@ -128,7 +128,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     values after it, or those of the deleted row. JSON is text, as everywhere in Arrow.
 
     Raises:
-        DecodeError: as ``entry.rows`` raises it.
+        DecodeError: as ``entry.rows`` raises it; or a name is no UTF-8 (UnsupportedError).
         UsageError: a column has more than 2 GiB of text or bytes.
         ValueError: no entry, one without rows, or one of another table.
     """
@@ -137,6 +137,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     table = entries[0].table
     if table is None:
         raise ValueError(f"{entries[0]!r} has no rows")
+    _check_names(table.schema.schema, table.schema.table, *(column.name for column in table.columns))
     kinds = [arrow_type(column, _zone_name(table.decoder.timezone)) for column in table.columns]
     found = columnar.ChangeColumns(table.decoder.text_form, _usual(table, kinds), layout == "changes")
     try:
@@ -153,6 +154,18 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
         *_side(found.images, table, kinds), *(_side(found.before, table, kinds) if found.before is not None else ()),
     )  # fmt: skip
     return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))
+
+
+def _check_names(*names: str) -> None:
+    """Raise UnsupportedError for bytes of the log that are no UTF-8: Arrow has none in names and text."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise UnsupportedError(
+                f"a name in the log is no UTF-8, and Arrow has no other: {name!r}",
+                remedy="The log is damaged, or a file of it has such a name; entry.rows gives the rows all the same.",
+            ) from error
 
 
 def _usual(table: TableMap, kinds: list[pa.DataType]) -> bytes:
@@ -235,6 +248,8 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
     bytes, or the changes of a ``PartialJson`` as canal writes them, for values that the Arrow type cannot hold; they are
     null). The schema's metadata names ``canal.schema`` and
     ``canal.table``. BEGIN, END and statements make no rows.
+
+    Raises: as ``changes`` does.
     """
     groups: dict[int, list[Entry]] = {}
     for entry in entries:
@@ -247,6 +262,7 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
 def _batch(entries: list[Entry]) -> pa.RecordBatch:
     found = changes(entries)
     table = found.table
+    _check_names(*{entry.transaction.journal for entry in entries if not entry.transaction.gtid})
     transactions = text_array([_transaction(entry) for entry in entries])
     arrays = [
         _OPERATIONS.take(found.op), transactions.take(found.entry), found.ord, *found.columns, found.absent, found.exact

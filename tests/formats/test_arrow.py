@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import canal
+from canal.parse.files import rotate_event
 from canal.testing import FakeBinlog
 from tests.parse.test_parser import decoded
 
@@ -47,6 +49,20 @@ def test_every_type_has_its_arrow_type_and_value() -> None:
     assert {name: first[name] for name in ROW} == {**ROW, "ratio": pytest.approx(0.1), "doc": '{"a": [1]}'}
     assert all(second[name] is None for name in ROW if name != "id")
     assert batch.schema.metadata == {b"canal.schema": b"shop", b"canal.table": b"orders"}
+
+
+@pytest.mark.parametrize("name", [b"shop", b"orders", b"note", b"journal"])
+def test_a_name_that_is_no_utf_8_is_an_error(name: bytes) -> None:
+    """A damaged one, or that of a file: Arrow has neither such names nor such text."""
+    from canal.formats.arrow import to_arrow
+
+    fake = FakeBinlog(checksum=False, gtid=False, base_name="journal")
+    fake.table("shop", "orders", "id INT, note VARCHAR(9)").insert({"id": 1, "note": "a"})
+    rotate = rotate_event("journal.000001", 4, checksum=False)
+    entries = decoded([event.replace(name, b"\xff" + name[1:]) for event in (rotate, *fake.events())])
+    assert [row.after[0] for entry in entries for row in entry.rows] == [1]
+    with pytest.raises(canal.UnsupportedError, match="is no UTF-8"):
+        to_arrow(entries)
 
 
 def test_operations_transactions_and_order() -> None:
