@@ -55,9 +55,8 @@ def main(where: str, directory: str, zookeeper: str = "", root: str = "") -> Non
     if zookeeper:
         options = {"ha": canal.ZooKeeper(hosts=zookeeper, root=root)}
     alarms: list[str] = []
-    server = canal.Server(
-        [canal.InstanceConfig(destination="f", source=source, filter=r".*\.t", alarm=lambda _, text: alarms.append(text), **options)]
-    )
+    options |= {"filter": r".*\.t", "alarm": lambda _, text: alarms.append(text)}
+    server = canal.Server([canal.InstanceConfig(destination="f", source=source, **options)])
     server.stop_on_signals()
     instance = server.instance("f")
     instance.subscribe()
