@@ -163,7 +163,7 @@ def normal_type(column_type: str) -> str:
     parts = re.split(r"('(?:[^'\\]|''|\\.)*')", column_type.strip(), flags=re.DOTALL)
     parts[::2] = [re.sub(r"\s+", " ", re.sub(r"\s*([(,)])\s*", r"\1", part.lower())) for part in parts[::2]]
     text = "".join(parts)
-    text = re.sub(r" ?(/\*m!\d+ )?\bcompressed(\*/)?$", " /*M!100301 COMPRESSED*/", text)  # MariaDB's spelling
+    text = re.sub(r" ?(/\*m?!\d+ )?\bcompressed(\*/)?$", " /*M!100301 COMPRESSED*/", text)  # MariaDB's spelling
     text = re.sub(r"\)(?=[a-z])", ") ", text)
     found = _ALIASES.match(text)
     return dict(_SYNONYMS)[found.group()] + text[found.end() :] if found else text

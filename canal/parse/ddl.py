@@ -240,14 +240,16 @@ def _lexer(backslash: bool, ansi: bool) -> re.Pattern[str]:
 
 
 _PLAIN_COMMENT = re.compile(r"/\*(?:[^*]++|\*(?!/))*+\*/", re.DOTALL)
+#: Characters that MySQL keeps as "?" in names, which MariaDB refuses.
+_BEYOND_3_BYTES = re.compile("[\U00010000-\U0010ffff]")
 
 
 class Scanner:
     """Tokens of a text, produced when asked for. The contents of executable comments are part of the text.
 
-    ``flavor`` "mysql" makes ``/*M! */`` a plain comment, as MySQL reads it. (A server blanks the ``!`` of comments that
-    it does not execute before it writes the text to its log, so versions need no look.) Unfinished quotes or comments
-    end the tokens and set ``broken``.
+    ``flavor`` "mysql" makes ``/*M! */`` a plain comment, and names those that MySQL keeps. (A server blanks the ``!`` of
+    comments that it does not execute before it writes the text to its log, so versions need no look.) Unfinished quotes or
+    comments end the tokens and set ``broken``.
     """
 
     def __init__(self, sql: str, sql_mode: int = 0, flavor: str = "") -> None:
@@ -264,6 +266,8 @@ class Scanner:
             place = found.end()
             kind = found.lastgroup
             text = found[kind] if kind else ""
+            if mysql and not text.isascii() and (kind in ("word", "name") or (kind == "double" and ansi)):
+                text = _BEYOND_3_BYTES.sub("?", text)
             if kind == "word":
                 yield (WORD, text, text.upper() if text.isascii() else text)
             elif kind == "name":

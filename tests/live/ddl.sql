@@ -32,6 +32,12 @@ create table ty2 (a bool, b boolean, c int1, d int2, e int3, f int4 unsigned, g 
 create table ty3 (a char, b char(0), c character(4), d character varying(5), e varchar(6), f char varying(7), g varcharacter(8), h national char(2), i national varchar(3), j nchar(4), k nvarchar(5), l nchar varchar(6), m nchar varying(7), n national char varying(8), o national character(9), p binary, q binary(5), r varbinary(6), s char byte, t varchar(10) binary, u long, v long varchar, w long varbinary, x tinyblob, y blob, z mediumblob)
 create table ty4 (a tinytext, b text, c mediumtext, d longtext, e longblob, f text(10), g text(100), h text(70000), i blob(10), j blob(300), k text(0), l text ascii, m text unicode, n text byte, o char(5) ascii, p varchar(5) byte, q text charset binary, r char(10) charset binary, s varchar(4) character set 'koi8r', t text collate latin1_bin, u text character set utf8mb3 collate utf8mb3_bin binary null, v char(3) binary ascii)
 create table ty5 (a enum('a','it''s','x\ny',"dq'\"","back\\s",'tr  ',''), b set('a','b') charset latin1, c enum('ä','x,y)') not null, d set('1') unicode, e enum('a') charset binary)
+create table `n😀` (`a😀` int, b😁 int, unique `k😀` (`a😀`), unique k (b😁))
+alter table `n?` drop key `k😀`, change `a?` `c😁` bigint
+alter table `n😀` rename column `b?` to d, rename `o😀`
+drop table `o?`
+create table cm (a varchar(5) compressed, b text /*!100301 compressed*/ charset latin1, c blob /*M!100301 compressed=zlib*/)
+alter table cm modify a varchar(6), add d varbinary(7) compressed not null first
 create table ty6 (a json, b geometry, c point not null, d linestring, e polygon, f multipoint, g multilinestring, h multipolygon, i geometrycollection, j vector(5))
 create table ty7 (a uuid, b inet4, c inet6, d json default '{}', e varchar(10) compressed, f blob compressed=zlib, g text compressed, h varchar2(5), i number(5,2), j clob, k raw(9))
 create table ty8 (a geomcollection, b vector, c point srid 4326, d varchar(10) engine_attribute '{}')

@@ -242,6 +242,14 @@ def test_flavor_decides_who_reads_mariadb_comments() -> None:
     assert not classify(sql, "d", flavor="mysql").temporary
 
 
+def test_names_are_those_that_mysql_keeps() -> None:
+    """It keeps no characters of 4 bytes in names; in strings it does."""
+    found = classify("ALTER TABLE d😀.`t😀` RENAME u😀, COMMENT '😀'", "s", flavor="mysql")
+    assert found.tables == (("d?", "t?"), ("s", "u?"))
+    assert classify('DROP TABLE "t😀"', "s", sql_mode=ddl.ANSI_QUOTES, flavor="mysql").tables == (("s", "t?"),)
+    assert ddl.Scanner("'😀'", flavor="mysql").take()[1] == "😀"
+
+
 def test_renames_are_pairs() -> None:
     """T76"""
     statement = classify("RENAME TABLE a TO tmp, x.b TO a, tmp TO x.b", "d")
