@@ -374,6 +374,12 @@ def _column(tokens: _Tokens, charset: str, table: str) -> ColumnSchema:
             word = tokens.next()
             virtual = (virtual or word == "as" and tokens.word == "(") and word not in ("stored", "persistent")
     text = normal_type(text)
+    base, _, arguments = text.partition(")")[0].partition("(")
+    if arguments and base not in ("enum", "set") and not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})?", arguments):
+        raise ConfigError(
+            f"column {name!r} of {table} is {base}({arguments[:20]}), which no server has",
+            remedy="Give what SHOW CREATE TABLE prints.",
+        )
     if charset == "binary":
         text = re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", text))
     return column_from_text(

@@ -273,6 +273,13 @@ def test_years_have_a_sign_or_not_as_the_map_and_its_release_say(
     assert asked == []
 
 
+@pytest.mark.parametrize("column_type", [f"varchar({'9' * 5000})", "decimal(a,b)", "decimal(19.5)", "varchar(²)"])
+def test_a_length_that_is_no_number_is_refused_when_it_is_given(column_type: str) -> None:
+    """Not with an untyped error when the first row comes."""
+    with pytest.raises(canal.errors.ConfigError, match="which no server has"):
+        tables_from_mapping({"d.t": f"a int, b {column_type}"})
+
+
 def test_signs_that_fit_two_readings_are_those_of_the_schema_or_refused() -> None:
     body = raw_map([INT, YEAR_TYPE, INT], b"\xc0")
     (known,) = tables_from_mapping({"d.t": "a int unsigned, b year, c int"}).values()
