@@ -21,12 +21,14 @@ from canal.parse.definition import (
     Key,
     NotUnderstoodError,
     at_key,
+    column_name,
     converted_type,
     expect,
     group,
     join_choices,
     maybe_charset,
     name,
+    pass_value,
     read_body,
     read_column,
     read_definition,
@@ -324,13 +326,9 @@ class _AlterReader:
             raise NotUnderstoodError("an empty clause")
 
     def _option(self) -> None:
-        scan = self.scan
-        scan.take()
-        scan.accept("=")
-        if scan.peek()[2] == "(":
-            group(scan)
-        else:
-            scan.take()
+        self.scan.take()
+        self.scan.accept("=")
+        pass_value(self.scan)
 
     def _harmless(self) -> None:
         """One option, or a clause about partitions, whose list of names may have commas."""
@@ -356,12 +354,7 @@ class _AlterReader:
             self._skip()
         else:
             scan.accept("=")
-            if scan.at_end():
-                raise NotUnderstoodError("an option without a value")
-            if scan.peek()[2] == "(":
-                group(scan)
-            else:
-                scan.take()
+            pass_value(scan)
 
     def _if_exists(self) -> bool:
         if self.scan.accept("IF"):
@@ -430,7 +423,7 @@ class _AlterReader:
         else:
             scan.accept("COLUMN")
             conditional = self._if_exists()
-            found.dropped[name(scan).lower()] = conditional
+            found.dropped[column_name(scan).lower()] = conditional
         scan.accept("RESTRICT", "CASCADE")
         return None
 
@@ -444,9 +437,9 @@ class _AlterReader:
     def _change(self) -> None:
         self.scan.accept("COLUMN")
         conditional = self._if_exists()
-        old = name(self.scan)
+        old = column_name(self.scan)
         own = Body()
-        column = read_definition(self.scan, self.dialect, own, name(self.scan))
+        column = read_definition(self.scan, self.dialect, own, column_name(self.scan))
         self._place(column, old, conditional, own.keys)
 
     def _alter(self) -> None:
@@ -460,7 +453,7 @@ class _AlterReader:
             return
         scan.accept("COLUMN")
         self._if_exists()
-        column = name(scan)
+        column = column_name(scan)
         if scan.accept("DROP"):
             expect(scan, "DEFAULT")
         elif expect(scan, "SET") and scan.accept("DEFAULT"):

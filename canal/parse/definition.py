@@ -138,11 +138,20 @@ def name(scan: Scanner) -> str:
     return scan.take()[1]
 
 
+def column_name(scan: Scanner) -> str:
+    """A column's name; servers but MySQL 8.0 and later take table.column and schema.table.column too."""
+    found = name(scan)
+    while scan.accept("."):
+        found = name(scan)
+    return found
+
+
 def number(scan: Scanner) -> int:
     text = scan.take()[1]
-    if not text.isascii() or not text.isdigit():
-        raise NotUnderstoodError(f"{text!r} is no number")
-    return int(text)
+    digits = text.lstrip("0") or "0"
+    if not text.isascii() or not text.isdigit() or len(digits) > 20:  # int() has a limit of its own
+        raise NotUnderstoodError(f"{text[:20]!r} is no number, or a very large one")
+    return int(digits)
 
 
 def group(scan: Scanner) -> None:
@@ -243,7 +252,8 @@ _WITH_LENGTH = frozenset(
     "bit year time datetime timestamp char varchar binary varbinary text blob vector".split()
 ) | _INTEGERS.keys()
 _WITH_SCALE = frozenset(("float", "double", "decimal"))
-_NUMERIC = _INTEGERS.keys() | _WITH_SCALE
+#: Types that take UNSIGNED, which says nothing of a YEAR.
+_SIGNED = _INTEGERS.keys() | _WITH_SCALE | {"year"}
 
 
 def read_type(scan: Scanner, dialect: Dialect) -> ColumnType:
@@ -318,8 +328,11 @@ def _arguments(scan: Scanner, base: str) -> tuple[int, int | None]:
     if base not in _WITH_LENGTH and base not in _WITH_SCALE:
         raise NotUnderstoodError(f"{base} takes no arguments")
     scan.take()
-    length, scale = number(scan), None
-    if base in _WITH_SCALE and scan.accept(","):
+    length, scale = 0 if scan.peek()[2] == "." else number(scan), None
+    if scan.accept("."):  # the servers cut it off: DECIMAL(19.5) is DECIMAL(19)
+        if scan.peek()[2] != ")":
+            number(scan)
+    elif base in _WITH_SCALE and scan.accept(","):
         scale = number(scan)
     expect(scan, ")")
     return length, scale
@@ -335,7 +348,7 @@ def type_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
     if found.labels is not None:
         return base + "(" + ",".join(map(_quoted, found.labels)) + ")"
     if base == "year":
-        return "year(4)" if dialect.has_widths else "year"
+        return ("year(2)" if length == 2 and dialect.is_mariadb else "year(4)") if dialect.has_widths else "year"
     if base in ("time", "datetime", "timestamp"):
         return f"{base}({length})" if length else base
     if base == "geometrycollection":
@@ -454,7 +467,7 @@ def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bo
 
 def read_column(scan: Scanner, dialect: Dialect, body: Body) -> Column:
     """A name, a type and attributes, up to what ends the definition; its keys go to ``body``."""
-    return read_definition(scan, dialect, body, name(scan))
+    return read_definition(scan, dialect, body, column_name(scan))
 
 
 def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> Column:
@@ -464,6 +477,7 @@ def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> 
         reader.nullable = False
         reader.key(unique=True)
     reader.read()
+    body.keys += reader.own_keys()
     return reader.column()
 
 
@@ -481,15 +495,19 @@ class _ColumnReader:
     visible: bool = True
     row_bound: str = ""
     virtual: bool = False
+    #: Names of the keys that the attributes ask for, each once.
+    keys: dict[str, None] = attrs.field(factory=dict)
 
     def column(self) -> Column:
         return Column(self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual)
 
     def key(self, unique: bool) -> None:
-        found = Key("" if unique else PRIMARY, True, ((self.name, None),))
-        if unique and found in self.body.keys:
-            return  # SERIAL UNIQUE
-        self.body.keys.append(found)
+        self.keys["" if unique else PRIMARY] = None
+
+    def own_keys(self) -> list[Key]:
+        """Beside a primary key of the column MariaDB makes no unique one."""
+        named = [PRIMARY] if self.dialect.is_mariadb and PRIMARY in self.keys else self.keys
+        return [Key(one, True, ((self.name, None),)) for one in named]
 
     def read(self) -> None:
         while True:
@@ -516,12 +534,12 @@ class _ColumnReader:
         return (key == "PARTITION" and self.scan.peek(1)[2] == "BY") or key == "REMOVE"
 
     def unsigned(self) -> None:
-        if self.type.base not in _NUMERIC:
+        if self.type.base not in _SIGNED:
             raise NotUnderstoodError(f"an unsigned {self.type.base}")
         self.type = attrs.evolve(self.type, unsigned=True)
 
     def zerofill(self) -> None:
-        if self.type.base not in _NUMERIC:
+        if self.type.base not in _SIGNED:
             raise NotUnderstoodError(f"a zerofill {self.type.base}")
         self.type = attrs.evolve(self.type, zerofill=True)
 
@@ -544,14 +562,21 @@ class _ColumnReader:
         self.nullable = True
 
     def default(self) -> None:
-        _value(self.scan, self.dialect)
+        pass_value(self.scan)
 
     def on(self) -> None:
         expect(self.scan, "UPDATE")
-        _value(self.scan, self.dialect)
+        pass_value(self.scan)
 
     def auto_increment(self) -> None:
         self.nullable = False
+
+    def serial(self) -> None:
+        """SERIAL DEFAULT VALUE, which stands for NOT NULL AUTO_INCREMENT UNIQUE."""
+        expect(self.scan, "DEFAULT")
+        expect(self.scan, "VALUE")
+        self.nullable = False
+        self.key(unique=True)
 
     def unique(self) -> None:
         self.scan.accept("KEY")
@@ -623,6 +648,7 @@ _ATTRIBUTES: dict[str, _Attribute] = {
     "DEFAULT": _ColumnReader.default,
     "ON": _ColumnReader.on,
     "AUTO_INCREMENT": _ColumnReader.auto_increment,
+    "SERIAL": _ColumnReader.serial,
     "UNIQUE": _ColumnReader.unique,
     "PRIMARY": _ColumnReader.primary,
     "KEY": _ColumnReader.only_key,
@@ -648,30 +674,42 @@ _ATTRIBUTES: dict[str, _Attribute] = {
 }
 
 
-def _value(scan: Scanner, dialect: Dialect) -> None:
-    """A default: a literal, a function's call, NEXT VALUE FOR a sequence, or an expression in brackets."""
+_AFTER_POINT = re.compile("[0-9]+(E[0-9]*)?|E[0-9]*")
+
+
+def pass_value(scan: Scanner) -> None:
+    """A default or an option's value: a literal, a function's call, NEXT VALUE FOR a sequence, or an expression in brackets."""
     scan.accept("+", "-")
     if scan.peek()[2] == "(":
         group(scan)
         return
+    if scan.accept("{"):  # {d '2026-01-01'}
+        while scan.peek()[0] != END and not scan.accept("}"):
+            scan.take()
+        return
     kind, _, key = scan.take()
     if kind == END or key in (",", ")", ";"):
-        raise NotUnderstoodError("no default where one should stand")
+        raise NotUnderstoodError("no value where one should stand")
     if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
         expect(scan, "FOR")
         key = name(scan)
-    is_number = key == "." or key[:1].isdigit()
-    if key == ".":  # .5
-        key = scan.take()[2]
+    if key == "." or key[:1].isdigit():
+        _pass_number(scan, key)
+        return
     while scan.accept("."):
-        if scan.peek()[0] in (WORD, NAME):
-            key = scan.take()[2]
-    if is_number and key[-1:] == "E" and scan.accept("+", "-"):  # 1.5e-3
-        number(scan)
+        name(scan)
     if scan.peek()[2] == "(":
         group(scan)
     while scan.peek()[0] == STRING:  # _utf8mb4'x', x'00' and adjacent strings
         scan.take()
+
+
+def _pass_number(scan: Scanner, key: str) -> None:
+    """The rest of 1.5e-3, .5 or 1., whose first token is taken."""
+    if (key == "." or scan.accept(".")) and _AFTER_POINT.fullmatch(scan.peek()[2]):
+        key = scan.take()[2]
+    if key[-1:] == "E" and scan.accept("+", "-"):
+        number(scan)
 
 
 def pass_references(scan: Scanner) -> None:

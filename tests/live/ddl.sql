@@ -40,6 +40,17 @@ create table cm (a varchar(5) compressed, b text /*!100301 compressed*/ charset 
 alter table cm modify a varchar(6), add d varbinary(7) compressed not null first
 create table ty6 (a json, b geometry, c point not null, d linestring, e polygon, f multipoint, g multilinestring, h multipolygon, i geometrycollection, j vector(5))
 create table ty7 (a uuid, b inet4, c inet6, d json default '{}', e varchar(10) compressed, f blob compressed=zlib, g text compressed, h varchar2(5), i number(5,2), j clob, k raw(9))
+create table oc1 (a smallint serial default value, b varchar(10.6), c decimal(19.5), d float(30.3), e bit(5.5), f int(5.5) zerofill, g text(300.5), h year(4.0), i decimal(19.))
+create table oc2 (a int(.5), b decimal(.5))
+create table oc3 (oc3.a bigint, {a}.oc3.b int, key (a)) stats_sample_pages=50.0
+alter table oc3 add oc3.c int, modify oc3.a int, change oc3.b oc3.d bigint
+alter table oc3 drop oc3.a, alter oc3.c set default 1
+create table oc4 (a year(2), b year(3), c year unsigned zerofill, d time(3.9), e date default {d '2020-01-01'})
+create table oc5 (a year unsigned zerofill, b int default 1. not null, c int default 1.e2 not null, d int default -.5)
+alter table oc5 stats_sample_pages=50.5, max_rows=1e3 min_rows .5, add e int, auto_increment=5., add f int
+alter table oc5 modify d smallint null serial default value first
+create table oc6 (a int unique primary key, unique (a), b int serial default value unique)
+create table oc7 (a int primary key unique, b varchar(000000000000000000000000000000010), key (b(0000000000000000000000005)))
 create table ty8 (a geomcollection, b vector, c point srid 4326, d varchar(10) engine_attribute '{}')
 create table ty9 (`select` int, `a b` int, `a``b` int, `a.b` int, date date, time time, timestamp timestamp null, year year, type int, first int, after int, comment int comment 'first', at int, engine int, `1` int, `Ünï` int, period int, system int)
 
