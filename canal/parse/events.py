@@ -363,6 +363,8 @@ def inflate_rows(data: bytes, end: int, kind: int, body: int) -> bytes:
 #: Length of each status variable that has a fixed one; those that start with their length are in _COUNTED.
 _FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3, 129: 8}
 _COUNTED = {2, 5, 6}
+#: MariaDB's character_set_collations since 11.3: a count, then the numbers of two collations each.
+_COLLATIONS = 131
 
 
 @lru_cache(maxsize=256)
@@ -379,6 +381,8 @@ def query_context(status: bytes) -> tuple[str, int]:
             at += 1 + _FIXED[code]
         elif code in _COUNTED and at + 1 < len(status):
             at += 2 + status[at + 1] + (0 if code != 2 else 1)
+        elif code == _COLLATIONS and at + 1 < len(status):
+            at += 2 + 4 * status[at + 1]
         else:
             break
     return codec, sql_mode
@@ -401,11 +405,13 @@ class DdlContext:
 
     server_charset: str | None = None
     explicit_defaults: bool | None = None
+    connection_charset: str | None = None
 
 
 def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
     """Read the status variables of a QUERY event with a DDL statement."""
     charset: str | None = None
+    connection: str | None = None
     explicit: bool | None = None
     at = 0
     while at < len(status):
@@ -413,6 +419,7 @@ def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
         if code == 0 and mariadb and len(value) >= 4:
             explicit = bool(int.from_bytes(value[:4], "little") & _EXPLICIT_DEFAULTS)
         elif code == 4 and len(value) >= 6:
+            connection = _charset_name(int.from_bytes(value[2:4], "little"))
             charset = _charset_name(int.from_bytes(value[4:6], "little"))
         elif code == 16 and not mariadb and value:
             explicit = bool(value[0])
@@ -420,7 +427,7 @@ def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
         if size is None:
             break
         at += 1 + size
-    return DdlContext(charset, explicit)
+    return DdlContext(charset, explicit, connection)
 
 
 def _variable_length(code: int, value: bytes) -> int | None:
@@ -434,6 +441,8 @@ def _variable_length(code: int, value: bytes) -> int | None:
     if code == 12 and value:  # names of databases, each with a NUL; 254 stands for too many
         names = value[1:].split(b"\0")[: value[0]] if value[0] < 254 else []
         return 1 + sum(len(name) + 1 for name in names)
+    if code == _COLLATIONS and value:
+        return 1 + 4 * value[0]
     return {16: 1, 17: 8, 18: 2, 19: 1, 20: 1}.get(code)
 
 

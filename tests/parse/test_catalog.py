@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import canal
 from canal.parse.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
 from canal.parse.ddl import classify
-from canal.parse.events import DdlContext, ddl_context
+from canal.parse.events import DdlContext, ddl_context, query_context
 from canal.parse.follow import LoggedStatement, logged_statement
 from canal.schema import TableSchema, column_from_text
 from canal.testing import _encode
@@ -368,8 +368,12 @@ def test_status_variables_tell_charset_and_timestamp_default() -> None:
     mariadb = bytes.fromhex("0000000001 010000205400000000 0603737464 042d002d002100")
     mysql = bytes.fromhex("0000000000 010000000000000000 0603737464 04ff00ff002100 050653595354454d 0c016400 1001")
 
-    assert ddl_context(mariadb, mariadb=True) == DdlContext("utf8mb3", True)
-    assert ddl_context(mysql, mariadb=False) == DdlContext("utf8mb3", True)
+    collations = bytes.fromhex("8302 21000008 2d000009 04 080008002d00")
+
+    assert ddl_context(mariadb, mariadb=True) == DdlContext("utf8mb3", True, "utf8mb4")
+    assert ddl_context(mariadb[:19] + collations, mariadb=True) == DdlContext("utf8mb4", True, "latin1")
+    assert query_context(mariadb[:19] + collations) == ("canal_latin1", 0x54200000)
+    assert ddl_context(mysql, mariadb=False) == DdlContext("utf8mb3", True, "utf8mb4")
     for end in range(len(mysql)):
         ddl_context(mysql[:end], mariadb=False)
 
