@@ -127,8 +127,9 @@ def column_from_text(
     )
 
 
-#: Charsets with characters that the servers' information_schema, in a UTF-8 of 3 bytes, shows as "?".
-_BEYOND_3_BYTES = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"))
+#: Charsets with characters that the servers' information_schema, in a UTF-8 of 3 bytes, shows as "?"; bytes are "binary" on
+#: those that show them so.
+_BEYOND_3_BYTES = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"))
 
 
 def as_shown(column: ColumnSchema) -> ColumnSchema:
@@ -170,9 +171,19 @@ def normal_type(column_type: str) -> str:
 
 
 def parse_labels(column_type: str) -> tuple[str, ...]:
-    """The members of an ``enum('a','b')`` or ``set(…)`` text, where quotes are doubled or escaped."""
+    """The members of an ``enum('a','b')`` or ``set(…)`` text, where quotes are doubled or escaped; MySQL has x'…' for bytes."""
     inside = column_type.partition("(")[2]
-    return tuple(_unquote(found) for found in re.findall(r"'((?:[^'\\]|''|\\.)*)'", inside, flags=re.DOTALL))
+    found = re.findall(r"(x?)'((?:[^'\\]|''|\\.)*)'", inside, flags=re.DOTALL)
+    return tuple(_label_of_hex(text) if is_hex else _unquote(text) for is_hex, text in found)
+
+
+def _label_of_hex(text: str) -> str:
+    try:
+        return bytes.fromhex(text).decode()
+    except UnicodeDecodeError:
+        return unsure_label(bytes.fromhex(text))
+    except ValueError:  # by no server
+        return unsure_label(text.encode())
 
 
 def _unquote(text: str) -> str:

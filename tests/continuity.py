@@ -1202,9 +1202,9 @@ class Stand:
     def _is_ambiguous(self) -> bool:
         """Whether a client's cursor may be taken for one of a log that was reset, though others' may not: it does not say when
         its journal was begun, or in the same second as that of the same name."""
-        then, *later = [life.began for life in self.log.lives[self.oldest_life :]]
-        same = any(then.get(name) == second for began in later for name, second in began.items())
-        return len(self.run.clients) > 1 and bool(later) and (same or self.cursor.kind != "")
+        lives = [life.began.items() for life in self.log.lives[self.oldest_life :]]
+        same = any(one & other for one, other in itertools.combinations(lives, 2))
+        return len(self.run.clients) > 1 and len(lives) > 1 and (same or self.cursor.kind != "")
 
     def _looks_the_same(self, at: int) -> bool:
         """Whether a dump that goes on after a RESET cannot know of it yet: the new log ends just where the old one did."""

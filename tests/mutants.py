@@ -233,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "another life of a log is taken for the one of the position", "parse/continuity.py",
-        "if incarnation != start.incarnation:", "if False:",
+        "if start.incarnation and incarnation != start.incarnation:", "if False:",
         "parse/test_continuity.py::test_a_stream_begins_in_the_log_that_its_position_is_of",
     ),
     _mutant(
@@ -257,8 +257,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- continuity, by its model --------------------------------------------------------------------------------------
     _mutant(
-        "a cursor is believed of a log that was reset", "parse/continuity.py", "if incarnation != start.incarnation:",
-        "if False:",
+        "a cursor is believed of a log that was reset", "parse/continuity.py",
+        "if start.incarnation and incarnation != start.incarnation:", "if False:",
         "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[direct-mysql-False-fail]",
         "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[files-mariadb-True-latest]",
     ),

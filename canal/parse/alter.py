@@ -10,13 +10,14 @@ from collections.abc import Iterable
 
 import attrs
 
-from canal.parse.charsets import MAX_CHAR_BYTES
+from canal.parse.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
 from canal.parse.ddl import END, NAME, WORD, Scanner, Table
 from canal.parse.definition import (
     PRIMARY,
     Body,
     CharsetChoice,
     Column,
+    ColumnType,
     Dialect,
     Key,
     NotUnderstoodError,
@@ -34,8 +35,9 @@ from canal.parse.definition import (
     read_definition,
     read_key,
     resolve,
+    type_text,
 )
-from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure
 
 
 @attrs.frozen
@@ -597,7 +599,7 @@ def _columns(
                 raise NotUnderstoodError("what was in the column decides how long it gets")
             column = resolve(new.definition, dialect, charset, forced=convert is not None)
         else:
-            column = _converted(attrs.evolve(column, name=new.name if new else column.name), convert)
+            column = _converted(attrs.evolve(column, name=new.name if new else column.name), convert, dialect)
         made.append(_Made(column, old if new else ""))
     for p in placed:
         old = p.old.lower()
@@ -653,24 +655,29 @@ def _place_of(placed: _Placed, columns: list[_Made]) -> int:
     raise NotUnderstoodError(f"no column {placed.after!r} to stand after")
 
 
-#: Charsets that write ASCII in more than one byte.
-_WIDE = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
-
-
-def _converted(column: ColumnSchema, charset: str | None) -> ColumnSchema:
+def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> ColumnSchema:
     """A column that was there before CONVERT TO; one that the same statement defines keeps its type."""
     base = column.base_type
     if charset is None or column.charset in (None, "binary") or base == "json":
         return column
-    # The servers take the bytes of members as they are; seen with ucs2, where x becomes NUL and x.
-    if column.labels and (column.charset in _WIDE or (charset == "binary" and not "".join(column.labels).isascii())):
-        raise NotUnderstoodError("members become others with their charset")
-    text = converted_type(column.column_type, column.charset, charset)
+    labels = column.labels
+    if labels is None:
+        text = converted_type(column.column_type, column.charset, charset)
+    else:
+        labels = _relabelled(labels, str(column.charset), charset, dialect)
+        text = type_text(ColumnType(base, labels=labels), dialect, charset)
     made = column_from_text(
         column.name, text, charset=None if charset == "binary" else charset, nullable=column.nullable, key=column.key,
         visible=column.visible, virtual=column.virtual,
     )  # fmt: skip
-    return attrs.evolve(made, labels=column.labels)
+    return attrs.evolve(made, labels=labels)
+
+
+def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -> tuple[str, ...]:
+    """The members after CONVERT TO, which keeps their bytes: other texts where the charsets differ, or none."""
+    if (old in WIDE or new in WIDE) and old != new and not dialect.has("wide_labels"):
+        raise NotUnderstoodError("members are spoiled")
+    return tuple(label_text(encoded(label, old), new) if is_sure(label) else label for label in labels)
 
 
 def _keys(

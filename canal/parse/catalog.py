@@ -140,12 +140,13 @@ class Catalog:
         explicit_defaults: bool | None = True,
         error: int = 0,
         session: int | None = None,
+        connection_charset: str = "utf8mb4",
     ) -> Applied:
         """Follow a statement of the log; never raises.
 
         Args:
-            sql_mode, server_charset ("": not known), explicit_defaults: from the status variables of its event, see
-                ``events.query_context`` and ``events.ddl_context``.
+            sql_mode, server_charset ("": not known), explicit_defaults, connection_charset: from the status variables of
+                its event, see ``events.query_context`` and ``events.ddl_context``.
             flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
             error: error code of its event: the statement failed, but not before it had changed something.
             session: thread id of its event, which tells apart temporary tables.
@@ -157,7 +158,7 @@ class Catalog:
             return self._commit(_Change(dict.fromkeys(statement.tables)))  # in the log only if the old table is gone
         if error and statement.event_type != "ERASE" and not statement.temporary:
             return self._doubt(statement)
-        dialect = Dialect(flavor, version, sql_mode, explicit_defaults)
+        dialect = Dialect(flavor, version, sql_mode, explicit_defaults, connection_charset)
         try:
             run = _Run(self, Scanner(sql, sql_mode, flavor), statement, dialect, server_charset, session)
             change = run.change()

@@ -7,10 +7,12 @@ Never guesses: a collation that neither server has is an error. The tables were 
 from __future__ import annotations
 
 import codecs
+import contextlib
 from functools import lru_cache
 from typing import Callable
 
 from canal.errors import UnsupportedError
+from canal.schema import unsure_label
 
 #: Collation ids of each character set, of both servers (they agree where both have one).
 _COLLATIONS = {
@@ -179,6 +181,15 @@ _MORE = {
 # fmt: on
 
 
+#: Charsets that write ASCII in more than one byte, and the fewest bytes of a character.
+WIDE = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
+#: Those with all of Unicode, as Python's codecs write it, and those without its characters of 4 bytes in UTF-8.
+_UNICODE = {**{name: _CODECS[name] for name in ("utf8mb4", "utf16", "utf16le", "utf32")}, "gb18030": "gb18030"}
+_SHORT_UNICODE = {"utf8": "utf-8", "utf8mb3": "utf-8", "ucs2": "utf-16-be"}
+#: Characters that the servers write as what they then read otherwise, or not at all.
+_ONE_WAY = {"cp932": {"晡": b"\xfa\xd7"}, "big5": {"\ufffd": b"\xa2\xce"}, "tis620": {"\ufffd": b"\xff"}}
+
+
 @lru_cache(maxsize=1)
 def _by_id() -> dict[int, str]:
     found = {}
@@ -240,6 +251,48 @@ def utf8_table(charset: str) -> bytes:
             text = b""
         table += bytes([len(text)]) + text.ljust(3, b"\0")
     return table
+
+
+def encoded(text: str, charset: str) -> bytes:
+    """Text as the servers write it in a character set: with "?" for each character that it lacks."""
+    if text.isascii() and charset not in WIDE and charset != "swe7":
+        return text.encode()
+    if charset in _UNICODE:
+        if charset in _NEARLY:  # two characters stand for each other, both ways
+            text = text.translate({ord(one): other for one, other in _NEARLY[charset][1].items()})
+        return text.encode(_UNICODE[charset])
+    if charset in _SHORT_UNICODE:
+        return "".join(char if char <= "\uffff" else "?" for char in text).encode(_SHORT_UNICODE[charset])
+    codes = _codes(charset)
+    return b"".join([codes.get(char, b"?") for char in text])
+
+
+@lru_cache(maxsize=8)
+def _codes(charset: str) -> dict[str, bytes]:
+    """The code of each character of a set; of several the one that the servers write."""
+    codec = codec_of(charset)
+    assert codec is not None
+    all_codes = [bytes([one]) for one in range(256)]
+    if charset in MAX_CHAR_BYTES:
+        leads = sorted(range(0x80, 0x100), key=lambda lead: charset == "cp932" and lead in (0xED, 0xEE))  # NEC's own, last
+        all_codes += [bytes([lead, trail]) for lead in leads for trail in range(0x30, 0x100)]
+    if MAX_CHAR_BYTES.get(charset) == 3:
+        all_codes += [bytes([0x8F, lead, trail]) for lead in range(0xA1, 0xFF) for trail in range(0xA1, 0xFF)]
+    found = dict(_ONE_WAY.get(charset, {}))
+    for code in all_codes:
+        with contextlib.suppress(UnicodeDecodeError):
+            text = code.decode(codec)
+            if len(text) == 1:
+                found.setdefault(text, code)
+    return found
+
+
+def label_text(label: bytes, charset: str) -> str:
+    """A member of an ENUM or SET, of bytes in the column's charset; see ``schema.is_sure`` for what is no text there."""
+    try:
+        return label.decode(codec_of(charset) or "utf-8")
+    except UnicodeDecodeError:
+        return unsure_label(label)
 
 
 def lenient_text(data: bytes, codec: str) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import attrs
 
-from canal.parse.charsets import MAX_CHAR_BYTES, is_charset
+from canal.parse.charsets import MAX_CHAR_BYTES, WIDE, encoded, is_charset, label_text
 from canal.parse.ddl import END, NAME, STRING, WORD, Scanner
 from canal.parse.server_facts import Release
-from canal.schema import ColumnSchema, charset_name, column_from_text
+from canal.schema import ColumnSchema, charset_name, column_from_text, is_sure
 
 #: Bits of sql_mode that change what a type means.
 REAL_AS_FLOAT, ORACLE, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 20
@@ -35,6 +35,8 @@ class Dialect(Release):
     sql_mode: int = 0
     #: explicit_defaults_for_timestamp; without it a bare TIMESTAMP is NOT NULL. None: not known.
     explicit_defaults: bool | None = True
+    #: The charset of the session's literals (character_set_connection).
+    connection_charset: str = "utf8mb4"
 
     @property
     def has_widths(self) -> bool:
@@ -61,7 +63,8 @@ class ColumnType:
     base: str
     length: int | None = None
     scale: int | None = None
-    labels: tuple[str, ...] | None = None
+    #: Members as they are written: texts, or bytes.
+    labels: tuple[str | bytes, ...] | None = None
     unsigned: bool = False
     zerofill: bool = False
     compressed: bool = False
@@ -315,13 +318,45 @@ def _long_text(scan: Scanner) -> str:
     return "mediumtext"
 
 
-def _labels(scan: Scanner, dialect: Dialect) -> tuple[str, ...]:
+def _labels(scan: Scanner, dialect: Dialect) -> tuple[str | bytes, ...]:
     expect(scan, "(")
-    labels = [string(scan, dialect)]
+    labels = [_label(scan, dialect)]
     while expect(scan, ",", ")") == ",":
-        labels.append(string(scan, dialect))
-    # The server drops trailing blanks of members.
-    return tuple(label.rstrip(" ") for label in labels)
+        labels.append(_label(scan, dialect))
+    return tuple(labels)
+
+
+def _label(scan: Scanner, dialect: Dialect) -> str | bytes:
+    """A member: a text, or the bytes of x'61', 0x61, b'1100001' or 0b1100001."""
+    kind, text, key = scan.peek()
+    if kind != WORD:
+        return string(scan, dialect)
+    scan.take()
+    digits = scan.take()[1] if key in ("X", "B") and scan.peek()[0] == STRING else text[2:] if text[:2] in ("0x", "0b") else ""
+    try:
+        number = int(digits, 16 if "X" in key[:2] else 2)
+    except ValueError:
+        raise NotUnderstoodError("no string where one should stand") from None
+    return number.to_bytes((len(digits) * (4 if "X" in key[:2] else 1) + 7) // 8, "big")
+
+
+def stored_label(label: str | bytes, charset: str, dialect: Dialect) -> str:
+    """A member as a column of this charset keeps it: text comes by the charset of the session, and loses trailing blanks."""
+    if isinstance(label, str) and dialect.connection_charset == "binary":
+        label = label.encode("utf-8", "surrogateescape")
+    if isinstance(label, bytes):
+        width = WIDE.get(charset, 1)
+        if width > 1 and not dialect.has("wide_labels"):
+            raise NotUnderstoodError("bytes of a wide charset")
+        found = label_text(label.rjust(-(-len(label) // width) * width, b"\0"), charset)
+    elif not is_sure(label):
+        return label
+    else:
+        raw = encoded(label, dialect.connection_charset)
+        if charset != "binary":
+            raw = encoded(label_text(raw, dialect.connection_charset), charset)
+        found = label_text(raw, charset)
+    return found if charset == "binary" else found.rstrip(" ")
 
 
 def _arguments(scan: Scanner, base: str) -> tuple[int, int | None]:
@@ -346,7 +381,7 @@ def type_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
     if base in _WITH_SCALE:
         return _fraction_text(found)
     if found.labels is not None:
-        return base + "(" + ",".join(map(_quoted, found.labels)) + ")"
+        return base + "(" + ",".join(_quoted(str(label)) for label in found.labels) + ")"
     if base == "year":
         return ("year(2)" if length == 2 and dialect.is_mariadb else "year(4)") if dialect.has_widths else "year"
     if base in ("time", "datetime", "timestamp"):
@@ -448,7 +483,11 @@ def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bo
             charset = default
         if charset is None:
             raise NotUnderstoodError("a text column, and the default charset is not known")
-    text = type_text(column.type, dialect, charset)
+    labels = None
+    if column.type.labels is not None:
+        assert charset is not None
+        labels = tuple(stored_label(label, charset, dialect) for label in column.type.labels)
+    text = type_text(attrs.evolve(column.type, labels=labels), dialect, charset)
     if charset == "binary" and (base not in ("enum", "set") or not dialect.is_mariadb):
         charset = None
     nullable = column.nullable
@@ -459,7 +498,7 @@ def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bo
     made = column_from_text(
         column.name, text, charset=charset, nullable=nullable, visible=column.visible, virtual=column.virtual
     )
-    return attrs.evolve(made, labels=column.type.labels)
+    return attrs.evolve(made, labels=labels)
 
 
 # -- column definitions ------------------------------------------------------------------------------------------------

@@ -62,12 +62,13 @@ class LoggedStatement:
     flavor: str
     version: tuple[int, ...]
     error: int = 0
+    connection_charset: str = "utf8mb4"
 
     def apply(self, catalog: Catalog) -> Any:
         return catalog.apply(
             self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
             server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
-            session=self.session, error=self.error,
+            session=self.session, error=self.error, connection_charset=self.connection_charset,
         )  # fmt: skip
 
     @property
@@ -126,6 +127,7 @@ def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) 
     return LoggedStatement(
         statement, sql, decoder.place, query_context(status)[1], context.server_charset or "", explicit,
         int.from_bytes(data[19:23], "little"), decoder.flavor, release.version, int.from_bytes(data[28:30], "little"),
+        context.connection_charset or "utf8mb4",
     )  # fmt: skip
 
 

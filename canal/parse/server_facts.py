@@ -19,7 +19,7 @@ Feature = Literal[
     "explain_format", "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection", "gtids",
     "hash_keys", "heartbeats", "hides_functional_keys", "in_place_alters", "json_checks", "label_charsets",
     "logs_explicit_defaults", "may_count_years", "read_only_transactions", "row_events", "row_metadata", "row_periods",
-    "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
+    "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values", "wide_labels",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -58,6 +58,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     # An ALTER that changes no column makes no copy: 5.6 then leaves the table's charset as it is, despite CONVERT TO.
     "in_place_alters": {"mysql": (5, 6)},
     "converts_in_place": {"mysql": (5, 7)},
+    # Labels of ENUM and SET in ucs2, utf16 and utf32 as they are: before it CONVERT TO makes others of them, and of theirs.
+    "wide_labels": {"mysql": (8,), "mariadb": (10, 3)},
     # CONVERT TO CHARACTER SET DEFAULT always goes by the table's database; MySQL goes by the session's.
     "convert_by_database": {"mariadb": (10, 11)},
     # -- of what it answers

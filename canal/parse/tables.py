@@ -17,7 +17,7 @@ import attrs
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import ColumnNames, TableMap
-from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, codec_of
+from canal.parse.charsets import MAX_CHAR_BYTES, charset_of, label_text
 from canal.parse.ddl import Statement
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.rows import RowDecoder
@@ -256,13 +256,10 @@ def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, 
 
 
 def _label_text(label: bytes, charset: str | None) -> str:
-    """A member of an ENUM or SET, which servers send in the column's charset; see ``schema.is_sure`` for what cannot be told."""
+    """A member of an ENUM or SET, of which nobody may tell the charset."""
     if charset is None:
         return label.decode("ascii") if _PLAIN.fullmatch(label) else unsure_label(label)
-    try:
-        return label.decode(codec_of(charset) or "utf-8")
-    except UnicodeDecodeError:
-        return unsure_label(label)
+    return label_text(label, charset)
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ TAIL = """
 * A label that nobody can tell is `InvalidText`: what is known of it, with the number that the log holds, or the bits of the set,
   in `.number`; canal's text is the number. `binlog_row_metadata=FULL` tells all. Without it labels are those of the statements in
   the log, else of information_schema, which has `?` for each character of 4 bytes: in a column of utf8mb4, utf16, utf16le, utf32 or
-  gb18030 a label with a `?` is not known for sure. MySQL 8.0.12 and older tell the labels but not their charset.
+  gb18030, or of bytes, a label with a `?` is not known for sure. A character that the charset lacks is `?` on the server too, and after
+  CONVERT TO CHARACTER SET the bytes of labels are those of before: what is no text in the new charset is `InvalidText`. MySQL 8.0.12 and older tell the labels but not their charset.
 * TIMESTAMP is in the zone that `time_zone` names, UTC by default; all zero is a `ZeroDate`, and the rest of the first second of 1970 (MariaDB) a moment.
 * A FLOAT is the double whose text is the shortest that reads back as its 32 bits: 0.1, not 0.10000000149011612.
 * GEOMETRY is the SRID (4 bytes, little-endian), then WKB. VECTOR is 4-byte floats, little-endian.

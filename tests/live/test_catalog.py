@@ -130,7 +130,7 @@ class Oracle:
                 self.statements[-1], schema.decode(), sql_mode=sql_mode, flavor=self.flavor,
                 server_charset=context.server_charset or "", version=self.version,
                 explicit_defaults=context.explicit_defaults, error=int.from_bytes(event[28:30], "little"),
-                session=int.from_bytes(event[19:23], "little"),
+                session=int.from_bytes(event[19:23], "little"), connection_charset=context.connection_charset or "utf8mb4",
             )  # fmt: skip
             self.fresh = set(applied.changed)
             self.settle()
@@ -237,8 +237,10 @@ CRASHES = {"alter table c1 convert to character set binary, add s text": ("mysql
 @pytest.mark.every_line
 def test_the_catalog_equals_the_server_after_every_statement(line: Line, oracle: Oracle, database: str) -> None:
     oracle.doubts = (
-        "rename table v to v2", "alter table eb convert", "create table selx as", "alter table ct convert",
+        "rename table v to v2", "create table selx as", "alter table ct convert",
     )
+    if not is_since(oracle.server, mysql=(8, 0), mariadb=(10, 3)):
+        oracle.doubts += ("alter table eb convert",)  # labels of ucs2 are spoiled
     if is_since(oracle.server, mariadb=(10, 1)) and not is_since(oracle.server, mariadb=(10, 11)):
         oracle.doubts += ("convert to character set default",)  # of either database
     accepted = 0
