@@ -317,7 +317,8 @@ class ParserRun:
                 if not isinstance(error, PositionLostError):
                     self._check_log(connection, error.message)  # of which it may only say that it cannot be read
                 place = self._locator.place()
-                if _GTIDS_OFF.search(error.message) and not by_offset and place is not None and place.incarnation:
+                is_of_log = place is not None and place.incarnation and place.source == connection.identity
+                if _GTIDS_OFF.search(error.message) and not by_offset and is_of_log:
                     raise ConnectionLostError(error.message) from error  # by journal and offset it can go on
                 raise
             if not known:  # with the head of the journal there comes what tells it from a later one of its name
