@@ -21,11 +21,13 @@ from canal.parse.definition import (
     Dialect,
     Key,
     NotUnderstoodError,
+    Options,
     at_key,
     column_name,
     converted_type,
     expect,
     group,
+    is_innodb,
     join_choices,
     maybe_charset,
     name,
@@ -55,6 +57,8 @@ class TableState:
     row_end: str = ""
     #: How many of the last columns are MariaDB's own, in its rows but not in its information_schema.
     hidden: int = 0
+    #: Whether its first column is surely AUTO_INCREMENT, in InnoDB and without partitions.
+    counts_first: bool = False
 
     @property
     def shown(self) -> tuple[ColumnSchema, ...]:
@@ -255,6 +259,8 @@ class Alteration:
     #: CONVERT PARTITION … TO TABLE: the new table; CONVERT TABLE … TO PARTITION: the one that goes.
     split_off: Table | None = None
     taken_in: Table | None = None
+    #: It gets an engine that is not InnoDB, or its partitions are others.
+    elsewhere: bool = attrs.field(default=False, eq=False)
 
 
 def read_alteration(scan: Scanner, dialect: Dialect, default_schema: str) -> Alteration:
@@ -267,7 +273,7 @@ def read_alteration(scan: Scanner, dialect: Dialect, default_schema: str) -> Alt
 #: Clauses that change no column, with all that follows them up to the next comma.
 _HARMLESS = frozenset(
     "ENABLE DISABLE ALGORITHM LOCK FORCE WITH WITHOUT DISCARD IMPORT TRUNCATE COALESCE REORGANIZE EXCHANGE ANALYZE "
-    "CHECK OPTIMIZE REBUILD REPAIR SECONDARY_LOAD SECONDARY_UNLOAD UPGRADE NOWAIT WAIT ENGINE TYPE AUTO_INCREMENT "
+    "CHECK OPTIMIZE REBUILD REPAIR SECONDARY_LOAD SECONDARY_UNLOAD UPGRADE NOWAIT WAIT TYPE AUTO_INCREMENT "
     "AVG_ROW_LENGTH CHECKSUM TABLE_CHECKSUM COMMENT CONNECTION DATA INDEX DELAY_KEY_WRITE INSERT_METHOD "
     "KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PASSWORD ROW_FORMAT STATS_AUTO_RECALC STATS_PERSISTENT "
     "STATS_SAMPLE_PAGES TABLESPACE STORAGE UNION TRANSACTIONAL PAGE_CHECKSUM SEQUENCE ENCRYPTION COMPRESSION "
@@ -285,7 +291,7 @@ class _AlterReader:
         while not scan.at_end():
             self._clause()
             if scan.peek()[2] in ("PARTITION", "REMOVE"):  # only the end of the statement can follow
-                self._skip()
+                self._partitions()
             if not scan.at_end():
                 expect(scan, ",")
                 if scan.at_end():
@@ -294,6 +300,10 @@ class _AlterReader:
     def _skip(self) -> None:
         while not self.scan.at_end():
             self.scan.take()
+
+    def _partitions(self) -> None:
+        self.found.elsewhere = True
+        self._skip()
 
     def _clause(self) -> None:
         scan = self.scan
@@ -305,7 +315,9 @@ class _AlterReader:
         if handler is not None:
             scan.take()
             handler()
-        elif key in ("PARTITION", "REMOVE", "ORDER"):
+        elif key in ("PARTITION", "REMOVE"):
+            self._partitions()
+        elif key == "ORDER":
             self._skip()
         else:
             self._options()
@@ -317,6 +329,8 @@ class _AlterReader:
             choice = maybe_charset(scan)
             if choice is not None:
                 self.found.charset = join_choices(self.found.charset, choice)
+            elif scan.peek()[2] == "ENGINE":
+                self.found.elsewhere |= not is_innodb(scan)
             elif scan.peek()[2] in _HARMLESS:
                 self._harmless()
             elif scan.peek()[0] in (WORD, NAME) and scan.peek(1)[2] == "=":
@@ -554,7 +568,8 @@ def altered(
         hidden = hidden_columns(made, keys, row_end)
     elif state.hidden or (dialect.is_mariadb and (row_end or any(key.unique for key in change.body.keys))):
         raise NotUnderstoodError("hidden columns, and the keys are not known")
-    return TableState(attrs.evolve(state.schema, columns=made + hidden), charset, keys, row_end, len(hidden))
+    counts_first = _counts_first(state, change, columns_made)
+    return TableState(attrs.evolve(state.schema, columns=made + hidden), charset, keys, row_end, len(hidden), counts_first)
 
 
 def _row_end(state: TableState, change: Alteration) -> str:
@@ -576,6 +591,10 @@ class _Made:
     @property
     def name(self) -> str:
         return self.column.name.lower()
+
+    def is_of(self, column: ColumnSchema) -> bool:
+        """Whether it is this column of the old table, as it was or changed."""
+        return not self.is_new and (self.old or self.name) == column.name.lower()
 
 
 def _columns(
@@ -614,14 +633,33 @@ def _columns(
                 raise NotUnderstoodError("a column that the table does not have")
             column = resolve(p.definition, dialect, charset, forced=convert is not None)
             made.insert(_place_of(p, made), _Made(column, is_new=True))
-    if dialect.has("generated_keys") and state.defined and _is_generated_key(state.defined[0]):
-        made.sort(key=lambda one: one.column.name != state.defined[0].name)
-    return made
+    return _with_generated_key(state, made) if dialect.has("generated_keys") else made
 
 
-def _is_generated_key(column: ColumnSchema) -> bool:
-    """Whether it is the primary key that MySQL makes in a table without one, and keeps before all other columns."""
-    return column.name == "my_row_id" and column.key and not column.visible and column.column_type == "bigint unsigned"
+def _with_generated_key(state: TableState, made: list[_Made]) -> list[_Made]:
+    """The columns in the server's order: a primary key that MySQL has made stays before all others."""
+    if not state.defined or not _may_be_generated(state):
+        return made
+    ordered = sorted(made, key=lambda one: not one.is_of(state.defined[0]))
+    if ordered != made and not state.counts_first:
+        raise NotUnderstoodError("a column before one that MySQL may have made")
+    return ordered
+
+
+def _may_be_generated(state: TableState) -> bool:
+    """Whether the first column looks like the primary key that MySQL makes in a table without one."""
+    first = state.defined[0]
+    is_alone = [column for column in state.defined if column.key] == [first]
+    is_primary = state.keys is None or any(key.is_primary for key in state.keys)
+    is_of_type = first.base_type == "bigint" and first.unsigned and not first.visible
+    return first.name.lower() == "my_row_id" and is_of_type and is_alone and is_primary
+
+
+def _counts_first(state: TableState, change: Alteration, made: list[_Made]) -> bool:
+    """Whether the first column is surely AUTO_INCREMENT after the clauses, in InnoDB and without partitions."""
+    defined = [p.definition for p in change.placed if p.definition is not None and p.name.lower() == made[0].name]
+    is_counting = defined[-1].auto_increment if defined else state.counts_first and made[0].is_of(state.defined[0])
+    return is_counting and not change.elsewhere
 
 
 def _remove_new(name: str, made: list[_Made]) -> None:
@@ -785,9 +823,10 @@ def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> Tabl
 
 
 def created(
-    schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, versioned: bool
+    schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, options: Options
 ) -> TableState:
     """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
     change = Alteration(placed=[_Placed(column.name, column) for column in body.columns], body=body)
-    change.versioned = versioned or body.versioned
+    change.versioned = options.versioned or body.versioned
+    change.elsewhere = options.elsewhere
     return altered(TableState(TableSchema(schema, table, ()), charset, ()), change, dialect, charset)

@@ -393,7 +393,7 @@ class _Run:
         charset = self._default_charset(table[0])
         if options.charset is not None:
             charset = options.charset.over(charset)
-        return created(*table, body, self.dialect, charset, options.versioned)
+        return created(*table, body, self.dialect, charset, options)
 
     def _sequence(self, table: Table) -> TableState | None:
         """MariaDB keeps a sequence as a table of one row."""
@@ -613,6 +613,7 @@ def table_to_document(state: TableState) -> dict[str, Any]:
         "charset": state.charset,
         "row_end": state.row_end,
         "hidden": state.hidden,
+        **({"counts_first": True} if state.counts_first else {}),
         "columns": [
             [
                 c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels),
@@ -647,4 +648,5 @@ def table_from_document(document: dict[str, Any]) -> TableState:
         ),
         document["row_end"],
         document["hidden"],
+        document.get("counts_first", False),
     )

@@ -84,6 +84,7 @@ class Column:
     #: START or END of AS ROW START and AS ROW END, in a system-versioned table.
     row_bound: str = ""
     virtual: bool = False
+    auto_increment: bool = False
 
 
 @attrs.frozen
@@ -123,6 +124,8 @@ class Options:
     versioned: bool = False
     #: A query gives further columns.
     queried: bool = False
+    #: It has an engine that is not InnoDB, or partitions.
+    elsewhere: bool = False
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -513,7 +516,7 @@ def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> 
     serial = scan.peek()[2] == "SERIAL"
     reader = _ColumnReader(scan, dialect, body, named, read_type(scan, dialect))
     if serial:
-        reader.nullable = False
+        reader.auto_increment()
         reader.key(unique=True)
     reader.read()
     body.keys += reader.own_keys()
@@ -536,9 +539,12 @@ class _ColumnReader:
     virtual: bool = False
     #: Names of the keys that the attributes ask for, each once.
     keys: dict[str, None] = attrs.field(factory=dict)
+    counts: bool = False
 
     def column(self) -> Column:
-        return Column(self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual)
+        return Column(
+            self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual, self.counts
+        )
 
     def key(self, unique: bool) -> None:
         self.keys["" if unique else PRIMARY] = None
@@ -609,12 +615,13 @@ class _ColumnReader:
 
     def auto_increment(self) -> None:
         self.nullable = False
+        self.counts = True
 
     def serial(self) -> None:
         """SERIAL DEFAULT VALUE, which stands for NOT NULL AUTO_INCREMENT UNIQUE."""
         expect(self.scan, "DEFAULT")
         expect(self.scan, "VALUE")
-        self.nullable = False
+        self.auto_increment()
         self.key(unique=True)
 
     def unique(self) -> None:
@@ -949,12 +956,24 @@ def create_options(scan: Scanner) -> Options:
             return found
         elif key == "(":
             group(scan)
+        elif key == "ENGINE":
+            found.elsewhere |= not is_innodb(scan)
+        elif key == "PARTITION":
+            scan.take()
+            found.elsewhere = True
         elif scan.take()[2] and scan.accept("="):
             if scan.peek()[2] == "(":  # UNION=(t1,t2)
                 group(scan)
             else:
                 scan.take()
     return found
+
+
+def is_innodb(scan: Scanner) -> bool:
+    """Whether ENGINE, which comes next, names InnoDB."""
+    scan.take()
+    scan.accept("=")
+    return scan.take()[1].lower() == "innodb"
 
 
 _QUERY_STARTS = frozenset(("AS", "SELECT", "VALUES", "TABLE", "WITH", "IGNORE", "REPLACE"))

@@ -458,7 +458,8 @@ class SchemaFollower:
         """The user's own schemas hold at the start of the log."""
         catalog = Catalog(complete=False)
         for schema in connection.given_tables:
-            catalog.put(TableState(schema, None))
+            # What looks like a primary key that MySQL has made is one: the text of a column does not tell.
+            catalog.put(TableState(schema, None, counts_first=True))
         origin = connection.resolve("earliest")
         for one in self._scan(origin, place):
             one.apply(catalog)

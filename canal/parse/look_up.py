@@ -25,7 +25,7 @@ Accepts = Callable[[str, str], bool]
 #: Of every table its schema and name, for which no server opens it.
 NAMES_QUERY: Final = "SELECT table_schema, table_name FROM information_schema.tables"
 _TABLES: Final = (
-    "SELECT table_schema, table_name, table_collation, table_type, engine FROM information_schema.tables"
+    "SELECT table_schema, table_name, table_collation, table_type, engine, create_options FROM information_schema.tables"
 )
 # As bytes: MySQL 5.5 to 5.7 and MariaDB up to 10.2 spoil labels of which two columns have the same in UCS-2, in their tables too.
 _COLUMNS: Final = (
@@ -102,7 +102,7 @@ def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tup
 def _state(
     row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release
 ) -> TableState:
-    schema, table, collation, kind, engine = row
+    schema, table, collation, kind, engine, options = row
     shown = [column_of(column[:6]) for column in columns]
     bounds = [str(column[0]) for column in columns if column[7] == "ROW END"]
     row_end = (bounds[0] if bounds else ROW_END) if kind == "SYSTEM VERSIONED" else ""
@@ -116,7 +116,8 @@ def _state(
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
     hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()
     charset = None if collation is None else _charset(str(collation))
-    return TableState(TableSchema(schema, table, made + hidden), charset, ordered, row_end, len(hidden))
+    counts_first = engine == "InnoDB" and "partitioned" not in str(options) and "auto_increment" in str(columns[0][5])
+    return TableState(TableSchema(schema, table, made + hidden), charset, ordered, row_end, len(hidden), counts_first)
 
 
 def _with_functional(shown: list[ColumnSchema], numbers: list[int], keys: list[Key]) -> list[ColumnSchema]:

@@ -552,8 +552,8 @@ def _tables(session: _Session, found: re.Match[str]) -> Result:
     """information_schema.tables, of one table or all."""
     with session._fake._changed:
         names = _wanted(session._fake, found["rest"])
-    rows = [(*name, f"{session._fake.charset}_general_ci", "BASE TABLE", "InnoDB") for name in names]
-    columns = ["TABLE_SCHEMA", "TABLE_NAME", "TABLE_COLLATION", "TABLE_TYPE", "ENGINE"]
+    rows = [(*name, f"{session._fake.charset}_general_ci", "BASE TABLE", "InnoDB", "") for name in names]
+    columns = ["TABLE_SCHEMA", "TABLE_NAME", "TABLE_COLLATION", "TABLE_TYPE", "ENGINE", "CREATE_OPTIONS"]
     count = len(found["items"].split(","))
     return columns[:count], [row[:count] for row in rows]
 
@@ -582,7 +582,7 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
     (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
               r" AND (?P<left>LEFT)?.*= '(?P<name>[^']*)'"), _tables_like),
-    (_pattern(r"SELECT (?P<items>table_schema, table_name(?:, table_collation, table_type, engine)?)"
+    (_pattern(r"SELECT (?P<items>table_schema, table_name(?:, table_collation, table_type, engine, create_options)?)"
               r" FROM information_schema\.tables\b(?P<rest>.*)"), _tables),
     (_pattern(r"SELECT schema_name, default_character_set_name FROM information_schema\.schemata"), _schemata),
     (_pattern(r"SELECT .* FROM information_schema\.(?:referential_constraints|statistics)\b.*"),

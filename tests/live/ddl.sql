@@ -314,3 +314,33 @@ alter table gk alter column my_row_id set visible
 alter table gk add d int first
 alter table gk drop primary key, drop column my_row_id
 alter table gk add g int first
+
+set sql_generate_invisible_primary_key = on
+create table MixedKey (MY_ROW_ID bigint unsigned zerofill not null auto_increment invisible primary key, a int)
+alter table MixedKey add c int first
+set sql_generate_invisible_primary_key = off
+alter table MixedKey alter my_row_id set visible, add d int first
+alter table MixedKey alter my_row_id set invisible
+alter table MixedKey add e int first
+create table gk2 (my_row_id serial invisible, a int not null, primary key (my_row_id))
+alter table gk2 drop primary key, drop my_row_id, add my_row_id bigint unsigned not null auto_increment invisible primary key first, add t int first
+create table gk3 (my_row_id bigint unsigned not null auto_increment invisible, a int, primary key (my_row_id, a))
+alter table gk3 add c int first
+create table gk4 (my_row_id bigint unsigned not null auto_increment invisible unique, a int)
+alter table gk4 add c int first
+create table gk5 (my_row_id bigint unsigned not null auto_increment invisible primary key, a int) engine=innodb
+alter table gk5 add d int first, drop primary key, drop my_row_id, add my_row_id int
+create table gk6 (a int)
+alter table gk6 add my_row_id bigint unsigned not null auto_increment invisible primary key first, add c int first
+alter table gk6 add d int first
+create table notgk1 (my_row_id bigint unsigned not null invisible primary key, a int)
+alter table notgk1 add c int first
+create table notgk2 (my_row_id bigint unsigned not null auto_increment invisible primary key, a int) engine=myisam
+alter table notgk2 add c int first
+create table notgk3 (my_row_id bigint unsigned not null auto_increment invisible primary key, a int) partition by key (my_row_id) partitions 2
+alter table notgk3 add c int first
+alter table notgk3 remove partitioning, add d int first
+alter table notgk3 add e int first
+create table notgk4 (my_row_id bigint unsigned not null auto_increment invisible primary key, a int)
+alter table notgk4 engine=memory
+alter table notgk4 add c int first

@@ -257,6 +257,20 @@ def test_a_primary_key_that_the_server_made_stays_the_first_column() -> None:
     assert text(made) == "d int, my_row_id bigint unsigned!*, a bigint, c int"
 
 
+def test_what_only_may_be_a_primary_key_of_the_server_is_no_guess() -> None:
+    """Nothing in a column tells the engine, partitions and AUTO_INCREMENT, by which the server knows a key that it made."""
+    like_it = "my_row_id bigint unsigned not null {}invisible primary key, a int"
+    for columns, options in (
+        (like_it.format(""), ""),
+        (like_it.format("auto_increment "), "engine=MyISAM"),
+        (like_it.format("auto_increment "), "comment 'x' partition by key (my_row_id) partitions 2"),
+    ):
+        made = catalog(f"create table t ({columns}) {options}")
+
+        assert not made.apply("alter table t add b int", D).doubtful
+        assert made.apply("alter table t add c int first", D).doubtful == ((D, "t"),)
+
+
 def test_which_hidden_column_goes_with_a_key_is_no_guess() -> None:
     first_made = catalog()
     first_made.apply("create table t (a int, key k1 ((a + 1)), key k2 ((a + 2)))", D, version=OLD)
