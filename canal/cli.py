@@ -68,6 +68,9 @@ def _tail_options(commands: Any) -> None:
     tail.add_argument(
         "--schema", help="of files that do not name their columns: a file of CREATE TABLE statements, or mysql://… to ask"
     )
+    tail.add_argument(
+        "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
+    )
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")
     tail.add_argument(
@@ -111,8 +114,10 @@ def _tail(options: argparse.Namespace) -> int:
         alarm=_alarm,
     )  # fmt: skip
     if live:
-        if options.schema:
-            raise canal.ConfigError("--schema is for binlog files", remedy="A server is asked for its columns.")
+        for name in ("schema", "lower_case_table_names"):
+            if getattr(options, name) is not None:
+                option = "--" + name.replace("_", "-")
+                raise canal.ConfigError(f"{option} is for binlog files", remedy="A server is asked.")
         source.connect().close()  # the instance would try for ever: here a wrong port is a mistake of the command line
     printer: Callable[[Message], int] = _print_json if options.json else _Printer().print
     total = 0 if live or options.follow else _size(Path(options.source))
@@ -179,7 +184,9 @@ def _local(options: argparse.Namespace) -> canal.LocalBinlogSource:
             schema = Path(options.schema).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise canal.ConfigError(f"cannot read --schema {options.schema}: {error}") from error
-    return canal.LocalBinlogSource(options.source, follow=options.follow, schema=schema)
+    return canal.LocalBinlogSource(
+        options.source, follow=options.follow, schema=schema, lower_case_table_names=options.lower_case_table_names
+    )
 
 
 def _server(url: str) -> canal.MySQLSource:

@@ -59,11 +59,12 @@ class Catalog:
     """The tables of a source.
 
     A table that it does not hold and that is not doubtful does not exist: put all tables of the source first, or say
-    ``complete=False``, or which databases are ``unread``. ``lower_case_table_names`` is the server's setting.
+    ``complete=False``, or which databases are ``unread``. ``lower_case_table_names`` is the server's setting. None: it is
+    not known, and a statement makes doubtful which of its tables are called as others but for the case, and those as well.
     """
 
     def __init__(
-        self, *, lower_case_table_names: int = 0, complete: bool = True, unread: Iterable[str] = ()
+        self, *, lower_case_table_names: int | None = 0, complete: bool = True, unread: Iterable[str] = ()
     ) -> None:
         self.lower_case_table_names = lower_case_table_names
         self.complete = complete
@@ -75,6 +76,8 @@ class Catalog:
         self._whole: set[str] = set()
         #: Temporary tables by session.
         self._temporary: dict[int | None, set[Table]] = {}
+        #: Where the setting is not known, all names that there were, by what is the same in lower case.
+        self._spelled: dict[Table, set[Table]] = {}
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -85,6 +88,7 @@ class Catalog:
     def put(self, state: TableState) -> None:
         """Set a table that was read from the server, or that the metadata of its rows proved."""
         key = self._fold((state.schema.schema, state.schema.table))
+        self._spell(key)
         self._tables[key] = state
         self._doubtful.pop(key, None)
 
@@ -115,6 +119,19 @@ class Catalog:
         is_read = key[0] in self._whole or self.complete and key[0] not in self._unread
         unknown = not is_read and key not in self._tables
         return key in self._doubtful or unknown
+
+    def namesakes(self, table: Table) -> list[Table]:
+        """Tables, known or doubtful, that are the same one if the server does not look at the case of names, and else are not."""
+        names = self._spelled.get(_lower(table), set()) - {table}
+        return sorted(name for name in names if name in self._tables or name in self._doubtful)
+
+    def key(self, table: Table) -> Table:
+        """The same for all names of one table."""
+        return self._fold(table)
+
+    def _spell(self, key: Table) -> None:
+        if self.lower_case_table_names is None:
+            self._spelled.setdefault(_lower(key), set()).add(key)
 
     def _fold_name(self, text: str) -> str:
         return text.lower() if self.lower_case_table_names else text
@@ -155,7 +172,8 @@ class Catalog:
         if statement.kind != "ddl":
             return Applied()
         if error and statement.event_type == "CREATE" and statement.replaces and not statement.temporary:
-            return self._commit(_Change(dict.fromkeys(statement.tables)))  # in the log only if the old table is gone
+            gone = _Change(dict.fromkeys(statement.tables))  # in the log only if the old table is
+            return self._with_namesakes(self._commit(gone), statement)
         if error and statement.event_type != "ERASE" and not statement.temporary:
             return self._doubt(statement)
         dialect = Dialect(flavor, version, sql_mode, explicit_defaults, connection_charset)
@@ -168,7 +186,24 @@ class Catalog:
         except Exception:  # a fault of ours must not stop the stream; the tables are read again instead
             log.exception("a statement could not be followed")
             return self._doubt(statement)
-        return self._commit(change)
+        return self._with_namesakes(self._commit(change), statement)
+
+    def _with_namesakes(self, applied: Applied, statement: Statement) -> Applied:
+        """Doubt tables that may be one or two, and those of a database that may be the one of the statement."""
+        if self.lower_case_table_names is not None:
+            return applied
+        doubtful = []
+        for table in (*applied.changed, *applied.doubtful):
+            names = self.namesakes(table)
+            doubtful += [*names, table] if names else []
+        if statement.schema_wide:
+            doubtful += [one for one in self._tables_of(None) if _differ_in_case(one[0], statement.database)]
+            for name in [one for one in self._databases if _differ_in_case(one, statement.database)]:
+                del self._databases[name]
+        for table in doubtful:
+            self._forget(table)
+        changed = tuple(table for table in applied.changed if table not in doubtful)
+        return Applied(changed, tuple(dict.fromkeys((*applied.doubtful, *doubtful))))
 
     def _commit(self, change: _Change) -> Applied:
         for table, state in change.states.items():
@@ -177,6 +212,7 @@ class Catalog:
             if state is None:
                 self._tables.pop(key, None)
             else:
+                self._spell(key)
                 self._tables[key] = state
         for table in change.doubtful:
             self._forget(table)
@@ -186,6 +222,7 @@ class Catalog:
 
     def _forget(self, table: Table) -> None:
         key = self._fold(table)
+        self._spell(key)
         self._tables.pop(key, None)
         self._doubtful[key] = table
 
@@ -200,7 +237,7 @@ class Catalog:
             doubtful += self._tables_of(None)
         for table in doubtful:
             self._forget(table)
-        return Applied((), tuple(dict.fromkeys(doubtful)))
+        return self._with_namesakes(Applied((), tuple(dict.fromkeys(doubtful))), statement)
 
     def _tables_of(self, database: str | None) -> list[Table]:
         """Names of all tables, or of those of a database."""
@@ -261,6 +298,14 @@ class Catalog:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError("a damaged catalog document") from error
         return catalog
+
+
+def _lower(table: Table) -> Table:
+    return table[0].lower(), table[1].lower()
+
+
+def _differ_in_case(name: str, other: str) -> bool:
+    return name != other and name.lower() == other.lower()
 
 
 class _Run:
@@ -328,10 +373,12 @@ class _Run:
         """Whether a temporary table of this session hides the permanent one.
 
         Raises:
-            NotUnderstoodError: there is such a table, but the session is not known.
+            NotUnderstoodError: there is such a table, but the session is not known, or whether it is called so.
         """
-        hidden = self.catalog._fold(table) in self.catalog._temporary.get(self.session, ())
-        if hidden and self.session is None:
+        names = self.catalog._temporary.get(self.session, set())
+        hidden = self.catalog._fold(table) in names
+        is_unsure = self.catalog.lower_case_table_names is None and _lower(table) in map(_lower, names - {table})
+        if is_unsure or hidden and self.session is None:
             raise NotUnderstoodError("it may be about a temporary table")
         return hidden
 

@@ -68,6 +68,8 @@ class LocalBinlogSource:
             key, note varchar(20)"}`` or SQL text with CREATE TABLE statements, both as of the start of the oldest file (what
             statements in the files change is followed), or a server to ask.
         poll_interval: seconds between two looks for more, with ``follow``.
+        lower_case_table_names: the setting of the server that wrote the files, which they do not hold: 0, 1 or 2. Without it, and
+            without a server to ask, statements that name one table in several cases leave its columns unknown.
 
     The relay log of a replica is refused: it carries the journal names and offsets of another server.
     """
@@ -76,6 +78,11 @@ class LocalBinlogSource:
     follow: bool = attrs.field(default=False, kw_only=True)
     schema: Mapping[str, str] | str | MySQLSource | None = attrs.field(default=None, kw_only=True, repr=False)
     poll_interval: float = attrs.field(default=0.2, kw_only=True, converter=float)
+    lower_case_table_names: int | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if self.lower_case_table_names not in (None, 0, 1, 2):
+            raise ConfigError(f"lower_case_table_names is 0, 1 or 2, not {self.lower_case_table_names!r}")
 
     def connect(self, server_id_hint: int | None = None) -> LocalBinlogConnection:
         return LocalBinlogConnection(self)
@@ -241,6 +248,10 @@ class LocalBinlogConnection:
     @property
     def full_metadata(self) -> bool | None:
         return None
+
+    @property
+    def lower_case_table_names(self) -> int | None:
+        return self._source.lower_case_table_names
 
     def _pause(self, seconds: float) -> None:
         if self._closing.wait(seconds):

@@ -268,7 +268,7 @@ class SchemaFollower:
         return found
 
     def _go_on(self, found: Snapshot, place: Position) -> None:
-        self._catalog = _catalog_of(found)
+        self._catalog = _catalog_of(found, _names_setting(self._connection))
         self._opaque = found.settings.get("opaque", 0)
         for name, version in found.tables.items():
             self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
@@ -326,7 +326,8 @@ class SchemaFollower:
         return {**self._catalog.settings(), "opaque": self._opaque, "log": self._log}
 
     def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
-        self._history.add(place, versions, settings)
+        assert self._catalog is not None
+        self._history.add(place, {self._catalog.key(name): version for name, version in versions.items()}, settings)
         self._steps += 1
         if self._steps % PRUNE_INTERVAL == 0:
             self._prune(self._oldest())
@@ -349,12 +350,22 @@ class SchemaFollower:
         if state is None or problem or suspect:
             found = self._read(raw, name, state, problem)
         if found is None:
+            self._tell_of_namesakes(name)
             return None
         self._checked[_folded(name)] = self._opaque
         if any(column.nullable is None and not column.hidden for column in found.schema.columns):
             found = attrs.evolve(found, schema=with_nullability(raw, found.schema))
             self._catalog.put(found)
         return found.as_logged
+
+    def _tell_of_namesakes(self, name: Table) -> None:
+        assert self._catalog is not None
+        others = ", ".join(".".join(one) for one in self._catalog.namesakes(name))
+        if others:
+            self._tell(
+                f"the columns of {'.'.join(name)} are not known: statements name {others}, and nobody tells whether that is the "
+                "same table; give the server's lower_case_table_names to the source", name,
+            )  # fmt: skip
 
     def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
         """The table as it is now, if that is what it was at the place of the stream; else an error."""
@@ -431,14 +442,15 @@ class SchemaFollower:
         now = describe(accepts=self._accepts) if describe is not None else None
         self.doing = ""
         if now is None:
-            self._catalog = Catalog(complete=False)
+            self._catalog = Catalog(lower_case_table_names=_names_setting(connection), complete=False)
             self._add(place, versions, self._settings())
             return
         read_at = _end_of_log(connection)
         ahead = self._look_ahead(place, read_at)
+        told = _names_setting(connection)
         catalog = Catalog(
-            lower_case_table_names=now.lower_case_table_names, complete=not any(one.is_opaque for one in ahead),
-            unread=now.unread,
+            lower_case_table_names=now.lower_case_table_names if told is None else told,
+            complete=not any(one.is_opaque for one in ahead), unread=now.unread,
         )  # fmt: skip
         for schema, charset in now.databases.items():
             catalog.set_database(schema, charset)
@@ -456,7 +468,7 @@ class SchemaFollower:
 
     def _learn_given(self, connection: Any, place: Position) -> None:
         """The user's own schemas hold at the start of the log."""
-        catalog = Catalog(complete=False)
+        catalog = Catalog(lower_case_table_names=_names_setting(connection), complete=False)
         for schema in connection.given_tables:
             # What looks like a primary key that MySQL has made is one: the text of a column does not tell.
             catalog.put(TableState(schema, None, counts_first=True))
@@ -625,9 +637,16 @@ def _is_same_log(kept: list[Any] | None, connection: Any, place: Position) -> bo
     return _log_of(connection, Position(journal, 4, gtid)) == kept
 
 
-def _catalog_of(found: Snapshot) -> Catalog:
+def _names_setting(connection: Any) -> int | None:
+    """The lower_case_table_names that the user gives for the log, None where it is for the server to say."""
+    found: int | None = getattr(connection, "lower_case_table_names", None)
+    return found
+
+
+def _catalog_of(found: Snapshot, names_setting: int | None) -> Catalog:
     document = {
         **found.settings,
+        **({} if names_setting is None else {"lower_case_table_names": names_setting}),
         "tables": [state for state in found.tables.values() if isinstance(state, dict)],
         "doubtful": [list(table) for table, state in found.tables.items() if state is True],
     }

@@ -180,7 +180,7 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 
 _SERVER: Final = tuple(field.name for field in attrs.fields(MySQLSource) if field.init)
-_FILES: Final = ("path", "tableSchema")
+_FILES: Final = ("path", "tableSchema", "lower_case_table_names")
 _EXCLUSIVE: Final = (
     ("table", "tables"), ("startingPosition", "startingTime"), ("endingPosition", "endingTime"), ("path", "host"),
     ("path", "unix_socket"),
@@ -202,7 +202,7 @@ _NAMES: Final = {_plain(name): name for name in (*_OWN, *_SERVER, *_FILES)}
 
 def known_options() -> list[str]:
     """The names of all options, sorted."""
-    return sorted((*_OWN, *map(_camel, _SERVER), *_FILES), key=str.lower)
+    return sorted((*_OWN, *map(_camel, (*_SERVER, *_FILES))), key=str.lower)
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
@@ -261,9 +261,14 @@ def _source(found: Mapping[str, str]) -> Source:
     if "clientId" in found:
         raise ConfigError("option clientId goes with instance")
     if "path" in found:
-        return LocalBinlogSource(found["path"], schema=found.get("tableSchema"))
-    if "tableSchema" in found:
-        raise ConfigError("option tableSchema goes with path: a server is asked")
+        names = found.get("lower_case_table_names")
+        return LocalBinlogSource(
+            found["path"], schema=found.get("tableSchema"),
+            lower_case_table_names=None if names is None else _read("lower_case_table_names", names, int),
+        )  # fmt: skip
+    for name in _FILES:
+        if name in found:
+            raise ConfigError(f"option {_camel(name)} goes with path: a server is asked")
     if "host" not in found and "unix_socket" not in found:
         raise ConfigError("the canal source needs the option host (or unixSocket), or path for binlog files")
     values: dict[str, Any] = {name: found[name] for name in _SERVER if name in found}

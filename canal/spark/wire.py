@@ -125,7 +125,7 @@ def encode_source(source: Any) -> dict[str, Any] | None:
         schema = dict(schema)
     return {
         "path": os.path.abspath(source.path), "follow": source.follow, "poll_interval": source.poll_interval, "schema": schema,
-        "is_server": is_server,
+        "is_server": is_server, "lower_case_table_names": source.lower_case_table_names,
     }  # fmt: skip
 
 
@@ -134,8 +134,9 @@ def decode_source(found: dict[str, Any] | None) -> Source | None:
         return None if found is None else MySQLSource(**found)
     schema = decode_source(found["schema"]) if found["is_server"] else found["schema"]
     return LocalBinlogSource(
-        found["path"], follow=found["follow"], schema=schema, poll_interval=found["poll_interval"]  # type: ignore[arg-type]
-    )
+        found["path"], follow=found["follow"], schema=schema, poll_interval=found["poll_interval"],  # type: ignore[arg-type]
+        lower_case_table_names=found["lower_case_table_names"],
+    )  # fmt: skip
 
 
 def encode_table(table: TableSchema) -> dict[str, Any]:

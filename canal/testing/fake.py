@@ -1290,6 +1290,9 @@ def _server_error(fault: ErrorPacket) -> ServerError:
 class FakeConnection:
     """A connection to a fake binlog within the process; meets :class:`canal.Connection`."""
 
+    #: The fake compares names as they are.
+    lower_case_table_names = 0
+
     def __init__(self, fake: FakeBinlog) -> None:
         self._fake = fake
         self._feed: Feed | None = None

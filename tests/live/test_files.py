@@ -12,10 +12,10 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, is_since, reset_log
+from tests.live.helpers import end_of_log, is_since, reset_log, source
 from tests.live.test_failover import wait_for_relay
 from tests.live.test_start import ids_of
-from tests.plugins.fix_servers import Pairing
+from tests.plugins.fix_servers import Line, Pairing
 
 pytestmark = pytest.mark.every_line
 
@@ -152,3 +152,77 @@ def test_relay_logs_are_refused(pairing: Pairing) -> None:
         for path in found:
             with pytest.raises(canal.DecodeError, match=error), reading(path) as instance:
                 list(instance.stream(100))
+
+
+#: As rows are on a server that keeps names in lower case, with what makes them.
+IN_SEVERAL_CASES: list[tuple[str, dict[str, int | None] | None]] = [
+    ("CREATE DATABASE Shop", None),
+    ("USE shop", None),
+    ("CREATE TABLE orders (a INT, b INT)", None),
+    ("INSERT INTO Orders (a, b) VALUES (1, 2)", {"a": 1, "b": 2}),
+    ("ALTER TABLE Orders MODIFY b INT FIRST", None),
+    ("INSERT INTO Orders (a, b) VALUES (3, 4)", {"b": 4, "a": 3}),
+    ("ALTER TABLE SHOP.ORDERS ADD c INT FIRST", None),
+    ("INSERT INTO Orders (a, b) VALUES (5, 6)", {"c": None, "b": 6, "a": 5}),
+    ("RENAME TABLE Orders TO Olders", None),
+    ("CREATE TABLE IF NOT EXISTS OLDERS (x INT, y INT)", None),
+    ("CREATE TABLE orders LIKE Shop.OLDERS", None),
+    ("INSERT INTO Olders (a, b) VALUES (7, 8)", {"c": None, "b": 8, "a": 7}),
+    ("CREATE TEMPORARY TABLE Orders (z INT, y INT, x INT)", None),
+    ("ALTER TABLE orders MODIFY x INT FIRST", None),
+    ("DROP TEMPORARY TABLE ORDERS", None),
+    ("INSERT INTO Orders (a, b) VALUES (9, 10)", {"c": None, "b": 10, "a": 9}),
+]
+
+
+@pytest.fixture
+def folding_server(line: Line) -> Iterator[ThrowawayServer]:
+    """A server that keeps names in lower case, and whose log names no columns."""
+    minimal = ("--binlog-row-metadata=MINIMAL",) if line.can("full_metadata") else ()
+    with line.server("--lower-case-table-names=1", *minimal) as server, server.connect() as session, session.cursor() as cursor:
+        reset_log(server)
+        for sql, _ in IN_SEVERAL_CASES:
+            cursor.execute(sql)
+        yield server
+
+
+def rows_of_files(server: ThrowawayServer, alarms: list[str], **options: Any) -> list[dict[str, Any]]:
+    """All rows, one restart with a schema history behind each."""
+    source = canal.LocalBinlogSource(index_of(server), **options)
+    history, meta = canal.MemoryHistory(), canal.MemoryMeta()
+    found: list[dict[str, Any]] = []
+    while True:
+        config = canal.InstanceConfig(
+            destination="files", start="earliest", filter=r"shop\..*", source=source, schema_history=history, meta=meta,
+            alarm=lambda destination, text: alarms.append(text), store_entries=2,
+        )  # fmt: skip
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            for message in instance.stream(1):
+                rows = [row.after.as_dict() for entry in message.entries for row in entry.rows]
+                found += rows
+                if rows:
+                    instance.ack(message.id)
+                    break
+            else:
+                return found
+
+
+def test_names_in_several_cases(folding_server: ThrowawayServer) -> None:
+    """The files do not tell that the server takes them for one: it is given, or asked of a server, or columns have no names."""
+    expected = [row for _, row in IN_SEVERAL_CASES if row is not None]
+    alarms: list[str] = []
+
+    assert rows_of_files(folding_server, alarms, lower_case_table_names=1) == expected
+    given = {"Shop.ORDERS": "a int, b int"}
+    assert rows_of_files(folding_server, alarms, lower_case_table_names=1, schema=given) == expected
+    assert rows_of_files(folding_server, alarms, schema=source(folding_server)) == expected
+    assert not alarms
+
+    for options in ({}, {"schema": given}, {"schema": {"shop.orders": "a int, b int"}}):
+        unsure = rows_of_files(folding_server, alarms, **options)
+        positions = [{f"@{number}": value for number, value in enumerate(row.values(), 1)} for row in expected]
+        assert unsure == [row if row == one else position for row, one, position in zip(unsure, expected, positions)]
+        assert unsure[1:] == positions[1:]
+        assert any("lower_case_table_names" in alarm for alarm in alarms)
+        alarms.clear()

@@ -145,6 +145,39 @@ def test_names_of_tables_are_compared_as_the_server_does() -> None:
         assert text(catalog("create table Orders (a int)", lower_case_table_names=setting), "ORDERS") == found
 
 
+def test_without_the_setting_names_that_differ_in_case_are_one_table_or_two() -> None:
+    """Whatever the statement was: then the columns of neither are known."""
+    for sql in (
+        "alter table Orders add b int first", "drop table ORDERS", "drop table D.Orders",
+        "create table Orders (x int)", "create or replace table Orders (x int)", "create table if not exists Orders (x int)",
+        "rename table x to Orders", "rename table Orders to x", "create index i on Orders (a)", "drop database D",
+        "alter table Orders no such clause",
+    ):  # fmt: skip
+        made = catalog("create table orders (a int)", "create table x (y int)", lower_case_table_names=None)
+        made.apply(sql, D, flavor="mariadb")
+
+        assert made.is_doubtful(D, "orders"), sql
+        assert made.get(D, "orders") is None
+
+    made = catalog("create table Orders (a int)", lower_case_table_names=None)
+    assert not made.apply("alter table Orders add b int", D).doubtful
+    assert made.apply("create table if not exists orders (x int)", D).doubtful
+    assert not made.namesakes((D, "x"))
+    assert made.namesakes((D, "oRders")) == [(D, "Orders"), (D, "orders")]
+
+    made = catalog("create table t (a int)", lower_case_table_names=None)
+    made.apply("create temporary table T (z int)", D, session=7)
+    assert made.apply("alter table t add b int first", D, session=7).doubtful
+
+    made = Catalog(lower_case_table_names=None, complete=False)
+    made.apply("create database d charset latin1", "")
+    made.apply("alter database D charset utf8mb4", "")
+    assert made.apply("create table d.t (a text)", "").doubtful
+    again = Catalog.from_document(made.to_document())
+    assert again.to_document() == made.to_document()
+    assert again.lower_case_table_names is None
+
+
 def test_a_temporary_table_hides_the_permanent_one_in_its_session_only() -> None:
     """T80."""
     made = catalog("create table t (a int)")

@@ -314,6 +314,26 @@ def test_a_given_schema_holds_at_the_start_of_the_files(tmp_path: Path, late: bo
     assert names(source, start=start) == [("id", "a"), ("id", "b")][late:]
 
 
+@pytest.mark.parametrize("setting", [1, 2])
+def test_names_that_differ_in_case_are_one_table_over_a_restart_too(tmp_path: Path, setting: int) -> None:
+    fake = FakeBinlog(metadata="MINIMAL")
+    fake.ddl("CREATE TABLE shop.T (a INT, b INT)")
+    table = fake.table("shop", "t", "a INT, b INT")
+    table.alter("ALTER TABLE shop.t MODIFY b INT FIRST", "b INT, a INT")
+    table.insert({"a": 1})
+    table.alter("ALTER TABLE shop.T MODIFY a INT FIRST, ALGORITHM = COPY", "a INT, b INT")
+    middle = fake.position
+    table.insert({"a": 2})
+    fake.end()
+    fake.write(tmp_path)
+    options: dict[str, Any] = {"start": "earliest", "schema_history": canal.MemoryHistory()}
+    source = canal.LocalBinlogSource(tmp_path, lower_case_table_names=setting)
+    options["source"] = source
+
+    assert names(**options) == [("b", "a"), ("a", "b")]
+    assert names(**options | {"start": canal.Position(journal=middle.journal, offset=middle.offset)}) == [("a", "b")]
+
+
 def test_a_table_is_read_again_only_while_no_change_of_it_waits_in_the_log() -> None:
     """T75."""
     fake = FakeBinlog(metadata="MINIMAL")
