@@ -278,10 +278,15 @@ def earliest(positions: Iterable[Position]) -> Position:
                 remedy="They come from different sources, or between their logs the log was reset or the server's clock set "
                 "back: unsubscribe one of the clients.",
             )
-        if before:
+        if before or first is not None and _may_be_before(position, first):
             first = position
     assert first is not None
     return first
+
+
+def _may_be_before(one: Position, other: Position) -> bool:
+    """Whether two cursors have the same GTIDs, and transactions without any may be between them."""
+    return one.timestamp < other.timestamp and not one.precedes(other) and not other.precedes(one)
 
 
 def resume_at(cursors: Collection[Position]) -> Position:

@@ -279,7 +279,7 @@ class Log:
                     self.table.insert({"id": row})
         txn = Txn(
             tuple(rows), journal, (before, len(fake.events(journal))), begin, fake.journals[-1][1], self._last_gtid(),
-            server_id or fake.server_id, self.model.second, ddl,
+            fake.server_id if ddl else server_id or fake.server_id, self.model.second, ddl,
         )  # fmt: skip
         self.life.add(txn)
         return txn
@@ -1020,7 +1020,7 @@ class Stand:
         lost = any(self._is_lost(number) for number in range(at, len(self.timeline) + 1))
         if self.run.error is not None and not rest:
             return self._loud(at, lost)
-        if self._is_of_former_pair() or self._is_reordered():
+        if self._is_of_former_pair() or self._is_reordered() or self._is_left_out(at, rest):
             counts.traceless += 1
             return None
         if (lost or self.oldest_life < self.cursor.life) and self._is_ambiguous():
@@ -1072,7 +1072,16 @@ class Stand:
         logs = self.model.logs
         now = {row for log in logs for row in log.life.rows}
         is_old = self.cursor.server != self.log.number and self.cursor.life < self.first_life
-        return len(logs) > 1 and self._has_common_gtids() and (is_old or bool(self.cursor.done - now))
+        has_gtid = bool(self.stored and self.stored.gtid)
+        return len(logs) > 1 and has_gtid and (is_old or bool(self.cursor.done - now))
+
+    def _is_left_out(self, at: int, rest: list[int]) -> bool:
+        """Whether another server leaves out nothing but what it got while gtid_mode was off: a dump by GTID set begins with a
+        log behind it."""
+        if self.cursor.server == self.log.number or self.stored is None or not self.stored.gtid:
+            return False
+        lacking = set(self.timeline[at:]).difference(rest)
+        return all(not txn.gtid for txn in self.log.life.txns if lacking.intersection(txn.rows))
 
     def _is_reordered(self) -> bool:
         """Whether two servers without GTIDs in common have the same transactions in another order."""
@@ -1129,6 +1138,8 @@ class Stand:
             return "the cursor's journal is gone"
         if self.model.setup.servers > 1 and self.cursor.done - self.old:
             return "the server lacks what is done"
+        if self.cursor.server != self.log.number and self.log.fake.flavor == "mariadb" and set(self.log.life.rows) - self.before:
+            return "the other server has purged a part of its log, and may have another order"
         if self._others_lost():
             return "it may be another client's"
         if stored.row and stored.journal not in journals:
@@ -1175,7 +1186,9 @@ class Stand:
         counts = self.model.counts
         is_here = self.cursor.server == self.log.number
         # A cursor that does not say which GTIDs are done, as one inside of the first transaction of all.
-        is_said = bool(self.stored and not self.stored.gtid) and any("neither ROTATE nor STOP" in text for text in self.losses)
+        has_gtid = bool(self.stored and self.stored.gtid)
+        is_known = has_gtid and not self._others_lost()
+        is_said = not is_known and any("neither ROTATE nor STOP" in text for text in self.losses)
         if self.reading.on_lost == "fail" and is_here and not self._is_traceless(at) and not is_said:
             raise Fault("told, but not stopped", f"client {self.client} got {_short(self.got)}; {self.losses}")
         if self.cursor.server == self.log.number and not any(_JOURNAL.search(text) for text in self.losses):

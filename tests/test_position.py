@@ -300,3 +300,11 @@ def test_clients_inside_of_one_transaction_in_two_logs_begin_with_all_of_it() ->
 
     assert resume_at([here, elsewhere]) == resume_at([elsewhere, here]) == attrs.evolve(here, row=0)
     assert resume_at([here, attrs.evolve(here, row=4)]) == here
+
+
+def test_of_two_servers_cursors_with_the_same_gtids_the_older_one_is_first() -> None:
+    """While gtid_mode is off sets do not grow."""
+    older = Position("binlog.000001", 2335, f"{ONE}:1-5", timestamp=1_700_000_000_000, source=OTHER)
+    newer = Position("binlog.000003", 1000, f"{ONE}:1-5", timestamp=1_700_000_009_000, source=ONE)
+
+    assert resume_at([older, newer]) == resume_at([newer, older]) == older
