@@ -1003,7 +1003,7 @@ class BinlogDecoder:
                 if again._replayed is not None:
                     break
         except PositionLostError as error:
-            error.behind = Position(txn.journal, self.offset, source=self._source)
+            error.behind = self.place
             raise
         if again._replayed != place.xid:
             raise SourceError(

@@ -345,8 +345,10 @@ class LocalBinlogConnection:
     def end_of_log(self) -> Position:
         """Journal and offset of the present end; nothing of the files is read for it twice, and nothing where there is no server
         to ask about tables as they are at that end."""
-        path = self._journals()[-1]
-        if self._session is None:
+        journals = self._journals()
+        path = journals[-1]
+        if self._session is None:  # an index may name the last file before it is there
+            path = next((one for one in reversed(journals) if one.exists()), path)
             return Position(journal=path.name, offset=_patiently(path.stat, self._pause).st_size)
         begin = self._end if self._end.journal == path.name else Position(journal=path.name, offset=4)
         scan = TransactionScan()

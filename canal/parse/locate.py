@@ -239,7 +239,7 @@ def _foreign(connection: Any, mark: Position) -> str:
     try:
         with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
             event = first_of(events)
-    except ConnectionLostError:
+    except (AuthenticationError, ConnectionLostError):
         raise
     except SourceError as error:
         return error.message
@@ -262,7 +262,7 @@ def _is_of_present_log(connection: Any, mark: Position) -> bool:
     try:
         with contextlib.closing(connection.replay(mark.journal, 4)) as events:
             return any(incarnation_of(event) == mark.incarnation for event in itertools.islice(events, 1))
-    except ConnectionLostError:
+    except (AuthenticationError, ConnectionLostError):
         raise
     except SourceError:
         return False

@@ -20,7 +20,6 @@ from typing import Any
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.claims import claim
 from canal.errors import (
-    AuthenticationError,
     CanalError,
     ConnectionLostError,
     DecodeError,
@@ -355,12 +354,8 @@ class ParserRun:
         place = self.decoder.place
         if not place.incarnation or not hasattr(connection, "incarnation"):
             return
-        try:
-            found = connection.incarnation(place.journal)
-        except AuthenticationError as error:  # no connection to spare for it: the next one for the stream tells it too
-            log.info("[%s] %s", self._destination, error)
-            return
-        if found != place.incarnation:
+        found = connection.incarnation(place.journal)
+        if found is not None and found != place.incarnation:
             raise PositionLostError(
                 f"{name_of(self.link.source)} has reset its log while {place.journal} was read: {why}",
                 reason=LostReason.DIVERGED, position=place,

@@ -1045,9 +1045,9 @@ class MySQLConnection:
     def incarnation(self, journal: str) -> str | None:
         """What tells the log that the server has now from others of that name; "" where it has none, and None where the user
         may have no connection more."""
-        if journal not in self.journal_names():
-            return ""
         try:
+            if journal not in self.journal_names():
+                return ""
             head = next((event for event in self._non_blocking(journal) if event[4] == _FORMAT), None)
         except AuthenticationError:
             return None

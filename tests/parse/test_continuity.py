@@ -144,6 +144,23 @@ def test_a_log_that_was_begun_at_another_time_than_the_rotate_to_it_is_another_o
     assert caught.value.behind is None
 
 
+@pytest.mark.parametrize(
+    ("now", "listed", "is_lost"),
+    [(f"{BEGUN}-1", "", False), (f"{BEGUN + 9}-1", "1-100", True), (None, "", True), (None, "1-100", False), ("", "1-101", True)],
+)
+def test_a_server_may_stop_between_a_rotate_and_the_log_that_it_names(now: str | None, listed: str, *, is_lost: bool) -> None:
+    """Its disk was full: the next start begins the log."""
+    continuity = Continuity(START, UUID, by_offset=True, ask=lambda journal: {"binlog.000007": now}[journal])
+    continuity.enter(START.journal, START.offset)
+    continuity.describe(description(), form())
+    done = MysqlGtidSet.parse(f"{UUID}:1-100")
+    with pytest.raises(PositionLostError) if is_lost else contextlib.nullcontext():
+        rotate(continuity, begun=BEGUN + 60, created=BEGUN + 60)
+        continuity.list(MysqlGtidSet.parse(f"{UUID}:{listed}" if listed else ""), done)
+        if continuity.is_open:
+            continuity.check()
+
+
 @pytest.mark.parametrize("now", [f"{BEGUN}-1", f"{BEGUN + 9}-1", ""])
 def test_mariadb_may_take_a_second_for_a_rotation_and_is_asked_for_the_former_log(now: str) -> None:
     incarnations = {"binlog.000007": f"{BEGUN}-1", "binlog.000008": now}

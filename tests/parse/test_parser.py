@@ -28,7 +28,7 @@ from canal.parse.ddl import classify
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.tables import TableResolver
 from canal.testing import _encode
-from canal.testing.fake import FakeBinlog
+from canal.testing.fake import FakeBinlog, FakeConnection
 
 COLUMNS = "id INT UNSIGNED PRIMARY KEY, note VARCHAR(40), price DECIMAL(10,2)"
 flavors = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
@@ -671,6 +671,20 @@ def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool) -> N
 
     assert got == expected
     assert errors >= 20
+
+def test_what_cannot_be_asked_for_want_of_a_connection_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may have two connections is told what the server said."""
+    fake = FakeBinlog()
+    monkeypatch.setattr(FakeConnection, "incarnation", lambda self, journal: None)
+    fake.table("s", "t", "id INT PRIMARY KEY").insert({"id": 1})
+    fake.error_after(3, 1105, "the disk is full")
+    with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.ServerError, match="the disk is full") as caught:
+            while instance.get(timeout=60):
+                pass
+    assert not isinstance(caught.value, canal.PositionLostError)
+
 
 
 def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
