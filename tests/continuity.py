@@ -341,7 +341,7 @@ class Files:
             for path in self.directory.iterdir():
                 path.unlink()
             self._life = self._log.life
-            for one in (self._kept, self._seen, self._removed, self._unlisted, self.traceless):
+            for one in (self._kept, self._seen, self._removed, self._unlisted):
                 one.clear()
             self._twice = self.is_odd = False
         names = [name for name, _ in fake.journals]
@@ -430,21 +430,19 @@ class Files:
         data = self._log.fake.bytes(name)
         spans = list(_spans(data))
         kinds = {data[spans[number][0] + 4] for number in events}
-        before = self.available(self._log.life)
         self._kept[name] = [number for number in self._kept[name] if number not in events]
         path = self.directory / name
         whole = data[:4] + b"".join(data[slice(*spans[number])] for number in self._kept[name])
         copy = path.with_suffix(".copy")  # whoever has the file open goes on with what it was
         copy.write_bytes(whole)
         copy.replace(path)
-        lost = before - self.available(self._log.life)
         self.is_odd = True
         if not tail:
             return
         # Without lists that tell the difference, a file that was ended by STOP, or by a crash, looks as if it had crashed
         # there; one that was ended by ROTATE is followed by one that was begun without a start of the server.
         for txn in self._log.life.txns:
-            if txn.rows[0] in lost and not txn.gtid and 4 not in kinds:
+            if txn.journal == name and not txn.gtid and 4 not in kinds and set(events).intersection(range(*txn.events)):
                 self.traceless.update(txn.rows)
 
     def remove(self, number: int) -> None:
@@ -1188,7 +1186,7 @@ class Stand:
         # A cursor that does not say which GTIDs are done, as one inside of the first transaction of all.
         has_gtid = bool(self.stored and self.stored.gtid)
         is_known = has_gtid and not self._others_lost()
-        is_said = not is_known and any("neither ROTATE nor STOP" in text for text in self.losses)
+        is_said = self.model.setup.gtid and not is_known and any("neither ROTATE nor STOP" in text for text in self.losses)
         if self.reading.on_lost == "fail" and is_here and not self._is_traceless(at) and not is_said:
             raise Fault("told, but not stopped", f"client {self.client} got {_short(self.got)}; {self.losses}")
         if self.cursor.server == self.log.number and not any(_JOURNAL.search(text) for text in self.losses):
@@ -1229,7 +1227,7 @@ class Stand:
     def _is_traceless(self, at: int) -> bool:
         """Whether nothing that can be read tells of the loss."""
         files = self.model.files
-        if files is not None and files.traceless:
+        if files is not None and files.traceless.intersection(self.timeline):
             return True
         old = self.cursor.life < len(self.log.lives) - 1 and self.cursor.server == self.log.number
         if self.cursor.server != self.log.number:
@@ -1238,8 +1236,9 @@ class Stand:
         if self.stored is None:
             return False
         gone = [txn for txn in self.log.life.txns if set(txn.rows) & set(self.timeline[at:]) and txn.rows[0] not in self.after]
+        here = [txn for txn in self.log.life.txns if txn.journal in self.log.journals()]
         if self.stored.gtid and self.stored.journal not in self.log.journals() and not any(txn.gtid for txn in gone):
-            return True  # all that was purged came while gtid_mode was off
+            return not here or here[0].gtid != ""  # all that was purged came while gtid_mode was off
         if not old:
             return False
         stored, journals = self.stored, self.log.journals()

@@ -283,6 +283,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "elif False:", "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
     ),
     _mutant(
+        "any start of a server is that of the log's own", "parse/continuity.py", "        if has_former is False:\n",
+        "        if False:\n",
+        "test_continuity_model.py::test_a_reset_and_a_start_of_the_server_while_its_log_is_read[direct-mysql-False-restart-fail]",
+    ),
+    _mutant(
+        "purged logs without GTIDs are taken for done", "parse/locate.py", "!= _ANONYMOUS_GTID:", "!= 0:",
+        "test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[direct-fail]",
+    ),
+    _mutant(
+        "a log that was begun anew is read by GTID set", "parse/start.py", 'self.flavor != "mysql":', "True:",
+        "test_continuity_model.py::test_a_log_that_was_begun_anew_and_purged_with_the_same_gtids[direct]",
+    ),
+    _mutant(
+        "what a client that is ahead has done is not asked for", "parse/locate.py",
+        "    except PositionLostError:\n        return False", "    except PositionLostError:\n        return True",
+        "test_continuity_model.py::test_a_client_that_is_ahead_of_all_that_a_log_has_that_was_begun_anew[direct]",
+    ),
+    _mutant(
         "a dump goes over to a log of another life", "parse/continuity.py",
         "        elif rotated_at is not None and rotated_at !=", "        elif False and rotated_at !=",
         "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
@@ -395,8 +413,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "clients resume where the one that is ahead is", "position.py",
-        "        if before:\n            first = position",
-        "        if not before or first is None:\n            first = position",
+        "        if before or first is not None and _may_be_before(position, first):\n",
+        "        if not before or first is None:\n",
         "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
     ),
     _mutant(

@@ -266,10 +266,11 @@ def test_a_client_that_is_ahead_of_all_that_a_log_has_that_was_begun_anew(form: 
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_logs_without_gtids_that_are_purged_while_away(form: str, on_lost: str) -> None:
     """gtid_mode is on again: by GTID set a server leaves out what it still has of them."""
-    check(
-        Setup(form, "mysql"), WRITE, read(), ("gtids", 0, False), ("write", 0, 2, 1), ("rotate", 0), WRITE, ("gtids", 0, True),
-        WRITE, ("purge", 0, 3), read(on_lost=on_lost),
-    )  # fmt: skip
+    for keep in (2, 3):
+        check(
+            Setup(form, "mysql"), WRITE, read(), ("gtids", 0, False), ("write", 0, 2, 1), ("rotate", 0), WRITE,
+            ("gtids", 0, True), WRITE, ("purge", 0, keep), read(on_lost=on_lost),
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
