@@ -442,7 +442,7 @@ class Files:
         # Without lists that tell the difference, a file that was ended by STOP, or by a crash, looks as if it had crashed
         # there; one that was ended by ROTATE is followed by one that was begun without a start of the server.
         for txn in self._log.life.txns:
-            if txn.journal == name and not txn.gtid and 4 not in kinds and set(events).intersection(range(*txn.events)):
+            if txn.journal == name and not txn.gtid and 4 not in kinds and txn.events[1] - 1 > self._kept[name][-1]:
                 self.traceless.update(txn.rows)
 
     def remove(self, number: int) -> None:
