@@ -1174,7 +1174,7 @@ class MySQLConnection:
     def _check_executed(self, login: Any, position: Position) -> None:
         """A server that has not executed what was read already is another one, or has lost transactions."""
         missing = str(run(login, "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0])
-        if not missing:
+        if not missing or self.identity.lower() in missing.lower() and self._is_logged_still(position):
             return
         text = f"{self._source.address} has not executed transactions that the position says are done: {_short(missing)}"
         shared = run(login, "SELECT GTID_SUBTRACT(%s, %s)", (position.gtid, missing))[0][0]
@@ -1266,11 +1266,18 @@ class MySQLConnection:
             return (end.journal, end.offset) == (place.journal, place.offset)
         if self.flavor == "mysql":
             missing = str(self._rows("SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (place.gtid,))[0][0])
-            if self.identity.lower() in missing.lower():
+            if self.identity.lower() in missing.lower() and not self._is_logged_still(place):
                 raise self._reset(place, f"it has not executed {_short(missing)}")
         else:
             self._check_state(place, str(self._rows("SELECT @@global.gtid_binlog_state")[0][0] or ""))
         return True
+
+    def _is_logged_still(self, place: Position) -> bool:
+        """Whether the log is still the one that was read, up to there: a commit that waits for a semi-synchronous replica is
+        sent before it counts as executed."""
+        if not place.incarnation or self.incarnation(place.journal) != place.incarnation:
+            return False
+        return not self._is_before(self.end_of_log(), place)
 
     def _check_state(self, place: Position, state: str) -> None:
         """A MariaDB that has not logged its own transactions that are done has lost them."""

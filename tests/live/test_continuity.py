@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -530,3 +531,36 @@ def test_a_server_that_sends_what_it_was_to_leave_out(
             instance.subscribe()
             collect(instance, NEW[-1])
         assert any("transactions come that are done" in text for text in log.alarms), log.alarms
+
+
+@pytest.mark.needs("gtid")
+def test_a_commit_that_waits_for_a_replica_is_not_lost(line: Line, tmp_path: Path) -> None:
+    """Where replication is semi-synchronous a server sends it before it counts as executed."""
+    with line.server() as server:
+        server.query("CREATE DATABASE s")
+        server.query("CREATE TABLE s.t (id INT PRIMARY KEY)")
+        variable = "rpl_semi_sync_master" if line.kind == "mariadb" else "rpl_semi_sync_source"
+        if line.kind == "mysql":
+            server.query("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+        else:
+            server.query(f"SET GLOBAL {variable}_wait_point = 'AFTER_SYNC'")
+        server.query(f"SET GLOBAL {variable}_timeout = 600000")
+        server.query(f"SET GLOBAL {variable}_enabled = 1")
+        writer = threading.Thread(target=server.query, args=("INSERT INTO s.t VALUES (1)",))
+        config = canal.InstanceConfig(
+            destination="waiting", source=source(server, check_interval=0.2, heartbeat_interval=0.1), start="latest",
+            filter=r"s\.t", meta=canal.FileMeta(tmp_path),
+        )  # fmt: skip
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            writer.start()
+            assert ids_of(instance.get(10, timeout=60)) == [1]
+            assert not instance.get(10, timeout=2)
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            assert not instance.get(10, timeout=2)
+            assert writer.is_alive()
+            server.query(f"SET GLOBAL {variable}_enabled = 0")
+            writer.join(60)
+            server.query("INSERT INTO s.t VALUES (2)")
+            assert ids_of(instance.get(10, timeout=60)) == [2]
