@@ -269,19 +269,26 @@ def journal_key(name: str) -> tuple[str, int]:
 
 def earliest(positions: Iterable[Position]) -> Position:
     """The one that precedes the others. Raises CursorError when they cannot be compared."""
-    first: Position | None = None
-    for position in positions:
-        before = True if first is None else position.precedes(first)
+    every = list(positions)
+    first = every[0]
+    for position in every:
+        before = position.precedes(first)
         if before is None:
-            raise CursorError(
-                f"the cursors {first} and {position} cannot be compared",
-                remedy="They come from different sources, or between their logs the log was reset or the server's clock set "
-                "back: unsubscribe one of the clients.",
-            )
-        if before or first is not None and _may_be_before(position, first):
+            raise _incomparable(first, position)
+        if before or _may_be_before(position, first):
             first = position
-    assert first is not None
+    for position in every:  # one that does not say when its journal was begun is before and behind those of two logs
+        if position.precedes(first):
+            raise _incomparable(first, position)
     return first
+
+
+def _incomparable(one: Position, other: Position) -> CursorError:
+    return CursorError(
+        f"the cursors {one} and {other} cannot be compared",
+        remedy="They come from different sources, or between their logs the log was reset or the server's clock set "
+        "back: unsubscribe one of the clients.",
+    )
 
 
 def _may_be_before(one: Position, other: Position) -> bool:

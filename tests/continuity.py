@@ -872,6 +872,7 @@ class Model:
                 cursor = self._first(log, lives - 1, reading.start, at_end, before)
             stand = Stand(self, log, reading, cursor, stored.get(client), lives - 1, old, before, run, client, alarms)
             stand.is_odd |= was_odd
+            stand.is_of_nobody = any(one is not None and one.kind == "canal's" for one in expected.values())
             stand.oldest_life = min(one.life if one is not None else cursor.life for one in expected.values())
             stand.judge()
             if client in self.texts:
@@ -966,6 +967,7 @@ class Stand:
         self.run = run
         self.client = client
         self.got = run.got[client]
+        self.is_of_nobody = False  # a cursor of canal's is among them
         self.oldest_life = cursor.life  # of the cursors of all clients
         self.losses = [str(one) for one in alarms if getattr(one, "kind", None) is AlarmKind.POSITION]
         self.timeline, self.gaps = self._timeline()
@@ -1018,6 +1020,9 @@ class Stand:
         lost = any(self._is_lost(number) for number in range(at, len(self.timeline) + 1))
         if self.run.error is not None and not rest:
             return self._loud(at, lost)
+        if self.is_of_nobody and self.cursor.server != self.log.number:  # which names no server, and its event may be there too
+            counts.traceless += 1
+            return None
         if self._is_of_former_pair() or self._is_reordered() or self._is_left_out(at, rest):
             counts.traceless += 1
             return None

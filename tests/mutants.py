@@ -413,8 +413,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "clients resume where the one that is ahead is", "position.py",
-        "        if before or first is not None and _may_be_before(position, first):\n",
-        "        if not before or first is None:\n",
+        "        if before or _may_be_before(position, first):\n            first = position\n    for position in every:",
+        "        if not before:\n            first = position\n    for position in ():",
         "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
     ),
     _mutant(

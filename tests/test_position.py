@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import pickle
 from typing import Any
@@ -308,3 +310,16 @@ def test_of_two_servers_cursors_with_the_same_gtids_the_older_one_is_first() -> 
     newer = Position("binlog.000003", 1000, f"{ONE}:1-5", timestamp=1_700_000_009_000, source=ONE)
 
     assert resume_at([older, newer]) == resume_at([newer, older]) == older
+
+
+def test_a_cursor_without_a_begin_does_not_hide_that_others_are_of_two_logs() -> None:
+    """It is taken for one of either."""
+    plain = Position("binlog.000001", 5182, source=ONE)
+    old, new = (attrs.evolve(plain, offset=at, incarnation=f"{begun}-1") for at, begun in ((5182, 1), (4917, 2)))
+
+    found = []
+    for cursors in itertools.permutations([plain, old, new]):
+        with contextlib.suppress(CursorError):
+            found.append(resume_at(cursors))
+    assert 0 < len(found) < 6
+    assert set(found) == {old}

@@ -112,8 +112,9 @@ class Continuity:
         announced, self._announced = self._announced, ""
         if not before or journal == before and not announced:
             return
-        # Of its first log a stream may not have the ROTATE: it begins behind it.
-        has_read = not self._is_first or self.by_offset and offset > self._start.offset
+        # Of its first log a stream may not have the ROTATE: it begins behind it, unless where a transaction ended.
+        begins_before = offset > self._start.offset or self._start.server_id != 0 and not self._start.at_event
+        has_read = not self._is_first or self.by_offset and begins_before
         if self.expects_event:
             raise self._foreign(f"{before} ends there")
         if self.is_open:

@@ -361,13 +361,18 @@ def test_a_later_list_proves_nothing_of_an_earlier_step() -> None:
         rotate(continuity, "binlog.000010")
 
 
-def test_a_stream_may_begin_behind_the_rotate_of_a_log() -> None:
-    for continuity in (stream(), files()):
+@pytest.mark.parametrize("source", [UUID, ""])
+def test_a_stream_may_begin_behind_the_rotate_of_a_log(source: str) -> None:
+    """But not behind the end of a transaction: there the ROTATE is yet to come."""
+    start = Position("binlog.000007", 4711, source=source)
+    for begin, by_offset in ((start, True), (attrs.evolve(start, server_id=1), False)):
+        continuity = stream(begin, source, by_offset=by_offset)
         continuity.enter("binlog.000008", 4711)
         continuity.describe(description(BEGUN + 10), form())
-    continuity = stream(by_offset=False)
-    continuity.enter("binlog.000008", 9999)
-    continuity.describe(description(BEGUN + 10), form())
+    continuity = stream(attrs.evolve(start, server_id=1), source)
+    continuity.enter("binlog.000008", 4711)
+    with pytest.raises(PositionLostError, match="ends without a ROTATE"):
+        continuity.describe(description(BEGUN + 10), form())
 
 
 CANALS = Position("binlog.000007", 4711, timestamp=BEGUN * 1000, server_id=7, at_event=True)
