@@ -452,9 +452,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "rows go on though the history could not keep their columns", "parse/follow.py",
-        "        self._history.add(place, versions, settings)",
+        "        self._history.add(place, {",
         "        from canal.errors import HistoryError\n        with contextlib.suppress(HistoryError):\n"
-        "            self._history.add(place, versions, settings)",
+        "            self._history.add(place, {",
         "parse/test_history.py::test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_"
         "is_room",
     ),
