@@ -533,6 +533,7 @@ def test_a_server_that_sends_what_it_was_to_leave_out(
         assert any("transactions come that are done" in text for text in log.alarms), log.alarms
 
 
+@pytest.mark.lines("mysql>=8.4", "mariadb>=10.3")
 @pytest.mark.needs("gtid")
 def test_a_commit_that_waits_for_a_replica_is_not_lost(line: Line, tmp_path: Path) -> None:
     """Where replication is semi-synchronous a server sends it before it counts as executed."""
