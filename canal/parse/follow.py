@@ -447,9 +447,9 @@ class SchemaFollower:
             return
         read_at = _end_of_log(connection)
         ahead = self._look_ahead(place, read_at)
-        told = _names_setting(connection)
+        given = _names_setting(connection)
         catalog = Catalog(
-            lower_case_table_names=now.lower_case_table_names if told is None else told,
+            lower_case_table_names=now.lower_case_table_names if given is None else given,
             complete=not any(one.is_opaque for one in ahead), unread=now.unread,
         )  # fmt: skip
         for schema, charset in now.databases.items():
