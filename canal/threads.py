@@ -33,7 +33,12 @@ class OwnThread(threading.Thread):
         self._is_over = False
 
     def start(self) -> None:
-        super().start()
+        try:
+            super().start()
+        except RuntimeError as error:
+            if str(error) == "release unlocked lock" and error.__context__ is not None:
+                raise error.__context__ from None  # a wait that an interrupt ends may name its lock instead of the interrupt
+            raise
         self._is_launched = True
 
     def run(self) -> None:
