@@ -545,6 +545,21 @@ def test_interrupts_at_any_time_of_start_and_stop_leave_nothing_behind() -> None
     comes_whole(instance, fake)
 
 
+def test_an_interrupt_that_python_hides_behind_its_lock_is_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Condition.wait, interrupted while it lets go of its lock, says "release unlocked lock" (before Python 3.13)."""
+
+    def start(self: threading.Thread) -> None:
+        lock = threading.Lock()
+        try:
+            raise KeyboardInterrupt
+        finally:
+            lock.release()
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        canal.Instance(config(fake_with(ROWS))).start()
+
+
 def test_a_part_that_fails_to_stop_keeps_the_others_from_nothing() -> None:
     class Failing(canal.MemoryMeta):
         def stop(self) -> None:
