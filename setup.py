@@ -8,6 +8,7 @@ CANAL_SANITIZE=1 address and undefined-behaviour sanitizers in the extensions
 import os
 import runpy
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -58,6 +59,15 @@ def flags() -> tuple[list[str], list[str]]:
     return compile_args, link_args
 
 
+def forget_stale(sources: Iterable[str]) -> None:
+    """Remove generated C that is older than a .pxd: Cython does not look at those that a module's own .pxd names."""
+    newest = max(path.stat().st_mtime for path in (ROOT / "canal").rglob("*.pxd"))
+    for source in sources:
+        generated = ROOT / "build" / "cython" / Path(source).with_suffix(".c")
+        if generated.exists() and generated.stat().st_mtime < newest:
+            generated.unlink()
+
+
 def extensions() -> list[Extension]:
     if os.environ.get("CANAL_PURE") == "1":
         return []
@@ -75,6 +85,7 @@ def extensions() -> list[Extension]:
         for name, path in sources.items()
         if (ROOT / path).exists()
     ]
+    forget_stale(sources.values())
     try:
         from Cython.Build import cythonize
 
