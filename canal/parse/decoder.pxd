@@ -1,6 +1,6 @@
 cimport cython
 from canal.model cimport Entry, TableMap, Transaction
-from canal.parse cimport wire
+from canal.parse cimport crc, wire
 
 cdef unsigned long long _MAX_GTID, _SPREAD
 cdef unsigned int _CRC_RESIDUE

@@ -26,7 +26,7 @@ from canal.errors import (
 )
 from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse import ddl, wire
+from canal.parse import crc, ddl, wire
 from canal.parse.charsets import lenient_text
 from canal.parse.continuity import Continuity
 from canal.parse.events import (
@@ -53,6 +53,8 @@ from canal.parse.server_facts import Release
 from canal.position import TAIL_BYTES, Position, PreparedXa
 
 log = logging.getLogger("canal.parse")
+
+crc.setup()
 
 _CRC_RESIDUE = CRC_RESIDUE  # a C integer when compiled
 _MAX_GTID = MAX_NUMBER  # a C integer when compiled
@@ -300,7 +302,7 @@ class BinlogDecoder:
             end = size - 4
             if end < 19:
                 raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
-            if kind != 15 and zlib.crc32(data) != _CRC_RESIDUE:
+            if kind != 15 and crc.crc32(p, size) != _CRC_RESIDUE:
                 raise checksum_error(data)
         log_pos = wire.u32(p, 13)
         start = self.offset
@@ -461,7 +463,7 @@ class BinlogDecoder:
         offset = wire.u64(data, 19)
         stop = end
         if self._format is None:  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
-            self._unproved = zlib.crc32(data) != _CRC_RESIDUE
+            self._unproved = crc.crc32(data, len(data)) != _CRC_RESIDUE
             if not self._unproved and end - 27 > 4:
                 stop = end - 4
         if data[26] & 0xC0:
