@@ -26,8 +26,6 @@ _TEMPORAL = (7, 10, 11, 12)
 _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 #: A step of a path: a member, quoted as JSON or plain, or a cell, counted from the front or from the end.
 _LEG = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^\s.\[\]*"]+))|\[(?:([0-9]{1,10})|last(?:-([0-9]{1,10}))?)\]', re.DOTALL)
-# Exact for every DECIMAL, whatever the user's context says.
-_make_decimal = decimal.Context(prec=100, Emin=-1000, Emax=1000, traps=[decimal.Inexact]).create_decimal
 
 _TOO_SHORT = "the JSON document ends too early"
 _ESCAPES = {i: f"\\u{i:04x}" for i in range(32)}
@@ -305,7 +303,7 @@ def opaque_text(code, payload):
 def opaque_value(code, payload):
     """The Python value that a column of this type gives."""
     if code == 246:
-        return _make_decimal(_decimal_text(payload))
+        return native.make_decimal(_decimal_text(payload))
     if code == 16:
         return int.from_bytes(payload, "big")
     if code not in _TEMPORAL:

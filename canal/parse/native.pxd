@@ -18,8 +18,49 @@ cdef extern from *:
     static const uint32_t canal_powers[] = {
         1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000
     };
+
+    /* What CPython's _decimal makes, where canal_decimal_fits says so: coefficients below 10^18 are one word. */
+    typedef struct {
+        PyObject_HEAD
+        Py_hash_t hash;
+        uint8_t flags;  /* 1: negative; 16 and 32: libmpdec frees neither it nor its words */
+        Py_ssize_t exponent, digits, length, room;
+        uint64_t *words;
+        uint64_t own[4];
+    } canal_decimal;
+
+    static PyTypeObject *canal_decimal_type;
+    static PyObject *canal_decimal_make;
+
+    /* number: Decimal("-12345.678"); without it decimals are made of their text. */
+    static void canal_decimal_setup(PyObject *make, PyObject *number) {
+        canal_decimal *d = (canal_decimal *)number;
+        Py_XSETREF(canal_decimal_make, Py_NewRef(make));
+        if (sizeof(void *) == 8 && Py_TYPE(number)->tp_basicsize == sizeof(canal_decimal) && d->flags == 49 && d->exponent == -3
+                && d->digits == 8 && d->length == 1 && d->room == 4 && d->words == d->own && d->own[0] == 12345678)
+            canal_decimal_type = Py_TYPE(number);
+    }
+
+    static PyObject *canal_decimal_new(int negative, uint64_t value, Py_ssize_t exponent) {
+        canal_decimal *d = (canal_decimal *)canal_decimal_type->tp_alloc(canal_decimal_type, 0);
+        uint64_t power = 10;
+        if (d == NULL) return NULL;
+        d->hash = -1;
+        d->flags = 48 | (negative != 0);
+        d->exponent = exponent;
+        for (d->digits = 1; value >= power; d->digits++) power *= 10;
+        d->length = 1;
+        d->room = 4;
+        d->words = d->own;
+        d->own[0] = value;
+        return (PyObject *)d;
+    }
     """
     const uint32_t* canal_powers
+    PyObject* canal_decimal_type
+    PyObject* canal_decimal_make
+    void canal_decimal_setup(object make, object number)
+    object canal_decimal_new(bint negative, uint64_t value, Py_ssize_t exponent)
 
 cdef enum:
     NULL
@@ -31,7 +72,10 @@ cdef enum:
     JSON_DIFFS, JSON_TEXT, COMPRESSED
 
 cdef inline setup():
+    from canal.parse import native
+
     import_datetime()
+    canal_decimal_setup(native.make_decimal, native.make_decimal("-12345.678"))
 
 cdef inline tuple tuple_new(Py_ssize_t size):
     return PyTuple_New(size)
@@ -140,6 +184,31 @@ cdef inline str decimal_text(const uint8_t* p, Py_ssize_t start, const uint8_t* 
         memcpy(text + at, digits + whole, scale)
         at += scale
     return PyUnicode_FromStringAndSize(text, at)
+
+cdef inline object decimal_new(const uint8_t* p, Py_ssize_t start, const uint8_t* groups, Py_ssize_t count, Py_ssize_t scale):
+    cdef uint64_t value, coefficient = 0
+    cdef Py_ssize_t i, j, at = start, size, width, digits = 0
+    cdef bint negative = not p[start] & 0x80
+    for i in range(count):
+        digits += groups[2 * i + 1]
+    if digits > 18 or not canal_decimal_type:
+        text = decimal_text(p, start, groups, count, scale)
+        return None if text is None else (<object>canal_decimal_make)(text)
+    for i in range(count):
+        size = groups[2 * i]
+        width = groups[2 * i + 1]
+        value = 0
+        for j in range(size):
+            value = value << 8 | p[at + j]
+        if i == 0:
+            value ^= <uint64_t>0x80 << (8 * (size - 1))
+        if negative:
+            value = ~value & ((<uint64_t>1 << (8 * size)) - 1)
+        if value >= canal_powers[width]:
+            return None
+        coefficient = coefficient * canal_powers[width] + value
+        at += size
+    return canal_decimal_new(negative, coefficient, -scale)
 
 cdef inline bint put_decimal(uint8_t* to, Py_ssize_t at, Py_ssize_t width, const uint8_t* p, Py_ssize_t start,
                              const uint8_t* groups, Py_ssize_t count) noexcept nogil:

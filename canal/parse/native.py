@@ -4,6 +4,7 @@ Never compiled itself: native.pxd beside it has the same names as inline functio
 """
 
 import datetime
+import decimal
 import struct
 
 #: What to do with a column's bytes. native.pxd repeats these as a C enum; the order puts the common kinds first.
@@ -17,12 +18,15 @@ import struct
     JSON_DIFFS, JSON_TEXT, COMPRESSED,
 ) = range(41)  # fmt: skip
 
+#: Exact for every DECIMAL, whatever the user's context says; a method of a context takes one argument, which is quick.
+make_decimal = decimal.Context(prec=100, Emin=-1000, Emax=1000, traps=[decimal.Inexact]).create_decimal
+
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 
 
 def setup():
-    """Load the C API of datetime; call it once in each module that makes dates."""
+    """Load what C knows of dates and decimals; call it once in each module that makes some."""
 
 
 def tuple_new(size):
@@ -106,6 +110,12 @@ def decimal_text(p, start, groups, count, scale):
     whole = digits[: len(digits) - scale].lstrip("0") or "0"
     sign = "-" if flip else ""
     return f"{sign}{whole}.{digits[len(digits) - scale :]}" if scale else sign + whole
+
+
+def decimal_new(p, start, groups, count, scale):
+    """The Decimal whose text :func:`decimal_text` gives; None if it is none."""
+    text = decimal_text(p, start, groups, count, scale)
+    return None if text is None else make_decimal(text)
 
 
 def put_decimal(to, at, width, p, start, groups, count):

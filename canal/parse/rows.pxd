@@ -6,7 +6,6 @@ cdef unsigned long long _DATETIME_ZERO
 cdef double _ROUND
 cdef bytes _MONTH_DAYS
 cdef int _VARIABLE, _SKIP
-cdef object _make_decimal
 
 @cython.final
 cdef class Image:

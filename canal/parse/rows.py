@@ -7,7 +7,6 @@ Compiled where a C compiler was there at install time.
 """
 
 import datetime
-import decimal
 import struct
 import zlib
 from uuid import UUID
@@ -60,8 +59,6 @@ _DATETIME_ZERO = 0x8000000000
 #: Added to a double and taken away again it rounds to an integer.
 _ROUND = 1.5 * 2.0**52
 _UTC = datetime.timezone.utc
-# Exact for every DECIMAL, whatever the user's context says; a method of a context takes one argument, which is quick.
-_make_decimal = decimal.Context(prec=100, Emin=-1000, Emax=1000, traps=[decimal.Inexact]).create_decimal
 
 
 # -- what a type code and its metadata say -----------------------------------------------------------------------------
@@ -915,10 +912,10 @@ def _decimal(image, i, data, start):
     p = data
     extra = image.extras[i]
     groups = extra
-    text = native.decimal_text(p, start, groups, len(extra) // 2, wire.u16(image.params, 2 * i))
-    if text is None:
+    value = native.decimal_new(p, start, groups, len(extra) // 2, wire.u16(image.params, 2 * i))
+    if value is None:
         raise _impossible(image, i)
-    return _make_decimal(text)
+    return value
 
 
 def _shortest(value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import importlib.machinery
@@ -11,6 +12,7 @@ import pickle
 import random
 import re
 import struct
+import sys
 import zlib
 from decimal import Decimal
 from pathlib import Path
@@ -190,6 +192,14 @@ def test_any_decimal(data: st.DataObject) -> None:
         found = value(246, precision | scale << 8, raw)
     assert f"{found:f}" == text
     assert -found.as_tuple().exponent == scale
+    made = Decimal(text)  # by Python: one that is made by hand is the same in all that can be done with it
+    for same in (hash, repr, type, Decimal.as_tuple, sys.getsizeof, pickle.dumps, Decimal.adjusted, Decimal.is_signed):
+        assert same(found) == same(made)
+    assert found == made == copy.deepcopy(found) == pickle.loads(pickle.dumps(found))
+    with decimal.localcontext() as context:
+        context.prec = 200
+        for step in (abs, Decimal.next_plus, lambda one: one * 3, lambda one: one + Decimal("1e-9")):
+            assert step(found).as_tuple() == step(made).as_tuple()
 
 
 def test_decimal_of_impossible_digits() -> None:
