@@ -118,6 +118,15 @@ def test_a_reset_within_a_second_behind_a_log_that_ends_with_a_stop(form: str, f
     check(Setup(form, flavor, gtid), *begin, read(meanwhile=((0, ("reset", 0, True)), (-1, ("rotate", 0))), chunk=1))
 
 
+@pytest.mark.parametrize("start", [(), (("restart", 0),)])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_reset_in_the_first_log_of_a_dump_by_gtid_set(form: str, flavor: str, start: tuple[Step, ...]) -> None:
+    """The dump goes over to the new second log, and leaves out the GTIDs that were done in the old one."""
+    anew = ((1, RESET), *((0, step) for step in start), (4, ("rotate", 0)), (0, ("write", 0, 2, 1)))
+    check(Setup(form, flavor), WRITE, read(start="latest", meanwhile=anew, chunk=1))
+
+
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_gtids_switched_off_and_on_while_away(form: str) -> None:
     off, on = ("gtids", 0, False), ("gtids", 0, True)

@@ -112,9 +112,9 @@ class Continuity:
         announced, self._announced = self._announced, ""
         if not before or journal == before and not announced:
             return
-        # Of its first log a stream may not have the ROTATE: it begins behind it, unless where a transaction ended.
+        # Of its first log a stream by offset may not have the ROTATE: it begins behind it, unless where a transaction ended.
         begins_before = offset > self._start.offset or self._start.server_id != 0 and not self._start.at_event
-        has_read = not self._is_first or self.by_offset and begins_before
+        has_read = not self._is_first or not self.by_offset or begins_before
         if self.expects_event:
             raise self._foreign(f"{before} ends there")
         if self.is_open:
@@ -164,10 +164,9 @@ class Continuity:
     def _check_start(self, former: str, form: Format) -> None:
         """The log was begun by a server's start, that of the former one or of one that was begun anew.
 
-        In a dump by GTID set MySQL leaves out when a server was started.
+        A dump by GTID set may leave out both when a server was started and the end of its first log.
         """
-        tells_start = self.by_offset or form.release.is_mariadb
-        has_former = self._has(former) if form.created or not tells_start else False
+        has_former = self._has(former) if form.created or not self.by_offset else False
         if has_former is False:
             raise self._reset(f"{self._before} ends without a ROTATE, and no server stopped there")
         if has_former is None and not form.created:
