@@ -279,7 +279,7 @@ class Log:
                     self.table.insert({"id": row})
         txn = Txn(
             tuple(rows), journal, (before, len(fake.events(journal))), begin, fake.journals[-1][1], self._last_gtid(),
-            fake.server_id if ddl else server_id or fake.server_id, self.model.second, ddl,
+            struct.unpack_from("<I", fake.events(journal)[-1], 5)[0], self.model.second, ddl,
         )  # fmt: skip
         self.life.add(txn)
         return txn
@@ -1262,7 +1262,8 @@ class Stand:
         if stored.journal not in journals:  # so by GTID set, if the new log has been purged beyond the cursor's number
             done = stored.gtid_set
             here = [txn for txn in self.log.life.txns if txn.journal in journals and txn.gtid]
-            is_seen = fake.flavor == "mysql" and any(parse_gtid_set(txn.gtid) <= done for txn in here)
+            own = [txn for txn in here if txn.server_id == fake.server_id]
+            is_seen = any(parse_gtid_set(txn.gtid) <= done for txn in (here if fake.flavor == "mysql" else own))
             return has_gtids and not is_seen and journal_key(stored.journal) < journal_key(journals[0])
         is_plain = self.cursor.kind != "" or bool(stored.gtid and not stored.incarnation)
         if not is_plain and then.get(stored.journal) != now[stored.journal]:
@@ -1306,8 +1307,8 @@ class Stand:
         elif rows:
             index += txn.rows.index(rows[-1]) + 1
         all_rows = self.log.lives[life].rows
-        # Without GTIDs the log alone tells; and of what the other server lacked an alarm says that it comes again.
-        again = set() if self.log.fake.gtid else self.cursor.done.intersection(all_rows[index:])
+        # Without GTIDs the log alone tells; and of what the other server lacked an alarm says that it comes again, once for all.
+        again = (self.cursor.again if self.log.fake.gtid else self.cursor.done).intersection(all_rows[index:])
         if any(_GOES_ELSEWHERE.search(text) for text in self.losses):
             again |= self.cursor.done
         return Cursor(self.log.number, life, index, self.cursor.done | set(all_rows[:index]), again=again)

@@ -271,6 +271,17 @@ def test_a_client_that_is_ahead_of_all_that_a_log_has_that_was_begun_anew(form: 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("plans", [((None, 0),), ((None, 0), (0, 0))])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_log_that_was_begun_anew_and_purged_to_just_before_what_is_done(form: str, flavor: str, plans: Any) -> None:
+    """The first GTID that is there is done, for one client at least."""
+    check(
+        Setup(form, flavor, clients=2), ("write", 0, 3, 1), read(), WRITE, read(plans=plans), RESET,
+        ("write", 0, 3, 1), ("rotate", 0), ("purge", 0, 1), WRITE, read(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("on_lost", ON_LOST)
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_logs_without_gtids_that_are_purged_while_away(form: str, on_lost: str) -> None:

@@ -15,7 +15,7 @@ import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
-from canal.gtid import GtidSet, parse_gtid_set
+from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.continuity import first_of, incarnation_of, is_at
 from canal.parse.link import Link, name_of
@@ -25,7 +25,7 @@ from canal.parse.scan import transaction_start
 from canal.parse.source import Connection
 from canal.parse.start import Decision, Facts, How, decide
 from canal.parse.tail import changes_schema, digests_of, find_tail, transactions
-from canal.position import Position, PreparedXa
+from canal.position import Position, PreparedXa, journal_key
 
 log = logging.getLogger("canal.parse")
 
@@ -88,9 +88,12 @@ class Locator:
                 behind=self._lost_because.behind if self._lost_because is not None else None,
             )
         )  # fmt: skip
-        if self.started is None and not self._is_policy(decision):
-            self._check_marks(connection, stored)
         start, how = decision.start, decision.how
+        if self.started is None and not self._is_policy(decision):
+            self._check_marks(connection, decision.rule == "same log")
+        if how in (How.GTID, How.OLDEST):
+            assert place is not None
+            _check_purged(connection, place)
         log.debug("[%s] start by rule %r: %s from %s", self._destination, decision.rule, how.value, start)
         if how is How.RESOLVE:
             place = self._resolve(connection, decision)
@@ -203,17 +206,10 @@ class Locator:
         self._translate(connection, place.source, start)
         return exact
 
-    def _check_marks(self, connection: Any, stored: Position | None) -> None:
+    def _check_marks(self, connection: Any, is_same_log: bool) -> None:
         """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it."""
         for mark in self._options.marks() if hasattr(connection, "replay") else ():
-            if mark.at_event and not mark.gtid and mark.timestamp:
-                found = _foreign(connection, mark)
-            elif mark.gtid and connection.has_gtids and mark.source == connection.identity and not _has_done(connection, mark):
-                found = "it has not executed all of that GTID set"
-            elif mark.incarnation and mark.source == connection.identity and stored is not None and not stored.incarnation:
-                found = "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
-            else:
-                continue
+            found = _foreign(connection, mark, is_same_log)
             if found:
                 raise PositionLostError(
                     f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
@@ -234,7 +230,22 @@ class Locator:
         self._options.translated(translated)
 
 
-def _foreign(connection: Any, mark: Position) -> str:
+def _foreign(connection: Any, mark: Position, is_same_log: bool) -> str:
+    """Why a cursor is not one of the log that is there now; "" where it is, or may be."""
+    if mark.at_event and not mark.gtid and mark.timestamp:
+        return _foreign_event(connection, mark)
+    if mark.source != connection.identity:
+        return ""
+    if mark.gtid and connection.has_gtids and not _has_done(connection, mark):
+        return "it has not executed all of that GTID set"
+    if is_same_log or not mark.incarnation:
+        return ""
+    if mark.gtid and connection.has_gtids and _is_purged(connection, mark):
+        return _not_purged(connection, mark)
+    return "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
+
+
+def _foreign_event(connection: Any, mark: Position) -> str:
     """What is found where a cursor of canal's has its event; "" for that event."""
     try:
         with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
@@ -244,6 +255,43 @@ def _foreign(connection: Any, mark: Position) -> str:
     except SourceError as error:
         return error.message
     return "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
+
+
+def _check_purged(connection: Any, place: Position) -> None:
+    """Of a position in a log that was purged the server has purged all that it made itself.
+
+    Raises:
+        PositionLostError: it has some of that in the logs that are there, which therefore are not the ones that followed.
+    """
+    is_here = place.source == connection.identity and place.journal and hasattr(connection, "journal_names")
+    found = _not_purged(connection, place) if is_here and _is_purged(connection, place) else ""
+    if found:
+        raise PositionLostError(
+            f"{connection.identity} has reset its log: {place.journal} is gone, and {found}",
+            reason=LostReason.DIVERGED, position=place,
+            remedy='Copy the tables anew and start from "latest" or "earliest".',
+        )  # fmt: skip
+
+
+def _is_purged(connection: Any, place: Position) -> bool:
+    """Whether the journal of a position is older than all that are there."""
+    (base, number), (other, oldest) = journal_key(place.journal), journal_key(connection.journal_names()[0])
+    return base == other and number < oldest
+
+
+def _not_purged(connection: Any, place: Position) -> str:
+    """What a position says is done of the server's own transactions, and no log had that was purged; "" for nothing."""
+    oldest = connection.resolve("earliest")
+    purged = parse_gtid_set(oldest.gtid, connection.flavor)
+    done, lacking = place.gtid_set, ""
+    if isinstance(done, MysqlGtidSet) and isinstance(purged, MysqlGtidSet):
+        own = (done - purged).intervals(connection.identity)
+        lacking = f"{connection.identity}:{own[0][0]}" if own else ""
+    elif isinstance(done, MariadbGtidSet) and isinstance(purged, MariadbGtidSet):
+        server, logged = int(connection.identity.partition("@")[0]), connection.resolve("latest").gtid_set.domains
+        own_last = {domain: last for domain, last in (done - purged).domains.items() if last[0] == server}
+        lacking = str(MariadbGtidSet({domain: last for domain, last in own_last.items() if domain in logged}))
+    return f"{lacking} is not among what came before {oldest.journal}" if lacking else ""
 
 
 def _has_done(connection: Any, mark: Position) -> bool:
