@@ -329,6 +329,7 @@ class Files:
         self._removed: set[str] = set()
         self._unlisted: set[str] = set()
         self._twice = False
+        self._shortened: set[str] = set()  # files that were cut in their middle
         #: Rows whose loss leaves no trace in the files.
         self.traceless: set[int] = set()
         #: Whether there is damage that takes no row, of which a reader may complain.
@@ -341,7 +342,7 @@ class Files:
             for path in self.directory.iterdir():
                 path.unlink()
             self._life = self._log.life
-            for one in (self._kept, self._seen, self._removed, self._unlisted):
+            for one in (self._kept, self._seen, self._removed, self._unlisted, self._shortened):
                 one.clear()
             self._twice = self.is_odd = False
         names = [name for name, _ in fake.journals]
@@ -402,6 +403,14 @@ class Files:
                 found.update(txn.rows)
         return found
 
+    def hides(self, name: str, offset: int) -> bool:
+        """Whether a file was cut in its middle, so that it ends just at an offset now, without a ROTATE: what stood behind the
+        offset stands before it, where nobody looks who goes on there."""
+        if name not in self._shortened or name not in self.listed():
+            return False
+        data = (self.directory / name).read_bytes()
+        return len(data) == offset and data[list(_spans(data))[-1][0] + 4] != _ROTATE
+
     # -- damage --------------------------------------------------------------------------------------------------------
 
     def _closed(self, number: int) -> str | None:
@@ -438,6 +447,7 @@ class Files:
         copy.replace(path)
         self.is_odd = True
         if not tail:
+            self._shortened.add(name)
             return
         # Without lists that tell the difference, a file that was ended by STOP, or by a crash, looks as if it had crashed
         # there; one that was ended by ROTATE is followed by one that was begun without a start of the server.
@@ -970,6 +980,7 @@ class Stand:
         self.is_of_nobody = False  # a cursor of canal's is among them
         self.oldest_life = cursor.life  # of the cursors of all clients
         self.losses = [str(one) for one in alarms if getattr(one, "kind", None) is AlarmKind.POSITION]
+        self.hidden = self._hidden()
         self.timeline, self.gaps = self._timeline()
 
     # -- what should come ----------------------------------------------------------------------------------------------
@@ -990,8 +1001,17 @@ class Stand:
             rows += life.rows
         return rows, gaps
 
+    def _hidden(self) -> set[int]:
+        """Rows whose loss leaves no trace behind this cursor; with GTIDs the head of the next file lists them."""
+        files, stored = self.model.files, self.stored
+        if files is None or stored is None or not files.hides(stored.journal, stored.offset):
+            return set()
+        return {row for txn in self.log.life.txns if txn.journal == stored.journal and not txn.gtid for row in txn.rows}
+
     def _is_there(self, row: int) -> bool:
         """Whether the row could be read all the time."""
+        if row in self.hidden:
+            return False
         return row in self.before and row in self.after or (row in self.after and row not in self.old)
 
     def _is_lost(self, at: int) -> bool:
@@ -1232,7 +1252,7 @@ class Stand:
     def _is_traceless(self, at: int) -> bool:
         """Whether nothing that can be read tells of the loss."""
         files = self.model.files
-        if files is not None and files.traceless.intersection(self.timeline):
+        if files is not None and (files.traceless | self.hidden).intersection(self.timeline):
             return True
         old = self.cursor.life < len(self.log.lives) - 1 and self.cursor.server == self.log.number
         if self.cursor.server != self.log.number:
