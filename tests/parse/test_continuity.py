@@ -365,14 +365,24 @@ def test_a_later_list_proves_nothing_of_an_earlier_step() -> None:
 def test_a_stream_may_begin_behind_the_rotate_of_a_log(source: str) -> None:
     """But not behind the end of a transaction: there the ROTATE is yet to come."""
     start = Position("binlog.000007", 4711, source=source)
-    for begin, by_offset in ((start, True), (attrs.evolve(start, server_id=1), False)):
-        continuity = stream(begin, source, by_offset=by_offset)
-        continuity.enter("binlog.000008", 4711)
-        continuity.describe(description(BEGUN + 10), form())
+    continuity = stream(start, source)
+    continuity.enter("binlog.000008", 4711)
+    continuity.describe(description(BEGUN + 10), form())
     continuity = stream(attrs.evolve(start, server_id=1), source)
     continuity.enter("binlog.000008", 4711)
     with pytest.raises(PositionLostError, match="ends without a ROTATE"):
         continuity.describe(description(BEGUN + 10), form())
+
+
+@pytest.mark.parametrize(("now", "is_lost"), [(f"{BEGUN}-1", False), (f"{BEGUN + 9}-1", True)])
+def test_of_the_first_log_of_a_dump_by_gtid_set_the_server_is_asked(now: str, *, is_lost: bool) -> None:
+    """Where its end does not come: the log that comes may be one of a log that was begun anew."""
+    continuity = Continuity(START, UUID, by_offset=False, ask=lambda journal: {"binlog.000007": now}[journal])
+    continuity.enter(START.journal, 4)
+    continuity.describe(description(), form(version=MARIADB))
+    with pytest.raises(PositionLostError) if is_lost else contextlib.nullcontext():
+        continuity.enter("binlog.000008", 4)
+        continuity.describe(description(BEGUN + 10), form(version=MARIADB))
 
 
 CANALS = Position("binlog.000007", 4711, timestamp=BEGUN * 1000, server_id=7, at_event=True)
