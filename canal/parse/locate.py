@@ -281,16 +281,16 @@ def _is_purged(connection: Any, place: Position) -> bool:
 
 def _not_purged(connection: Any, place: Position) -> str:
     """What a position says is done of the server's own transactions, and no log had that was purged; "" for nothing."""
-    oldest = connection.resolve("earliest")
-    purged = parse_gtid_set(oldest.gtid, connection.flavor)
-    done, lacking = place.gtid_set, ""
+    oldest, latest = connection.resolve("earliest"), connection.resolve("latest")
+    done = place.gtid_set
+    purged, logged = (parse_gtid_set(one.gtid, connection.flavor) for one in (oldest, latest))
+    lacking: GtidSet | None = None
     if isinstance(done, MysqlGtidSet) and isinstance(purged, MysqlGtidSet):
-        own = (done - purged).intervals(connection.identity)
-        lacking = f"{connection.identity}:{own[0][0]}" if own else ""
-    elif isinstance(done, MariadbGtidSet) and isinstance(purged, MariadbGtidSet):
-        server, logged = int(connection.identity.partition("@")[0]), connection.resolve("latest").gtid_set.domains
-        own_last = {domain: last for domain, last in (done - purged).domains.items() if last[0] == server}
-        lacking = str(MariadbGtidSet({domain: last for domain, last in own_last.items() if domain in logged}))
+        lacking = MysqlGtidSet({connection.identity: (done - purged).intervals(connection.identity)})
+    elif isinstance(done, MariadbGtidSet) and isinstance(purged, MariadbGtidSet) and isinstance(logged, MariadbGtidSet):
+        server, known = int(connection.identity.partition("@")[0]), logged.domains  # but for those that were deleted
+        missing = (done - purged).domains.items()
+        lacking = MariadbGtidSet({domain: last for domain, last in missing if last[0] == server and domain in known})
     return f"{lacking} is not among what came before {oldest.journal}" if lacking else ""
 
 
