@@ -18,7 +18,7 @@ from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, reset_log, source
 from tests.live.test_events import events_in
 from tests.live.test_failover import wait_for_row
-from tests.live.test_start import ids_of
+from tests.live.test_start import ids_of, purge
 from tests.plugins.fix_servers import Line, Pairing
 
 OLD, NEW, LATER = range(1001, 1021), range(2001, 2041), range(3001, 3004)
@@ -180,6 +180,27 @@ def test_each_client_gets_all_of_a_log_that_was_begun_anew(pairing: Pairing, tmp
             log.write([4001])
             for client in clients:
                 assert collect(instance, 4001, client_id=client) == [4001], client
+
+
+@pytest.mark.parametrize("on_lost", ["fail", "earliest"])
+def test_a_log_that_was_reset_and_purged_while_nobody_read_it(pairing: Pairing, tmp_path: Path, on_lost: str) -> None:
+    """The old GTIDs are there again, the first of them in logs that are gone."""
+    with pairing.server() as server:
+        log = Log(server, tmp_path)
+        log.begin()
+        log.write(OLD)
+        assert log.read(OLD[-1]) == list(OLD)
+
+        log.begin()
+        log.write(NEW[:10])
+        purge(server)
+        log.write(NEW[10:])
+        if on_lost == "earliest":
+            assert log.read(NEW[-1], on_lost=on_lost) == list(NEW[10:])
+            return
+        with pytest.raises(canal.PositionLostError) as caught:
+            log.read(NEW[-1])
+        assert caught.value.remedy
 
 
 # -- RESET under a running dump ----------------------------------------------------------------------------------------
