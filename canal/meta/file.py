@@ -15,18 +15,32 @@ import os
 import re
 import threading
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+import attrs
 
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
 from canal.meta.memory import Clients, MemoryMeta
+from canal.position import Position
 from canal.threads import OwnThread
 
 log = logging.getLogger("canal.meta")
 
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,128}")
 _WRITE_REMEDY: Final = "Make room on the disk or correct the rights of the folder; the file is as it was"
+
+
+@attrs.define(eq=False)
+class _Group:
+    """Cursors of several clients that are written together."""
+
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    wanted: dict[int, Position] = attrs.field(factory=dict)
+    written: Mapping[int, Position] = attrs.field(factory=dict)
+    is_closed: bool = False
 
 
 class FileMeta(MemoryMeta):
@@ -36,17 +50,25 @@ class FileMeta(MemoryMeta):
 
     Args:
         directory: parent folder of the destinations' folders; made if absent.
-        flush_interval: 0 writes and syncs each cursor before ``update_cursor`` returns. Else a thread writes every so
-            many seconds: a crash then repeats up to that much, and loses nothing. After a failed write cursors are
+        durability: ``"ack"`` writes and syncs each cursor before ``update_cursor`` returns: what was acked does not come
+            again, be it the process or the machine that crashes. Clients that ack while another one's cursor is written
+            share the next write. With ``"interval"`` a thread writes and syncs every ``interval`` seconds: what was
+            acked since comes again after either crash, and nothing is lost. After a failed write cursors are
             written at once again, so that the failure reaches the caller of ``update_cursor``.
+        interval: seconds between two writes.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], flush_interval: float = 0.0) -> None:
-        if not 0.0 <= flush_interval < threading.TIMEOUT_MAX:
-            raise ConfigError(f"flush_interval is a number of seconds >= 0, not {flush_interval!r}")
+    def __init__(
+        self, directory: str | os.PathLike[str], durability: Literal["ack", "interval"] = "ack", interval: float = 1.0
+    ) -> None:
+        if durability not in ("ack", "interval"):
+            raise ConfigError(f'durability is "ack" or "interval", not {durability!r}')
+        if not 0.0 < interval < threading.TIMEOUT_MAX:
+            raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
         super().__init__()
         self._directory = Path(directory)
-        self._interval = flush_interval
+        self._interval = interval if durability == "interval" else 0.0
+        self._group = _Group()  # the cursors that are written next
         self._folder = self._directory
         self._claim: int | None = None  # descriptor of the lock file
         self._current = b""  # what meta.dat holds, b"" if nothing that may become the .bak
@@ -73,6 +95,37 @@ class FileMeta(MemoryMeta):
     def flush(self) -> None:
         with self._lock:
             self._write(self._started())
+
+    def update_cursor(self, client_id: int, position: Position) -> None:
+        if self._interval:
+            return super().update_cursor(client_id, position)
+        group = self._group
+        group.wanted[client_id] = position
+        try:
+            with group.lock:  # the first to have it writes for all, when the write before has ended
+                if not group.is_closed:
+                    with self._lock:
+                        self._write_group(group)
+            if group.written.get(client_id) is not position:
+                super().update_cursor(client_id, position)
+        except BaseException:
+            group.wanted.pop(client_id, None)  # whoever writes the group later leaves it out: it may be set back by then
+            raise
+
+    def _write_group(self, group: _Group) -> None:
+        """Write what all have asked for that have waited for the lock. Where that fails each of them tries its own."""
+        group.is_closed = True
+        self._group = _Group()
+        clients, wanted = self._started(), group.wanted.copy()
+        moved = {
+            client_id: attrs.evolve(clients[client_id], cursor=position)
+            for client_id, position in wanted.items()
+            if client_id in clients
+        }
+        if len(moved) > 1:
+            with contextlib.suppress(CursorError):
+                self._apply({**clients, **moved}, urgent=True)
+                group.written = wanted
 
     def _open(self, destination: str) -> Clients:
         if not _NAME.fullmatch(destination):
@@ -284,6 +337,7 @@ class FileMeta(MemoryMeta):
     def _leave_to_parent(self) -> None:
         """In a forked child: not started. A claim that it kept would outlive the parent."""
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
+        self._group = _Group()
         self._clients = None
         self._flusher = None
         self._release()

@@ -38,8 +38,8 @@ CANAL_FILE = """{"clientDatas":[{"clientIdentity":{"clientId":1001,"destination"
 
 
 @contextmanager
-def started(directory: Path, destination: str = "example", flush_interval: float = 0.0) -> Iterator[FileMeta]:
-    meta = FileMeta(directory, flush_interval)
+def started(directory: Path, destination: str = "example", interval: float = 0.0) -> Iterator[FileMeta]:
+    meta = FileMeta(directory, "interval", interval) if interval else FileMeta(directory)
     meta.start(destination)
     try:
         yield meta
@@ -354,10 +354,15 @@ def test_names_that_are_no_folder(tmp_path: Path, name: str) -> None:
 # Flushing by interval.
 
 
-@pytest.mark.parametrize("interval", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("interval", [-1.0, 0.0, float("nan"), float("inf")])
 def test_impossible_intervals(tmp_path: Path, interval: float) -> None:
     with pytest.raises(ConfigError):
-        FileMeta(tmp_path, interval)
+        FileMeta(tmp_path, "interval", interval)
+
+
+def test_an_unknown_durability(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="durability"):
+        FileMeta(tmp_path, "never")  # type: ignore[arg-type]
 
 
 def test_a_failed_folder_sync_is_made_good(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,6 +406,113 @@ def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_t
         ]  # fmt: skip
 
 
+# Acks of several clients at once.
+
+
+@contextmanager
+def _together(meta: FileMeta, positions: dict[int, Position], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Client 1 acks, and while its file is synced so do the others; gives the names of the files that were synced.
+
+    The block runs while all of them wait, and behind it they have their answers.
+    """
+    synced: list[str] = []
+    is_syncing, go = threading.Event(), threading.Event()
+    sync = os.fsync
+
+    def syncing(descriptor: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        is_syncing.set()
+        assert go.wait(60)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    threads = [threading.Thread(target=meta.update_cursor, args=one) for one in [(1, NEXT), *positions.items()]]
+    threads[0].start()
+    assert is_syncing.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    ends = time.monotonic() + 60
+    while len(meta._group.wanted) < len(positions) and time.monotonic() < ends:
+        time.sleep(0.001)
+    try:
+        yield synced
+    finally:
+        go.set()
+        for thread in threads:
+            thread.join(60)
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[FileMeta]:
+    """A started manager with five clients."""
+    with started(tmp_path) as meta:
+        for client_id in range(1, 6):
+            meta.subscribe(client_id, "")
+            meta.update_cursor(client_id, HERE)
+        yield meta
+
+
+def test_clients_that_ack_while_another_ones_cursor_is_synced_share_the_next_sync(
+    five: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _together(five, dict.fromkeys(range(2, 6), NEXT), monkeypatch) as synced:
+        assert [five.cursor(client_id) for client_id in range(1, 6)] == [HERE] * 5, "nothing is shown before it is durable"
+
+    assert synced == ["meta.dat.tmp", "example"] * 2
+    stored = document.load((tmp_path / "example" / "meta.dat").read_bytes(), "example")
+    assert [stored[client_id].cursor for client_id in range(1, 6)] == [NEXT] * 5
+
+
+def test_a_cursor_that_cannot_be_written_harms_no_other_clients(five: FileMeta, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: failures.append(arguments.exc_value))
+
+    with _together(five, {2: NEXT, 3: Position("bin\udc80.000001", 4), 4: NEXT}, monkeypatch):
+        pass
+
+    assert [five.cursor(client_id) for client_id in range(1, 5)] == [NEXT, NEXT, HERE, NEXT]
+    (failure,) = failures
+    assert isinstance(failure, CursorError)
+
+
+def test_a_group_that_cannot_be_written_fails_for_each_and_changes_nothing(
+    five: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: failures.append(arguments.exc_value))
+
+    with _together(five, {2: NEXT, 3: NEXT}, monkeypatch):
+        (tmp_path / "example" / "meta.dat.bak.tmp").mkdir()  # nothing can be written under this name
+
+    assert [type(failure) for failure in failures] == [CursorError] * 3
+    assert [five.cursor(client_id) for client_id in (1, 2, 3)] == [HERE] * 3
+    (tmp_path / "example" / "meta.dat.bak.tmp").rmdir()
+    five.update_cursor(3, NEXT)
+    assert [five.cursor(client_id) for client_id in (1, 2, 3)] == [HERE, HERE, NEXT]
+
+
+def test_an_ack_that_was_interrupted_while_it_waited_is_not_written_later(
+    five: FileMeta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client may have acked something else since, or gone back."""
+
+    class Interrupted(BaseException):
+        pass
+
+    class Interrupting:
+        def __enter__(self) -> None:
+            raise Interrupted
+
+        def __exit__(self, *_: object) -> None: ...
+
+    group = five._group
+    with monkeypatch.context() as patch:
+        patch.setattr(group, "lock", Interrupting())
+        with pytest.raises(Interrupted):
+            five.update_cursor(2, NEXT)
+    assert group.wanted == {}
+
+
 def _stored(directory: Path) -> Position | None:
     return document.load((directory / "example" / "meta.dat").read_bytes(), "example")[1].cursor
 
@@ -410,7 +522,7 @@ def _thread_names() -> set[str]:
 
 
 def test_a_thread_flushes_and_stop_flushes(tmp_path: Path) -> None:
-    with started(tmp_path, flush_interval=0.05) as meta:
+    with started(tmp_path, interval=0.05) as meta:
         assert "canal-example-meta" in _thread_names()
         meta.subscribe(1, "")
         meta.update_cursor(1, HERE)
@@ -423,7 +535,7 @@ def test_a_thread_flushes_and_stop_flushes(tmp_path: Path) -> None:
 
 
 def test_only_later_cursors_wait_for_the_flush(tmp_path: Path) -> None:
-    with started(tmp_path, flush_interval=3600) as meta:
+    with started(tmp_path, interval=3600) as meta:
         meta.subscribe(1, "")
         meta.update_cursor(1, HERE)
         assert _stored(tmp_path) == HERE, "the first cursor is durable at once"
@@ -437,7 +549,7 @@ def test_only_later_cursors_wait_for_the_flush(tmp_path: Path) -> None:
 
 
 def test_a_failed_flush_reaches_the_next_update(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    meta = FileMeta(folder.parent, 3600)
+    meta = FileMeta(folder.parent, "interval", 3600)
     meta.start("example")
     with _file_size_limit(100):
         meta.update_cursor(1, HERE)
@@ -453,7 +565,7 @@ def test_a_failed_flush_reaches_the_next_update(folder: Path, caplog: pytest.Log
 
 
 def test_the_thread_logs_a_failed_flush_and_tries_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with started(folder.parent, flush_interval=0.02) as meta:
+    with started(folder.parent, interval=0.02) as meta:
         (folder / "meta.dat.tmp").mkdir()  # nothing can be written under this name
         meta.update_cursor(1, HERE)
         ends = time.monotonic() + 60

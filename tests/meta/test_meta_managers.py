@@ -41,8 +41,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         server = request.getfixturevalue("zookeeper_server")
         config = ZooKeeper(hosts=server.hosts, root=request.getfixturevalue("zookeeper_root"), session_timeout=30.0)
         return lambda: IN_ZOOKEEPER[request.param](config)
-    interval = 3600.0 if "interval" in request.param else 0.0
-    return lambda: FileMeta(tmp_path, interval)
+    durability = "interval" if "interval" in request.param else "ack"
+    return lambda: FileMeta(tmp_path, durability, 3600.0)
 
 
 @pytest.fixture
