@@ -1,6 +1,6 @@
 """A fault run of high availability: three processes embed one destination, and owner, ensemble and network fail at random.
 
-    python -m tests.ha_chaos [--seed N] [--faults COUNT]
+    python -m tests.ha_chaos [--seed N] [--faults COUNT] [--record FILE]
 
 Never looks inside the library for its verdict: the processes write down what they got and what was acked, and
 ``tests.ha_journal`` judges that. A failure prints the seed, and keeps the journals and logs.
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -34,6 +35,7 @@ from canal.testing.servers import MariaDBServer, ThrowawayServer
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.ha_journal import Place, Verdict, append, iter_lives, judge, read_records, split_records
 from tests.live.helpers import end_of_log
+from tests.reliability import write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 OPTIONS = ("--binlog-row-metadata=FULL",)
@@ -43,6 +45,8 @@ PROCESSES = 3
 #: Seconds.
 SESSION = 1.5
 TAKEOVER = 0.3
+#: What asks a process for something.
+_ASKING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN)
 #: Seconds that the processes have to ack something new after a fault.
 PATIENCE = 60.0
 
@@ -61,12 +65,14 @@ class Embedder:
         self.coordination = [FaultProxy("127.0.0.1", member.port).start() for member in run.ensemble.members]
         self.process: subprocess.Popen[bytes] | None = None
         self.session: tuple[int, bytes] | None = None
+        self.is_ready = False
         self.is_subscribed = False
         self.epoch = 0
         self.last: Place = (-1, 0, 0)
         self.acked = 0
         self.settled: Place = (-1, 0, 0)
         self.errors: collections.Counter[str] = collections.Counter()
+        self.stops = 0
         self._path = Path()
         self._read = 0
         self._ends: dict[tuple[int, int], Place] = {}
@@ -77,6 +83,7 @@ class Embedder:
         self._read = 0
         self._ends.clear()
         self.session = None
+        self.is_ready = False
         self._path.touch()
         options = {
             "output": str(self._path), "destination": DESTINATION, "schema": SCHEMA, "port": self.database.port,
@@ -91,21 +98,33 @@ class Embedder:
 
     def send(self, sent: signal.Signals) -> None:
         assert self.process is not None
+        if sent in _ASKING and not self.is_ready:
+            return  # its handlers are not there yet: it would end it
         self.process.send_signal(sent)
 
     def end(self, sent: signal.Signals = signal.SIGKILL) -> None:
         """Kill it, or let it stop in order."""
         if self.process is not None:
             self.send(sent)
+            deadline = time.monotonic() + PATIENCE
             try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                raise ChaosError(f"process {self._path.name} does not end on {sent.name}") from None
+                while self.process.poll() is None:
+                    if time.monotonic() > deadline:
+                        raise ChaosError(f"process {self._path.name} does not end on {sent.name}")
+                    self.send(signal.SIGCONT)
+                    time.sleep(0.02)
             finally:
                 self.process.kill()
                 self.process.wait()
                 self.process = None
                 self._read_on()
+
+    @property
+    def is_stopped(self) -> bool:
+        """By SIGSTOP, its own or the run's."""
+        if self.process is None or self.process.poll() is not None:
+            return False
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def close(self) -> None:
         with contextlib.suppress(ChaosError):
@@ -128,7 +147,9 @@ class Embedder:
             records, size = split_records(file.read())
         self._read += size
         for kind, *values in records:
-            if kind == "GOT":
+            if kind == "START":
+                self.is_ready = True
+            elif kind == "GOT":
                 self.epoch = values[0]
                 self._ends[values[0], values[1]] = values[4]
             elif kind == "SESSION":
@@ -183,6 +204,7 @@ class Run:
         began = time.monotonic()
         append(self.journal, "FAULT", began, kind)
         FAULTS[kind][1](self)
+        append(self.journal, "OVER", time.monotonic(), kind)
         self.faults += 1
         self.counts[kind] += 1
         self.await_progress(f"after fault {self.faults}, {kind}")
@@ -202,6 +224,9 @@ class Run:
                 raise ChaosError(f"waited {patience:g} s for {what}")
             time.sleep(0.02)
             self.read()
+            for one in self.embedders:
+                if one.is_stopped:  # it has come to its step after the fault
+                    one.send(signal.SIGCONT)
 
     def pause(self, least: float, most: float) -> None:
         time.sleep(self.rng.uniform(least, most))
@@ -245,6 +270,39 @@ def _freeze(shortest: float, longest: float) -> Callable[[Run], None]:
         owner.send(signal.SIGCONT)
 
     return freeze
+
+
+def _stop_between_steps(run: Run) -> None:
+    """The owner stops itself where it is about to take a step of a get or an ack, past its session."""
+    owner = run.owner
+    owner.send(signal.SIGUSR2)
+    _hold_stopped(run, [owner])
+
+
+def _stop_claim(run: Run) -> None:
+    """The next owner stops itself where it is about to take a step of its claim; the one behind it may go on."""
+    owner = run.owner
+    others = [one for one in run.embedders if one is not owner]
+    for one in others:
+        one.send(signal.SIGRTMIN)
+    run.note_death("killed, and the next one stopped at a step of its claim", owner.epoch)
+    owner.end()
+    _hold_stopped(run, others)
+    owner.start()
+
+
+def _hold_stopped(run: Run, embedders: list[Embedder]) -> None:
+    """Wait until one of them has stopped itself, and let it go on when its session is over."""
+    deadline = time.monotonic() + 2 * SESSION
+    while not (stopped := [one for one in embedders if one.is_stopped]) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    for one in stopped:
+        one.stops += 1
+        if one is run.owner:
+            run.note_death("stopped between two steps", one.epoch)
+    run.pause(1.2 * SESSION, 2.5 * SESSION)
+    for one in stopped:
+        one.send(signal.SIGCONT)
 
 
 def _close_session(run: Run) -> None:
@@ -360,6 +418,8 @@ FAULTS: dict[str, tuple[int, Callable[[Run], None]]] = {
     "standby killed": (4, _kill_standby),
     "owner frozen, less than its session": (6, _freeze(0.1, 0.6)),
     "owner frozen, longer than its session": (12, _freeze(1.2, 2.5)),
+    "owner stopped between two steps": (30, _stop_between_steps),
+    "next owner stopped between two steps of its claim": (16, _stop_claim),
     "session closed by id": (8, _close_session),
     "owner cut off, less than its session": (4, _cut(0.1, 0.6, True)),
     "owner cut off, longer": (8, _cut(1.3, 3.0, True)),
@@ -378,8 +438,13 @@ FAULTS: dict[str, tuple[int, Callable[[Run], None]]] = {
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-def torment(server: ThrowawayServer, ensemble: ZooKeeperEnsemble, seed: int, faults: int, seconds: float = 1e9) -> str:
+def torment(
+    server: ThrowawayServer, ensemble: ZooKeeperEnsemble, seed: int, faults: int, seconds: float = 1e9,
+    results: Path | None = None,
+) -> str:  # fmt: skip
     """Run so many faults, or until the time is over; gives the report. The server was started with ``OPTIONS``.
+
+    What was found, good or bad, is added to the file ``results``.
 
     Raises:
         ChaosError: what went wrong, and the command that repeats the run.
@@ -388,7 +453,7 @@ def torment(server: ThrowawayServer, ensemble: ZooKeeperEnsemble, seed: int, fau
     print(line, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="canal-ha-"))
     try:
-        report = _torment(server, ensemble, directory, seed, faults, seconds)
+        report = _torment(server, ensemble, directory, seed, faults, seconds, results)
     except Exception as error:
         raise ChaosError(f"{error!r}\nseed {seed}; again with: {line}\njournals and logs: {directory}") from error
     shutil.rmtree(directory)
@@ -396,8 +461,9 @@ def torment(server: ThrowawayServer, ensemble: ZooKeeperEnsemble, seed: int, fau
 
 
 def _torment(
-    server: ThrowawayServer, ensemble: ZooKeeperEnsemble, directory: Path, seed: int, faults: int, seconds: float
-) -> str:
+    server: ThrowawayServer, ensemble: ZooKeeperEnsemble, directory: Path, seed: int, faults: int, seconds: float,
+    results: Path | None,
+) -> str:  # fmt: skip
     began = told = time.monotonic()
     load = Load(server, SCHEMA, seed=seed, sessions=3, pause=0.06, ddl_interval=1.0)
     load.setup()
@@ -423,8 +489,11 @@ def _torment(
             embedder.end(signal.SIGTERM)
         (directory / "load").write_bytes(pickle.dumps((load.journal, load.final_tables())))
         verdict, found = examine(directory)
-        text = report(run, verdict, time.monotonic() - began)
+        took = time.monotonic() - began
+        text = report(run, verdict, took)
         print(text, flush=True)
+        if results is not None:
+            write_result(results, figures(run, verdict, seed, took) | {"violations": len(found)})
         if found:
             raise ChaosError("\n".join([f"{len(found)} differences:", *found[:20]]))
         return text
@@ -452,8 +521,21 @@ def examine(directory: Path) -> tuple[Verdict, list[str]]:
     return verdict, found + misfits + compare_tables(tables, replayed)
 
 
+def figures(run: Run, verdict: Verdict, seed: int, seconds: float) -> dict[str, Any]:
+    """What docs/reliability.md tells of the run. Times are seconds, one for each fault."""
+    counts = ("batches", "epochs", "accepted", "refused", "doubtful", "repeated")
+    return {
+        "kind": "high availability", "seed": seed, "server": f"{run.server.kind} {run.server.version}",
+        "seconds": round(seconds), "faults": dict(run.counts), "processes": run.lives, "changes": len(verdict.changes),
+        "held": sum(one.stops for one in run.embedders), "steps": len(verdict.steps), "session": SESSION, "takeover": TAKEOVER,
+        **{name: getattr(verdict, name) for name in counts},
+        "waits": {kind: [round(one, 3) for one in waits] for kind, waits in verdict.waits.items()},
+        "mended": {kind: [round(one, 3) for one in waits] for kind, waits in verdict.mended.items()},
+    }  # fmt: skip
+
+
 def report(run: Run, verdict: Verdict, seconds: float) -> str:
-    lines = [f"{name:44}{run.counts[name]:6}" for name in FAULTS]
+    lines = [f"{name:50}{run.counts[name]:6}" for name in FAULTS]
     lines.append(
         f"{run.faults} faults in {seconds:.0f} s, {run.lives} lives, {verdict.epochs} epochs that delivered, "
         f"{verdict.batches} batches, {len(verdict.changes)} changes, {verdict.repeated} of them came again, "
@@ -478,6 +560,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--examine", type=Path, help="judge the journals of an earlier run again")
+    parser.add_argument("--record", type=Path, help="add what was found to this file, for docs/reliability.md")
     options = parser.parse_args()
     if options.examine:
         verdict, found = examine(options.examine)
@@ -485,7 +568,7 @@ def main() -> int:
         return bool(found)
     with MariaDBServer(*OPTIONS) as server, ZooKeeperEnsemble() as ensemble:
         try:
-            torment(server, ensemble, options.seed, options.faults)
+            torment(server, ensemble, options.seed, options.faults, results=options.record)
         except ChaosError as error:
             print(f"FAILED: {error}", flush=True)
             return 1

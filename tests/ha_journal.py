@@ -13,10 +13,12 @@ A journal is a file of records, each a pickled tuple behind its length. Those of
     REFUSED  epoch, batch, time                    it has raised NotActiveError
     UNKNOWN  epoch, batch, time                    it has raised something else: accepted or not
     ROLLBACK epoch                                 of all that is outstanding
+    STOPPED  step                                  it stops itself (SIGSTOP) where it is about to take this step
     ERROR    where, text
 
-and those of the run itself: DEATH (time, epoch, kind): the owner with that epoch was harmed. Times are of the machine's
-monotonic clock. A place is (number of the log file, offset, row), pieces are (place, changes) in the order of delivery.
+and those of the run itself: DEATH (time, epoch, kind): the owner with that epoch was harmed; OVER (time, kind): what was
+done to the processes has ended; MENDED (time, kind): acks are accepted again. Times are of the machine's monotonic clock.
+A place is (number of the log file, offset, row), pieces are (place, changes) in the order of delivery.
 """
 
 from __future__ import annotations
@@ -122,6 +124,10 @@ class Verdict:
     """Changes that came more than once."""
     waits: dict[str, list[float]] = attrs.field(factory=dict)
     """By kind of fault: seconds from the owner's death to the next batch that another epoch delivered."""
+    mended: dict[str, list[float]] = attrs.field(factory=dict)
+    """By kind of fault: seconds from its end until acks were accepted again."""
+    steps: set[str] = attrs.field(factory=set)
+    """Where processes were stopped."""
 
 
 #: What an owner did, in its order: it got a batch, an ack of one was called, it rolled all back.
@@ -173,20 +179,22 @@ def _read_turns(lives: Sequence[Sequence[Record]], verdict: Verdict) -> dict[int
                 ack.answer = {"ACKED": "accepted", "REFUSED": "refused", "UNKNOWN": "unknown"}[kind]  # type: ignore[assignment]
             elif kind == "ROLLBACK" and values[0] in turns:
                 turns[values[0]].append(("rollback", None))
+            elif kind == "STOPPED":
+                verdict.steps.add(values[0])
     return dict(sorted(turns.items()))
 
 
 def _check_clock(batches: list[Batch], verdict: Verdict) -> None:
-    """Nothing is delivered, and no ack accepted, that was asked for after a later epoch had delivered."""
+    """Nothing arrives, and no ack is accepted that was called, after a later epoch had delivered."""
     delivered = sorted((batch.came, batch.epoch) for batch in batches)
     moments = [came for came, _ in delivered]
     newest = list(itertools.accumulate((epoch for _, epoch in delivered), max))
     for batch in batches:
-        asked = [("asked for", batch.asked), *(("acked", ack.called) for ack in batch.acks if ack.answer == "accepted")]
-        for doing, moment in asked:
-            place = bisect.bisect_left(moments, moment)
-            if place and newest[place - 1] > batch.epoch:
-                verdict.violations.append(f"{batch} was {doing} after epoch {newest[place - 1]} had delivered")
+        done = [("arrived", batch.came), *(("was acked", ack.called) for ack in batch.acks if ack.answer == "accepted")]
+        for doing, moment in done:
+            before = bisect.bisect_left(moments, moment)
+            if before and newest[before - 1] > batch.epoch:
+                verdict.violations.append(f"{batch} {doing} after epoch {newest[before - 1]} had delivered")
 
 
 def _check_acks(batches: list[Batch], verdict: Verdict) -> None:
@@ -274,12 +282,17 @@ def _check_begin(batch: Batch, outstanding: deque[Batch], settled: Place, verdic
 
 
 def _measure(batches: list[Batch], run: Sequence[Record], verdict: Verdict) -> None:
+    over = 0.0
     for kind, *values in run:
         if kind == "DEATH":
             moment, epoch, fault = values
             following = [batch.came for batch in batches if batch.epoch > epoch]
             if following:
                 verdict.waits.setdefault(fault, []).append(min(following) - moment)
+        elif kind == "OVER":
+            over = values[0]
+        elif kind == "MENDED":
+            verdict.mended.setdefault(values[1], []).append(values[0] - over)
 
 
 def iter_lives(directory: Path) -> Iterator[list[Record]]:

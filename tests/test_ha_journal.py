@@ -15,10 +15,10 @@ def change(number: int) -> tuple[Any, ...]:
     return ("s", "load_session", "UPDATE", {"id": 1, "txn": number - 1}, {"id": 1, "txn": number})
 
 
-def got(epoch: int, batch: int, numbers: list[int], at: float) -> Record:
+def got(epoch: int, batch: int, numbers: list[int], at: float, took: float = 0.1) -> Record:
     """A batch of transactions that lie at offsets of their own."""
     pieces = [((1, number, 0), [change(number)]) for number in numbers]
-    return ("GOT", epoch, batch, at, at + 0.1, (1, numbers[-1], 0), pieces)
+    return ("GOT", epoch, batch, at, at + took, (1, numbers[-1], 0), pieces)
 
 
 def acked(epoch: int, batch: int, at: float, answer: str = "ACKED", took: float = 0.1) -> list[Record]:
@@ -107,8 +107,12 @@ PLANTED: dict[str, tuple[str, list[list[Record]]]] = {
         [[*FIRST, *acked(1, 2, 20)], [got(2, 1, [3, 4], 10)]],
     ),
     "an earlier epoch delivers": (
-        "was asked for after epoch 2 had delivered",
+        "arrived after epoch 2 had delivered",
         [[*FIRST, got(1, 3, [5], 20)], [got(2, 1, [3, 4], 10), *acked(2, 1, 11)]],
+    ),
+    "what an earlier epoch asked for in time arrives too late": (
+        "arrived after epoch 2 had delivered",
+        [[*FIRST, got(1, 3, [5], 9, took=11)], [got(2, 1, [3, 4], 10), *acked(2, 1, 11)]],
     ),
     "two processes have one epoch": ("epoch 1 is of process 0 and of 1", [FIRST, [got(1, 9, [5], 10)]]),
     "an epoch goes back in a process": ("came after epoch 2", [[got(2, 1, [1], 1), got(1, 2, [2], 2)]]),

@@ -2,7 +2,8 @@
 
     python -m tests.live.ha_child OPTIONS_AS_JSON
 
-SIGUSR1 asks for a release, SIGTERM ends it in order. It dies with the process that started it.
+SIGUSR1 asks for a release, SIGTERM ends it in order. SIGUSR2 lets it stop itself (SIGSTOP) between two steps of a get or an
+ack soon, SIGRTMIN between two steps of its part in the election. It dies with the process that started it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from canal.position import journal_key
 from canal.testing.journal import changes_of
 from canal.zookeeper import ZooKeeper
 from tests.ha_journal import Place, append
+from tests.steps import CONSUMER, MONITOR, Steps
 
 _PR_SET_PDEATHSIG = 1
 
@@ -40,6 +42,7 @@ class Consumer:
         self.leaving = threading.Event()
         self.in_hand: collections.deque[tuple[int, int]] = collections.deque()  # epoch, batch
         self.doubtful = False
+        self.steps = Steps(self._stop_here)
         source, *standby = [
             canal.MySQLSource(
                 host="127.0.0.1", port=port, user=options["user"], password=options["password"],
@@ -67,8 +70,13 @@ class Consumer:
     def write(self, *record: Any) -> None:
         append(self.file, *record)
 
+    def _stop_here(self, step: str) -> None:
+        self.write("STOPPED", step)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
     def run(self) -> None:
         self.write("START", os.getpid())
+        self.steps.follow()
         with self.instance:
             threading.Thread(target=self._watch_session, daemon=True).start()
             self._subscribe()
@@ -92,17 +100,19 @@ class Consumer:
             self.write("ERROR", "get", repr(error))
             time.sleep(0.05)
             return
+        came = time.monotonic()
         if message:
             pieces = [
                 (place_of(entry.position), list(changes_of([entry])))
                 for entry in message.entries
                 if entry.entry_type is not canal.EntryType.TRANSACTIONBEGIN  # its place is that of the END before
             ]
-            came = time.monotonic()
             self.write("GOT", message.epoch, message.id, asked, came, place_of(message.position), pieces)
             self.in_hand.append((message.epoch, message.id))
             if self.rng.random() < 0.02 and not self.doubtful:
                 self._roll_back(message.epoch)
+            elif self.rng.random() < 0.05:
+                self._ack_out_of_order()
         while self.in_hand and (not message or len(self.in_hand) > 3 or self.rng.random() < 0.6):
             if not self._ack(*self.in_hand[0]):
                 return
@@ -120,6 +130,20 @@ class Consumer:
             return
         self.write("ROLLBACK", epoch)
         self.in_hand.clear()
+
+    def _ack_out_of_order(self) -> None:
+        """Never to be accepted; what is in hand stays so."""
+        if len(self.in_hand) < 2:
+            return
+        (epoch, batch), called, answer = self.in_hand[-1], time.monotonic(), "ACKED"
+        try:
+            self.instance.ack(batch)
+        except canal.BatchError:
+            return
+        except canal.NotActiveError:
+            answer = "REFUSED"
+        self.write("ACKING", epoch, batch, called)
+        self.write(answer, epoch, batch, time.monotonic())
 
     def _ack(self, epoch: int, batch: int) -> bool:
         """Whether there is an answer."""
@@ -166,7 +190,14 @@ def main() -> None:
     )  # fmt: skip
     logging.getLogger("canal.ha.kazoo").setLevel(logging.WARNING)
     consumer = Consumer(options)
-    signal.signal(signal.SIGTERM, lambda *_: consumer.leaving.set())
+
+    def leave(*_: Any) -> None:
+        consumer.leaving.set()
+        consumer.steps.disarm()
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGUSR2, lambda *_: consumer.steps.arm(CONSUMER, consumer.rng.randrange(1, 400)))
+    signal.signal(signal.SIGRTMIN, lambda *_: consumer.steps.arm(MONITOR, consumer.rng.randrange(1, 400)))
     signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=consumer.release).start())
     consumer.run()
 
