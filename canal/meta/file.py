@@ -21,6 +21,7 @@ from typing import Final, Literal
 
 import attrs
 
+from canal.disk import make_folder, sync_folder
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
 from canal.meta.memory import Clients, MemoryMeta
@@ -222,7 +223,7 @@ class FileMeta(MemoryMeta):
                 self._keep_previous(path)
             self._written = None
             os.replace(fresh, path)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except OSError as error:
             self._failed = True
             with contextlib.suppress(OSError):
@@ -267,9 +268,7 @@ class FileMeta(MemoryMeta):
 
     def _make_folder(self) -> None:
         try:
-            if not self._folder.is_dir():
-                self._folder.mkdir(parents=True, exist_ok=True)
-                _sync_folder(self._directory)
+            make_folder(self._folder)
         except OSError as error:
             raise CursorError(
                 f"cannot make the folder {self._folder}: {error.strerror}",
@@ -359,11 +358,3 @@ def _write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
+from canal.disk import make_folder
 from canal.errors import CursorError, HistoryError
 from canal.position import Position
 
@@ -230,7 +231,7 @@ class FileHistory:
     def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
         with self._errors("write"):
             if self._database is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._path.parent)
                 self._connect()
             with self._transaction() as database:
                 step = database.execute(

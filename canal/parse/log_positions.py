@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from canal.disk import make_folder, sync_folder
 from canal.errors import CursorError
 from canal.position import Position, resume_at
 
@@ -168,12 +169,13 @@ class FileLogPositionManager:
             return
         fresh = self._path.with_name("parse.dat.tmp")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             with open(fresh, "w", encoding="utf-8") as file:
                 file.write(self._place().to_text())
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(fresh, self._path)
+            sync_folder(self._path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
                 fresh.unlink()

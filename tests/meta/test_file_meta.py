@@ -373,7 +373,7 @@ def test_a_failed_folder_sync_is_made_good(folder: Path, monkeypatch: pytest.Mon
 
     with started(folder.parent) as meta:
         with monkeypatch.context() as patch:
-            patch.setattr("canal.meta.file._sync_folder", no_sync)
+            patch.setattr("canal.meta.file.sync_folder", no_sync)
             with pytest.raises(CursorError, match="Input/output"):
                 meta.update_cursor(1, HERE)
         assert meta.cursor(1) == NEXT

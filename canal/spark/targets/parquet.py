@@ -17,6 +17,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from canal.disk import make_folder, sync_folder
 from canal.errors import ConfigError, TargetConflictError
 from canal.spark.targets import Progress, understood
 
@@ -86,7 +87,7 @@ class _ParquetWork:
                 remedy="Give another directory.",
             )
         with understood(self._target.path):
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_folder(self._root)
             hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers pass over names that begin with a dot
             schema = upserts.schema.with_metadata({**(upserts.schema.metadata or {}), _PROGRESS: progress.to_text().encode()})
             try:
@@ -95,19 +96,10 @@ class _ParquetWork:
                     file.flush()
                     os.fsync(file.fileno())
                 os.link(hidden, self._path(self._number + 1))  # fails where there is one; a rename would not
-                _sync(self._root)
+                sync_folder(self._root)
             except FileExistsError as error:
                 raise TargetConflictError(
                     f"another writer added a file to {self._target.path} meanwhile", remedy="Run one query for each stream."
                 ) from error
             finally:
                 hidden.unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    number = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
