@@ -124,6 +124,29 @@ def test_a_switch_and_a_switch_back_lose_and_repeat_nothing(pair: Pair) -> None:
         assert following.alarm("switching from")
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["switch", "restart"])
+def test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side(restarts: bool) -> None:
+    """Who applies in parallel logs a later GTID first. The cursor says which are missing, and does not close the gap."""
+    pair, meta = Pair(), canal.MemoryMeta()
+
+    def write(log: FakeBinlog, *numbers: int) -> None:
+        for number in numbers:
+            with log.transaction(gtid=f"{pair.first.uuid}:{number}"):
+                pair.tables[id(log)].insert({"id": number})
+
+    with Following(source=pair.first, standby=pair.second, start="latest", meta=meta) as following:
+        pair.write(1, 2)
+        write(pair.first, 4, 5, 8)
+        assert following.ids(5) == [1, 2, 4, 5, 8]
+        write(pair.second, 4, 8, 3, 5, 7, 6, 9)
+        if not restarts:
+            assert following.instance.switch("a test")
+            assert following.ids(4) == [3, 7, 6, 9]
+    if restarts:
+        with Following(source=pair.second, meta=meta) as following:
+            assert following.ids(4) == [3, 7, 6, 9]
+
+
 def test_a_switch_from_mysql_with_gtids_to_mariadb_and_back() -> None:
     """Neither knows the GTIDs of the other: the last transactions tell the place."""
     pair = Pair(flavor="mysql", other="mariadb")

@@ -17,7 +17,7 @@ from canal.testing.journal import Change, check
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import Reader, end_of_log, replica_status, replica_word, source
-from tests.plugins.fix_servers import Pairing
+from tests.plugins.fix_servers import Line, Pairing
 
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
 
@@ -213,6 +213,52 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) ->
             second.query("INSERT INTO d.t VALUES (5)")
             read(5)
     assert rows == ([1, 2, 3, 4, 5] if pairing.gtid else [1, 2, 3, 4, 2, 3, 5])
+
+
+@pytest.mark.lines("mysql")
+@pytest.mark.needs("gtid")
+def test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica(line: Line, tmp_path: Path) -> None:
+    """The source has logged a later GTID first, as one that applies in parallel does; and dies."""
+    uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    rows: list[int] = []
+    with Pairing(line, gtid=True).pair() as (first, second):
+
+        def write(server: ThrowawayServer, number: int) -> None:
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(f"SET gtid_next = '{uuid}:{number}'")
+                cursor.execute(f"INSERT INTO d.t VALUES ({number})")
+                connection.commit()
+
+        def read(instance: canal.Instance, last: int) -> None:
+            while last not in rows:
+                message = instance.get(1000, timeout=60)
+                assert message, rows
+                data = (entry.rows for entry in message.entries if entry.entry_type is canal.EntryType.ROWDATA)
+                rows.extend(row.after["id"] for some in data for row in some if row.after)
+            instance.get(1, timeout=0)
+
+        first.query("CREATE DATABASE d")
+        first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        config = canal.InstanceConfig(
+            destination="gap", source=source(first), standby=source(second), filter=r"d\..*", meta=canal.FileMeta(tmp_path),
+            heartbeat=canal.Heartbeat(interval=3600.0),
+        )  # fmt: skip
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            for number in (1, 2, 4, 6):
+                write(first, number)
+            read(instance, 6)
+            wait_for_row(second, "SELECT COUNT(*) FROM d.t WHERE id = 6")
+            second.stop_replication()
+            first.kill()
+            write(second, 3)
+            assert instance.switch("a test")
+            read(instance, 3)
+        write(second, 5)
+        write(second, 7)
+        with canal.Instance(attrs.evolve(config, source=source(second), standby=None)) as instance:
+            read(instance, 7)
+    assert rows == [1, 2, 4, 6, 3, 5, 7]
 
 
 def wait_for_relay(server: ThrowawayServer, of: ThrowawayServer) -> None:
