@@ -23,11 +23,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def start_child(server: ThrowawayServer, directory: Path, schema: str) -> subprocess.Popen[bytes]:
-    output = directory / f"life-{len(list(directory.glob('*.started'))):04d}"
+    output = directory / f"life-{count_started(directory):04d}"
     arguments = [str(server.port), server.user, server.password, str(directory), str(output), schema]
     child = subprocess.Popen([sys.executable, "-m", "tests.live.kill_child", *arguments], cwd=ROOT)
     output.with_name(output.name + ".started").touch()
     return child
+
+
+def count_started(directory: Path) -> int:
+    return len(list(directory.glob("*.started")))
 
 
 def lives(directory: Path) -> list[list[tuple[Any, ...]]]:
@@ -84,7 +88,9 @@ def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(
         wait_for(lambda: bool(lives(tmp_path)), "the first process to subscribe")
         with load:
             for _ in range(kills):
-                time.sleep(rng.uniform(0.3, 1.6))
+                acks = rng.randrange(1, 6)
+                wait_for(lambda: acked(tmp_path) >= acks, f"{acks} acks of the present process")  # noqa: B023
+                time.sleep(rng.uniform(0.0, 0.1))
                 child.kill()
                 child.wait()
                 child = start_child(own_server, tmp_path, "load")
@@ -95,11 +101,18 @@ def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(
         child.wait()
 
     changes, repeats = merged(tmp_path)
+    assert len(lives(tmp_path)) == kills + 1
     print(f"{kills} kills, {len(lives(tmp_path))} lives, {repeats} with repeats, {len(changes)} changes")
     assert check(load.journal, changes) == []
     tables, misfits = replay(load.journal, changes)
     assert misfits == []
     assert compare_tables(load.final_tables(), tables) == []
+
+
+def acked(directory: Path) -> int:
+    """How many batches with changes the process that was started last has acked."""
+    records = list(read_records(directory / f"life-{count_started(directory) - 1:04d}"))
+    return sum(kind == "ACKED" and bool(before[1]) for before, (kind, *_) in zip(records, records[1:], strict=False))
 
 
 def reached(directory: Path, end: canal.Position) -> bool:
