@@ -44,7 +44,7 @@ HEARTBEAT = 0.3
 PATIENCE = 60.0
 
 
-class ChaosError(Exception):
+class ChaosError(AssertionError):
     """The run has shown a fault of the library."""
 
 

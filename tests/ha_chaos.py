@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ _ASKING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN)
 PATIENCE = 60.0
 
 
-class ChaosError(Exception):
+class ChaosError(AssertionError):
     """The run has shown a fault of the library."""
 
 
@@ -198,9 +198,9 @@ class Run:
     def note_death(self, kind: str, epoch: int) -> None:
         append(self.journal, "DEATH", time.monotonic(), epoch, kind)
 
-    def one(self) -> None:
-        """Do one fault, and wait until deliveries are acked again."""
-        kind = self.rng.choices(list(FAULTS), [weight for weight, _ in FAULTS.values()])[0]
+    def one(self, kind: str = "") -> None:
+        """Do one fault, by default any, and wait until deliveries are acked again."""
+        kind = kind or self.rng.choices(list(FAULTS), [weight for weight, _ in FAULTS.values()])[0]
         began = time.monotonic()
         append(self.journal, "FAULT", began, kind)
         FAULTS[kind][1](self)
@@ -440,11 +440,11 @@ FAULTS: dict[str, tuple[int, Callable[[Run], None]]] = {
 
 def torment(
     server: ThrowawayServer, ensemble: ZooKeeperEnsemble, seed: int, faults: int, seconds: float = 1e9,
-    results: Path | None = None,
+    results: Path | None = None, kinds: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Run so many faults, or until the time is over; gives the report. The server was started with ``OPTIONS``.
 
-    What was found, good or bad, is added to the file ``results``.
+    The first ones are of these ``kinds``, whatever time that takes. What was found, good or bad, is added to ``results``.
 
     Raises:
         ChaosError: what went wrong, and the command that repeats the run.
@@ -453,7 +453,7 @@ def torment(
     print(line, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="canal-ha-"))
     try:
-        report = _torment(server, ensemble, directory, seed, faults, seconds, results)
+        report = _torment(server, ensemble, directory, seed, faults, seconds, results, kinds)
     except Exception as error:
         raise ChaosError(f"{error!r}\nseed {seed}; again with: {line}\njournals and logs: {directory}") from error
     shutil.rmtree(directory)
@@ -462,7 +462,7 @@ def torment(
 
 def _torment(
     server: ThrowawayServer, ensemble: ZooKeeperEnsemble, directory: Path, seed: int, faults: int, seconds: float,
-    results: Path | None,
+    results: Path | None, kinds: Sequence[str],
 ) -> str:  # fmt: skip
     began = told = time.monotonic()
     load = Load(server, SCHEMA, seed=seed, sessions=3, pause=0.06, ddl_interval=1.0)
@@ -475,6 +475,8 @@ def _torment(
         time.sleep(1.0)
         with load:
             run.await_progress("at the start")
+            for kind in kinds:
+                run.one(kind)
             while run.faults < faults and time.monotonic() < began + seconds:
                 run.one()
                 if time.monotonic() > told + 10:

@@ -45,6 +45,12 @@ def _mutant(name: str, file: str, old: str, new: str, *tests: str, is_quick: boo
     return Mutant(name, f"canal/{file}", old, new, tuple(f"tests/{test}" for test in tests), is_quick)
 
 
+#: The short form of the fault run of high availability.
+_HA_RUN = "live/test_ha.py::test_random_faults_lose_nothing_and_no_range_is_acked_twice"
+
+#: Every state that a crash of the machine may leave.
+_CRASH = "disk/test_disk.py::test_what_was_promised_is_there_after_a_crash_at_any_moment"
+
 MUTANTS: tuple[Mutant, ...] = (
     # -- sink and store ------------------------------------------------------------------------------------------------
     _mutant(
@@ -52,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        rows = [entry for entry in entries if entry.row_count]\n"
         "        self.seen = getattr(self, 'seen', 0) + len(rows)\n"
         "        store.put([entry for entry in entries if self.seen % 1000 >= len(rows) or entry is not rows[-1]])",
-        "parse/test_roundtrip.py::test_each_of_many_rows_comes_once_and_in_order", is_quick=True,
+        "parse/test_roundtrip.py::test_each_of_many_rows_comes_once_and_in_order", _HA_RUN, is_quick=True,
     ),
     _mutant(
         "a BEGIN of a transaction in pieces is held back", "sink/condense.py", "if entry.part:", "if False:",
@@ -97,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "acks are taken in any order", "delivery.py", "            if not batches or batches[0].id != batch_id:\n",
         "            if state.number(batch_id) is None:\n",
-        "test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "test_delivery.py::TestDelivery",
+        "test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "test_delivery.py::TestDelivery", _HA_RUN,
     ),
     _mutant(
         "the cursor moves before it is written", "delivery.py", "        position = state.acked.position\n",
@@ -356,6 +362,34 @@ MUTANTS: tuple[Mutant, ...] = (
         "os.fsync(file.fileno())", "pass",
         "meta/test_file_meta.py::test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_"
         "before_the_ack_returns",
+        f"{_CRASH}[cursors-cursors]",
+    ),
+    _mutant(
+        "the name of a cursor's file is not on the disk when the ack returns", "meta/file.py",
+        "            sync_folder(self._folder)\n", "", f"{_CRASH}[cursors-cursors]", is_quick=True,
+    ),
+    _mutant(
+        "the name of a folder is not on the disk", "disk.py", "    sync_folder(path.parent)\n", "",
+        *(f"{_CRASH}[{name}]" for name in ("cursors-cursors", "schemas-schemas", "places-places", "progress-progress")),
+    ),
+    _mutant(
+        "cursors but the first ones stay in memory", "meta/file.py", "if urgent or self._failed or not self._interval:",
+        "if urgent:",
+        "live/test_kill.py::test_nothing_is_lost_or_acked_twice_when_the_process_is_killed[mariadb-10.11]",
+    ),
+    _mutant(
+        "an ack that came too late for a group counts as written", "meta/file.py",
+        "if group.written.get(client_id) is not position:", "if not group.is_closed:",
+        "meta/test_file_meta.py::test_a_group_that_cannot_be_written_fails_for_each_and_changes_nothing",
+        f"{_CRASH}[cursors_together-cursors]",
+    ),
+    _mutant(
+        "a step of the schema history is not on the disk", "parse/history.py", "PRAGMA synchronous = EXTRA",
+        "PRAGMA synchronous = OFF", f"{_CRASH}[schemas-schemas]",
+    ),
+    _mutant(
+        "a file of changes is not on the disk when it has its name", "spark/targets/parquet.py",
+        "os.fsync(file.fileno())", "pass", f"{_CRASH}[progress-progress]",
     ),
     _mutant(
         "a spare is believed unproved", "meta/file.py", "must_verify=True", "must_verify=False",
@@ -373,7 +407,11 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- high availability ---------------------------------------------------------------------------------------------
     _mutant(
         "a lease is not checked", "ha/running.py", "return self._open and _now() < self._lease_until",
-        "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate",
+        "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate", _HA_RUN,
+    ),
+    _mutant(
+        "a turn that ends while a batch is taken is overlooked", "instance.py",
+        "if message and fence is not None and ha.may_pass and ha.fence is fence:", "if message and fence is not None:", _HA_RUN,
     ),
     _mutant(
         "a fence lets through whatever its version is", "zookeeper.py", "transaction.check(fence.path, fence.version)",
@@ -429,6 +467,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "length = min(number + 1, len(seen))", "length = 1",
         "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
     ),
+    _mutant(
+        "a gap of GTIDs is closed by the next one", "parse/decoder.py",
+        "if number == self._run_last + 1 or (type(source) is tuple and number > self._run_last):", "if number > self._run_last:",
+        "test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
+        "live/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica",
+    ),
+    _mutant(
+        "a gap in a set of GTIDs is closed", "gtid.py", "if intervals and intervals[-1][1] + 1 == first:", "if intervals:",
+        "test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
+        "live/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica",
+    ),
     # -- filters -------------------------------------------------------------------------------------------------------
     _mutant(
         "what is excluded passes", "filter.py", "return not any(pattern.fullmatch(name) for pattern in self._drops)",
@@ -444,6 +493,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "unsigned numbers are read as signed", "parse/rows.py", "_INTEGERS[code] + (1 if", "_INTEGERS[code] + (0 if",
         "parse/test_rows.py::test_integers_at_their_limits",
         "parse/test_roundtrip.py::test_what_was_written_comes_back",
+    ),
+    _mutant(
+        "some updates show the values before them", "parse/rows.py", "rows.append((old, self._row(after, data, at)))",
+        "rows.append((old, self._row(after, data, at) if len(data) % 16 else (self._row(after, data, at), old)[1]))", _HA_RUN,
     ),
     _mutant(
         "a table map that does not fit is believed", "parse/tables.py",
@@ -548,11 +601,11 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
         for name in _COPIED:
             source, target = ROOT / name, folder / name
             if source.is_dir():
-                shutil.copytree(source, target, ignore=ignored)
+                built = ("*.so", "*.c") if name == "canal" else ()
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", *built))
             else:
                 shutil.copy(source, target)
         if (ROOT / ".servers").exists():
