@@ -12,6 +12,7 @@ from canal.filter import TableFilter
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.model import Entry, EntryType, Transaction
 from canal.position import Position
+from canal.recent import Recent
 from canal.store import Slice
 
 
@@ -40,7 +41,7 @@ class Narrowing:
     def __init__(self, text: str) -> None:
         self.text = text
         self._tables = TableFilter(text) if text else None
-        self._accepted: dict[tuple[str, str], bool] = {}
+        self._accepted = Recent[tuple[str, str], bool]()
 
     def of(self, slice: Slice, place: Place) -> tuple[list[Entry], Place]:
         """Those entries of the slice from there on that are to be handed out, and where the client stands behind it."""

@@ -522,7 +522,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
     ),
     _mutant(
-        "a cascade is told again and again", "parse/cascades.py", "if key not in self._told]", "]",
+        "a cascade is told again and again", "parse/cascades.py", " and self._told.is_first(key)]", "]",
         "parse/test_cascades.py::test_each_key_is_told_once",
     ),
     _mutant(
@@ -541,8 +541,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "rows that a name leaves out are told to nobody", "parse/online_ddl.py",
-        "            self._told.add(name)\n            self._alarm", "            self._told.add(name)\n            str",
+        "self._told.is_first(name):\n            self._alarm", "self._told.is_first(name):\n            str",
         "parse/test_online_ddl.py::test_rows_that_the_name_alone_leaves_out_are_told_once",
+    ),
+    _mutant(
+        "a table that is gone is remembered", "recent.py", "if key not in self and len(self) >= MOST:", "if False:",
+        "test_table_state.py::test_tables_that_come_and_go_leave_nothing",
     ),
     # -- Spark ---------------------------------------------------------------------------------------------------------
     _mutant(

@@ -12,6 +12,7 @@ from itertools import groupby
 import attrs
 
 from canal.parse.ddl import END, Scanner, Statement, Table, created_or_altered
+from canal.recent import Told
 
 
 def _cascading(rule: str) -> str:
@@ -99,7 +100,7 @@ class CascadeWatch:
         self._delivers = delivers
         self._alarm = alarm
         self._keys: dict[Table, set[ForeignKey]] = {}
-        self._told: set[ForeignKey] = set()
+        self._told = Told[ForeignKey]()
 
     def add(self, keys: Iterable[ForeignKey]) -> None:
         """Keys that the schema has."""
@@ -122,9 +123,8 @@ class CascadeWatch:
 
     def _tell(self, keys: list[ForeignKey]) -> None:
         for child, group in groupby(keys, key=lambda key: key.child):
-            fresh = [key for key in group if key not in self._told]
-            if fresh and self._delivers(*child):
-                self._told.update(fresh)
+            fresh = [key for key in group if self._delivers(*child) and self._told.is_first(key)]
+            if fresh:
                 self._alarm(
                     f"changes of {'.'.join(child)} by foreign key are not in the source's log and will be missing: "
                     f"{'; '.join(map(str, fresh))}. Derive them from the changes of the parent, delete and update the "

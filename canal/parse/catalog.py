@@ -211,6 +211,7 @@ class Catalog:
             self._doubtful.pop(key, None)
             if state is None:
                 self._tables.pop(key, None)
+                _discard(self._spelled, _lower(key), key)
             else:
                 self._spell(key)
                 self._tables[key] = state
@@ -298,6 +299,14 @@ class Catalog:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError("a damaged catalog document") from error
         return catalog
+
+
+def _discard(sets: dict[Any, set[Table]], key: Any, table: Table) -> None:
+    """Take a table out of the set of a key, which goes with its last one."""
+    tables = sets.get(key, set())
+    tables.discard(table)
+    if not tables:
+        sets.pop(key, None)
 
 
 def _lower(table: Table) -> Table:
@@ -485,7 +494,10 @@ class _Run:
         """The database has no tables now."""
         for table in self.catalog._tables_of(schema):
             self._set(table, None)
-        self.catalog._whole.add(self.catalog._fold_name(schema))
+        if self.catalog.complete:
+            self.catalog._unread.discard(self.catalog._fold_name(schema))
+        else:
+            self.catalog._whole.add(self.catalog._fold_name(schema))
 
     # -- ALTER ---------------------------------------------------------------------------------------------------------
 
@@ -584,7 +596,7 @@ class _Run:
         while True:
             table = self._table()
             if temporary or self._is_temporary(table):
-                self.catalog._temporary.get(self.session, set()).discard(self.catalog._fold(table))
+                _discard(self.catalog._temporary, self.session, self.catalog._fold(table))
             else:
                 self._set(table, None)
             if not self.scan.accept(","):

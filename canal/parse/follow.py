@@ -38,6 +38,7 @@ from canal.parse.look_up import Accepts, accept_all
 from canal.parse.server_facts import Release
 from canal.parse.tables import RawTableMap, misfit, with_nullability
 from canal.position import Position, journal_key
+from canal.recent import Told
 from canal.schema import TableSchema, column_from_text
 
 log = logging.getLogger("canal.parse")
@@ -197,7 +198,7 @@ class SchemaFollower:
         self._seen_to: Position | None = None  # end of the part of the log that ``_ahead`` is about
         #: What the source said of tables, and ends of the log: from before and from after it was asked.
         self._live: dict[Table, tuple[TableState | None, Position, Position]] = {}
-        self._told: set[Table] = set()
+        self._told = Told[Table]()
         self._steps = 0
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -300,7 +301,12 @@ class SchemaFollower:
         for _, name in statement.renames:
             if name in applied.doubtful and self._accepts(*name):
                 self._fetch(name, logged.end)
-        versions = {name: self._version(name) for name in (*applied.changed, *applied.doubtful)}
+        versions = {name: self._version(name) for name in applied.changed}
+        versions.update((name, self._version(name) or True) for name in applied.doubtful)
+        for name in applied.changed:
+            if versions[name] is None:  # it was dropped
+                self._checked.pop(_folded(name), None)
+                self._live.pop(name, None)
         settings = self._settings() if statement.schema_wide or statement.temporary else None
         if versions or settings is not None:
             self._add(logged.end, versions, settings)
@@ -315,7 +321,7 @@ class SchemaFollower:
     def _version(self, name: Table) -> Version:
         assert self._catalog is not None
         state = self._catalog.get(*name)
-        return self._document(state) if state is not None else self._catalog.is_doubtful(*name) or None
+        return None if state is None else self._document(state)
 
     def _document(self, state: TableState) -> dict[str, Any]:
         checked = self._checked.get(_folded((state.schema.schema, state.schema.table)), 0)
@@ -424,9 +430,7 @@ class SchemaFollower:
 
     def _tell(self, text: str, name: Table | None = None) -> None:
         """Raise the alarm, once per table."""
-        if name is None or name not in self._told:
-            if name is not None:
-                self._told.add(name)
+        if name is None or self._told.is_first(name):
             self._alarm(text)
 
     # -- the source ------------------------------------------------------------------------------------------------

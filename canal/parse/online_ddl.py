@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from canal.parse.ddl import Statement, Table
+from canal.recent import Recent, Told
 
 #: Names have 64 characters at most: gh-ost shortens the table's name in its own ones, pt-osc cuts off what is too much.
 _LONGEST = 64
@@ -88,9 +89,10 @@ class ShadowTables:
         self._passes = passes
         self._tables_like = tables_like
         self._alarm = alarm
-        self._bases: dict[Table, str] = {}
+        self._bases = Recent[Table, str]()
         self._makers: dict[Table, _Maker] = {}
-        self._told: set[Table] = set()
+        self._gone: set[Table] = set()  # with the last statement, of which it is still asked
+        self._told = Told[Table]()
 
     # -- what the log shows --------------------------------------------------------------------------------------------
 
@@ -99,6 +101,10 @@ class ShadowTables:
         if statement.temporary:
             return
         self._bases.clear()
+        for name in self._gone:
+            self._note(name, None)
+        renamed = {old for old, _ in statement.renames}.difference(new for _, new in statement.renames)
+        self._gone = {*statement.tables} if "ERASE" in statement.event_types else renamed
         if _PERCONA_TRIGGER.search(sql[:_HEAD]):
             for name in _WRITTEN.findall(sql):
                 self._note(name, _Maker.TOOL)
@@ -162,8 +168,7 @@ class ShadowTables:
         return True
 
     def _tell(self, name: Table, what: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+        if self._told.is_first(name):
             self._alarm(f"rows come of {'.'.join(name)}: {what}")
 
     def _candidates(self, schema: str, table: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from canal.parse.ddl import Statement
 from canal.parse.online_ddl import ShadowTables
 from canal.parse.rows import RowDecoder
 from canal.parse.server_facts import Release
+from canal.recent import Told
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema, unsure_label
 
 log = logging.getLogger("canal.parse")
@@ -306,9 +307,9 @@ class TableResolver:
         self.destination = ""
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
         self._shape_columns = 0
-        self._positional: set[tuple[str, str]] = set()
-        self._untold: set[tuple[str, str]] = set()
-        self._seen: set[tuple[str, str]] = set()
+        self._positional = Told[tuple[str, str]]()
+        self._untold = Told[tuple[str, str]]()
+        self._narrowed: set[tuple[str, str]] = set()  # tables of the field filter that came by
 
     def resolve(self, body: bytes, release: Release = NEWEST) -> TableMap:
         raw = parse_table_map(body, release)
@@ -322,11 +323,11 @@ class TableResolver:
         if not release.has("virtual_values"):
             schema = attrs.evolve(schema, columns=tuple(attrs.evolve(c, logged=not c.virtual) for c in schema.columns))
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
-        strict = name not in self._seen
-        self._seen.add(name)
         shown = [i for i, column in enumerate(schema.columns) if not column.hidden]
         names = [schema.columns[i].name for i in shown]
-        chosen = self._fields.wanted(raw.schema, raw.table, names, strict=strict)
+        chosen = self._fields.wanted(raw.schema, raw.table, names, strict=name not in self._narrowed)
+        if chosen is not None:
+            self._narrowed.add(name)
         wanted = shown if chosen is None else [shown[i] for i in chosen]
         key = (raw.types, raw.metas, schema.columns, tuple(wanted))
         size = _TABLE_BYTES + len(body)
@@ -391,7 +392,7 @@ class TableResolver:
             for i in fitting:
                 columns[i] = attrs.evolve(columns[i], column_type=fitting[i].column_type)
             untold = [columns[i].name for i in maybe if i not in fitting]
-            if untold and self._is_first_of(raw, self._untold):
+            if untold and self._untold.is_first((raw.schema, raw.table)):
                 log.warning(
                     "[%s] nobody can tell whether %s of %s.%s, BINARY in the log, are UUID, INET6 or INET4: they are "
                     "given as bytes; give schema= to the source, or keep a schema history",
@@ -419,19 +420,12 @@ class TableResolver:
         named = ((i, found.get(columns[i].name.lower())) for i in wanted)
         return {i: column for i, column in named if column is not None and not _difference(raw, i, column)}
 
-    @staticmethod
-    def _is_first_of(raw: RawTableMap, told: set[tuple[str, str]]) -> bool:
-        name = (raw.schema, raw.table)
-        is_first = name not in told
-        told.add(name)
-        return is_first
-
     def _schema(self, raw: RawTableMap, known: TableSchema | None) -> TableSchema:
         if raw.names is not None:
             return schema_from_map(*self._told(raw))
         if known is not None:
             return merge_schema(raw, known)
-        if self._is_first_of(raw, self._positional):
+        if self._positional.is_first((raw.schema, raw.table)):
             log.warning(
                 "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on, and where the log does not "
                 "tell them integers count as signed, text is bytes, ENUM and SET are numbers; give schema= to the source",
@@ -457,7 +451,7 @@ class TableResolver:
                 event_type=19, column=raw.names[signed[0]], remedy="Give the table's columns to the source.",
             )  # fmt: skip
         charsets = {i: found[i].charset or "binary" for i in untold if i in found}
-        if len(charsets) < len(untold) and self._is_first_of(raw, self._untold):
+        if len(charsets) < len(untold) and self._untold.is_first((raw.schema, raw.table)):
             log.warning(
                 "[%s] nobody can tell the charset of %s of %s.%s, whose labels are bytes in the log: give schema= to the "
                 "source, or keep a schema history",

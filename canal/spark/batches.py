@@ -19,6 +19,7 @@ from canal.errors import CanalError, NotActiveError, UnfitChangeError
 from canal.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, EventType, Message
 from canal.position import Position, journal_key
+from canal.recent import Recent
 from canal.schema import TableSchema
 from canal.spark.types import Shape
 
@@ -114,7 +115,7 @@ def foreach_batch(
         CanalError: what stopped the parser.
         Exception: what ``fn`` raised; the batch was rolled back, and the next call of ``foreach_batch`` begins with it.
     """
-    shapes: dict[Any, Shape] = {}
+    shapes = Recent[str, Shape]()
     with _quick(spark):
         while stop is None or not stop.is_set():
             is_over = instance._is_over(client_id)  # before the get: what came last goes first
@@ -159,7 +160,7 @@ def _call(
     start: Position,
     fn: Callable[[Any, Batch], None],
     statements: Callable[[Entry], None],
-    shapes: dict[Any, Shape],
+    shapes: dict[str, Shape],
     keep: bool,
 ) -> None:
     assert message.position is not None
@@ -203,7 +204,7 @@ def _sections(
     yield None, list(groups.values()), None
 
 
-def _shape(shapes: dict[Any, Shape], schema: TableSchema, keep: bool) -> Shape:
+def _shape(shapes: dict[str, Shape], schema: TableSchema, keep: bool) -> Shape:
     """Of the first version of the table that came where columns are kept, else of this one."""
     name = schema.name
     if name not in shapes or not keep and shapes[name].table is not schema:

@@ -366,6 +366,23 @@ def test_a_catalog_knows_of_which_databases_it_does_not_know_the_tables() -> Non
     assert not made.is_doubtful("staging", "u")
 
 
+@pytest.mark.parametrize("lower_case_table_names", [0, None])
+def test_what_is_gone_leaves_nothing_in_a_catalog(lower_case_table_names: int | None) -> None:
+    made = Catalog(lower_case_table_names=lower_case_table_names, unread=["d7"])
+    sizes = []
+    for number in range(20):
+        for sql in (
+            f"create database d{number}", f"create table d{number}.t (a int)", f"create table t{number} like d{number}.t",
+            f"create table u{number} select 1", f"drop table u{number}, t{number}", f"drop database d{number}",
+            f"create temporary table x{number} (a int)", f"drop temporary table x{number}",
+        ):  # fmt: skip
+            made.apply(sql, D, session=number)
+        sizes.append([len(value) for value in vars(made).values() if isinstance(value, (dict, set))])
+
+    assert sizes[-1] == sizes[8]
+    assert sum(sizes[-1]) == 0
+
+
 def test_a_document_gives_the_same_catalog_back() -> None:
     """T85: equal catalogs give equal documents, whatever the order of their statements."""
     made = catalog("create table t (a enum('x','ä') unique, b text charset latin1, key k (b(3)))", "create table u (a int)")
