@@ -49,7 +49,7 @@ from canal.parse.events import ddl_context, parse_format, query_context
 from canal.parse.follow import logged_statement
 from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
 from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects
-from canal.parse.rows import RowDecoder
+from canal.parse.rows import RowDecoder, _decimal_groups, _width
 from canal.parse.server_facts import Release
 from canal.parse.tables import RawTableMap, TableResolver, misfit
 from canal.parse.values import ABSENT
@@ -538,11 +538,14 @@ class Finding(Exception):
 class Fuzzer:
     """Makes and runs cases: a function of seed and index."""
 
-    def __init__(self, seed: str, logs: list[Log]) -> None:
+    def __init__(self, seed: str, logs: list[Log], layer: str = "") -> None:
         self.seed = seed
+        self.layer = layer
         self.logs = logs
         self.documents = [_encode.encode_json(document) for document in DOCUMENTS]
         self.maps = [event[25:] for log in logs for event in log.events if event[4] == 19]
+        #: What the cases so far gave the decoders: events, and values that were decoded or refused one by one.
+        self.events = self.values = 0
         self.parts: list[Callable[[random.Random], Any]] = [
             self._json, self._diffs, self._row_images, self._row_images, self._gtids, self._texts, self._map, self._statement,
             self._context, self._error_packet, self._catalog, self._catalog, self._stored_catalog,
@@ -563,12 +566,9 @@ class Fuzzer:
     def run(self, index: int) -> str:
         """The outcome of a case as text."""
         rng = random.Random(f"{self.seed}/{index}")
-        layer = rng.random()
-        if layer < 0.7:
-            return outcome(lambda: self._events(rng))
-        if layer < 0.85:
-            return outcome(lambda: self._stream(rng))
-        return outcome(lambda: rng.choice(self.parts)(rng))
+        layer = self.layer or rng.choices(("events", "stream", "values", "parts"), (50, 10, 25, 15))[0]
+        run = rng.choice(self.parts) if layer == "parts" else getattr(self, f"_{layer}")
+        return outcome(lambda: run(rng))
 
     def _events(self, rng: random.Random) -> str:
         log = rng.choice(self.logs)
@@ -580,6 +580,7 @@ class Fuzzer:
             events = wrap(rng, log, events)
             if rng.random() < 0.3:
                 events = damage_events(rng, events, self.logs)
+        self.events += len(events)
         return decoded(rng, log, [[seal(rng, event, log.checksum) for event in events]])
 
     def _stream(self, rng: random.Random) -> str:
@@ -594,6 +595,7 @@ class Fuzzer:
         framer: Any = PacketFramer(256) if packets else FileFramer(4, 256, 1 << 20)
         cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 1, 3, 40))))
         batches = [framer.feed(data[a:b]) for a, b in zip([0, *cuts], [*cuts, len(data)])]
+        self.events += sum(map(len, batches))
         tail = (framer.pending, repr(framer.error))
         return f"{decoded(rng, log, batches)}\n{tail}"
 
@@ -625,11 +627,7 @@ class Fuzzer:
             code, meta, column_type = _any_type(rng)
             types.append(code)
             metas.append(meta)
-            columns.append(ColumnSchema(
-                f"c{number}", code, meta, unsigned=rng.random() < 0.3, column_type=column_type,
-                charset=rng.choice((None, "binary", "latin1", "utf8mb4", "sjis", "ucs2", "swe7", "utf32", "eucjpms", "big5")),
-                labels=rng.choice((None, ("a", "b"), tuple(map(str, range(64))))),
-            ))  # fmt: skip
+            columns.append(_any_schema(rng, number, code, meta, column_type))
         zone = rng.choice((None, datetime.timezone(datetime.timedelta(hours=-9, minutes=-30))))
         decoder = RowDecoder(bytes(types), tuple(metas), rng.choice((None, tuple(columns))), None, zone)
         kind = rng.choice((0, 0, 1, 1, 2, 2, 3))
@@ -639,6 +637,21 @@ class Fuzzer:
         size = rng.choice((0, 4, 20, 100, 9 * count))
         row = nulls + rng.choice((rng.randbytes(size), bytes(size), bytes(rng.choice(_BYTES) for _ in range(size))))
         return walked(decoder, b"?" * 3 + head + row * rng.choice((1, 1, 2)), 3, kind)
+
+    def _values(self, rng: random.Random) -> str:
+        """Many rows of a few columns of any types, whose lengths are mostly right: each value meets its decoder."""
+        columns = [_any_type(rng, odd=0.0) for _ in range(rng.choice((1, 2, 5, 8, 12)))]
+        types, metas = bytes(column[0] for column in columns), tuple(column[1] for column in columns)
+        zone = rng.choice((datetime.UTC, datetime.timezone(datetime.timedelta(hours=-9, minutes=-30))))
+        decoder = RowDecoder(types, metas, tuple(_any_schema(rng, n, *column) for n, column in enumerate(columns)), None, zone)
+        rows = _any_rows(rng, columns, rng.choice((32, 128, 512)))
+        kind = rng.choice((0, 1, 2))
+        head = _encode.packed(len(columns)) + b"\xff" * ((len(columns) + 7) // 8 * (2 if kind & 1 else 1))
+        if rng.random() < 0.1:
+            return walked(decoder, head + b"".join(rows[:20]), 0, kind)
+        found = list(_decoded_rows(decoder, head, rows, kind))
+        self.values += sum(count for _, count in found)
+        return "\n".join(text for text, _ in found)
 
     def _gtids(self, rng: random.Random) -> str:
         tagged = MysqlGtidSet({UUID: [(1, 5), (9, 9)], f"{UUID}:tag_1": [(3, 1 << 40)]})
@@ -765,12 +778,138 @@ _METAS: dict[int, tuple[int, ...]] = {
 _TYPES = (*range(1, 20), 140, 141, 242, 245, 246, 247, 248, 252, 253, 254, 255)
 
 
-def _any_type(rng: random.Random) -> tuple[int, int, str]:
-    code = rng.choice(_TYPES) if rng.random() < 0.98 else rng.randrange(256)
-    meta = rng.choice(_METAS.get(code, (0,))) if rng.random() < 0.98 else rng.getrandbits(16)
+def _any_type(rng: random.Random, odd: float = 0.02) -> tuple[int, int, str]:
+    code = rng.choice(_TYPES) if rng.random() >= odd else rng.randrange(256)
+    meta = rng.choice(_METAS.get(code, (0,))) if rng.random() >= odd else rng.getrandbits(16)
     texts = {7: ("timestamp(3)", "timestamp"), 11: ("time(6)", "time(1)", "time"), 12: ("datetime(4)", "datetime(6)"),
              254: ("uuid", "inet6", "inet4", "binary(10)", "")}  # fmt: skip
     return code, meta, rng.choice(texts.get(code, ("",)))
+
+
+_CHARSETS = (None, "binary", "latin1", "utf8mb4", "sjis", "ucs2", "swe7", "utf32", "eucjpms", "big5")
+
+
+def _any_schema(rng: random.Random, number: int, code: int, meta: int, column_type: str) -> ColumnSchema:
+    return ColumnSchema(
+        f"c{number}", code, meta, unsigned=rng.random() < 0.3, column_type=column_type, charset=rng.choice(_CHARSETS),
+        labels=rng.choice((None, ("a", "b"), tuple(map(str, range(64))))),
+    )  # fmt: skip
+
+
+#: Random bytes to bytes of which every other one is a limit.
+_LIMITS = bytes(byte if byte & 1 else _BYTES[byte // 2 % len(_BYTES)] for byte in range(256))
+_TEXT = bytes(byte if byte < 128 else 0xC3 if byte < 140 else byte & 0x7F for byte in range(256))
+
+
+def _any_rows(rng: random.Random, columns: Sequence[tuple[int, int, str]], count: int) -> list[bytes]:
+    """Rows of the columns, a value of each that is mostly as long as it should be; some are NULL."""
+    odd = rng.randrange(6 * len(columns))  # the values of one column in six rows of columns are any bytes
+    values = [_any_values(rng, *column, count, number == odd) for number, column in enumerate(columns)]
+    size = (len(columns) + 7) // 8
+    if rng.random() < 0.7:
+        return [bytes(size) + b"".join(row) for row in zip(*values)]
+    rows = []
+    for row in zip(*values):
+        nulls = rng.getrandbits(len(columns)) & rng.getrandbits(len(columns))
+        here = (value for number, value in enumerate(row) if not nulls >> number & 1)
+        rows.append(nulls.to_bytes(size, "little") + b"".join(here))
+    return rows
+
+
+def _any_values(
+    rng: random.Random, code: int, meta: int, column_type: str, count: int, odd: bool
+) -> list[bytes]:
+    width = _width(code, meta, column_type)
+    real = meta >> 8 if code == 254 else code
+    if not odd and "(" in column_type and code in _HIRES_MOST:
+        digits = int(column_type[-2])
+        most = min(_HIRES_MOST[code] * 10**digits, 1 << 8 * width)
+        return [rng.randrange(most).to_bytes(width, "big") for _ in range(count)]
+    if not odd and code in (10, 11, 12, 14, 17, 18, 19, 246):
+        numbers = struct.unpack(f"<{count}Q", rng.randbytes(8 * count))
+        return list(_any_decimals(numbers, meta) if code == 246 else _any_moments(numbers, code, width))
+    if not odd and real in (247, 248):  # of the two labels that there are at least
+        return [bytes((byte & 1,)).ljust(width, b"\0") for byte in rng.randbytes(count)]
+    table = rng.choice((None, _LIMITS, _TEXT))
+    if width < 128:
+        blob = rng.randbytes(width * count).translate(table)
+        return [blob[at : at + width] for at in range(0, width * count, width)] if width else [b""] * count
+    sizes = [size % 14 if size < 250 else size for size in rng.randbytes(count)]
+    blob = rng.randbytes(sum(sizes)).translate(table)
+    values, at = [], 0
+    for size in sizes:
+        values.append(blob[at : at + size])
+        at += size
+    if code in (140, 141) and not odd:
+        values = [_COMPRESSED[size & 3] for size in sizes]
+    if code == 245:
+        documents = rng.choices(_SMALL_DOCUMENTS, k=count)
+        values = [damage(rng, one, value) for one, value in zip(documents, values)] if odd else documents
+    most = (1 << 8 * (width - 128)) - 1
+    return [len(value[:most]).to_bytes(width - 128, "little") + value[:most] for value in values]
+
+
+_INVERTED = bytes(byte ^ 0xFF for byte in range(256))
+_COMPRESSED = (b"", b"\0plain", b"\x82" + struct.pack(">H", 60) + zlib.compress(b"abc" * 20), b"\x81\x03" + zlib.compress(b"abc"))
+_SMALL_DOCUMENTS = [data for data in map(_encode.encode_json, (*DOCUMENTS, 1.5, -1, None, True, [], {})) if len(data) < 300]
+
+
+def _any_decimals(numbers: Sequence[int], meta: int) -> Iterator[bytes]:
+    """Digits as a DECIMAL has them, with the sign in the first bit."""
+    groups = _decimal_groups(meta)
+    parts = [(size, 10**digits) for size, digits in zip(groups[::2], groups[1::2])]
+    for number in numbers:
+        data = b"".join([(number % limit).to_bytes(size, "big") for size, limit in parts])
+        data = data if number & 1 << 63 else data.translate(_INVERTED)
+        yield bytes((data[0] ^ 0x80,)) + data[1:]
+
+
+def _any_moments(numbers: Sequence[int], code: int, width: int) -> Iterator[bytes]:
+    """Dates and times of a calendar, and some that only look like them."""
+    limit = (1, 100, 10_000, 1_000_000)[width - _WHOLE.get(code, width)]
+    for number in numbers:
+        year, month, day, clock = number % 10000, number // 10007 % 13, (number >> 32) % 32, (number >> 40) % 86400
+        hour, minute, second = clock // 3600, clock // 60 % 60, clock % 60
+        fraction = ((number >> 20) % limit).to_bytes(width - _WHOLE.get(code, width), "big")
+        if code in (10, 14):
+            yield (year << 9 | month << 5 | day).to_bytes(3, "little")
+        elif code == 11:
+            yield (hour * 10_000 + minute * 100 + second).to_bytes(3, "little")
+        elif code == 12:
+            date = (year * 100 + month) * 100 + day
+            yield (date * 1_000_000 + hour * 10_000 + minute * 100 + second).to_bytes(8, "little")
+        elif code == 17:
+            yield (number >> 24 & 0xFFFFFFFF).to_bytes(4, "big") + fraction
+        elif code == 18:
+            packed = 0x8000000000 | (year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second
+            yield packed.to_bytes(5, "big") + fraction
+        else:
+            packed = (0x800000 | hour << 12 | minute << 6 | second).to_bytes(3, "big") + fraction
+            whole = int.from_bytes(packed, "big")
+            yield packed if year & 1 else ((1 << 8 * width) - whole).to_bytes(width, "big")
+
+
+#: What MariaDB's old temporal types with a fraction end at, in seconds.
+_HIRES_MOST = {11: 2 * 3020399, 12: 10000 * 13 * 32 * 86400}
+#: Bytes of a temporal type without those of a fraction.
+_WHOLE = {17: 4, 18: 5, 19: 3}
+
+
+def _decoded_rows(decoder: Any, head: bytes, rows: list[bytes], kind: int) -> Iterator[tuple[str, int]]:
+    """Outcomes of the rows, each with the number of its values: together, or a few at a time where one is refused."""
+    data = head + b"".join(rows)
+    try:
+        count = decoder.walk(data, 0, len(data), kind)
+        found = decoder.decode(data, 0, len(data), kind)
+    except SourceError as error:
+        yield _error_text(error), 1
+        pieces = range(0, len(rows), max(len(rows) // 8 & -2, 2))
+        for at in pieces if len(pieces) > 1 else ():
+            yield from _decoded_rows(decoder, head, rows[at : at + pieces.step], kind)
+        return
+    if len(found) != count:
+        raise Finding(f"the walk counted {count} rows, there are {len(found)}")
+    yield repr(found), len(rows) * decoder.width
 
 
 # -- outcomes ----------------------------------------------------------------------------------------------------------
@@ -962,7 +1101,7 @@ def work(fuzzer: Fuzzer, first: int, stop: int, path: str) -> None:
                 warm = memory_kib()
         _STATE.pack_into(state, 0, stop, stop - first, warm or memory_kib(), memory_kib())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"classes": classes, "peak": peak}), flush=True)
+    print(json.dumps({"classes": classes, "peak": peak, "events": fuzzer.events, "values": fuzzer.values}), flush=True)
 
 
 def fault(kind: str) -> str:
@@ -988,6 +1127,8 @@ class Run:
     classes: collections.Counter[str] = attrs.field(factory=collections.Counter)
     memory: list[tuple[int, int, int]] = attrs.field(factory=list)
     digests: bytes = b""
+    events: int = 0
+    values: int = 0
     seconds: float = 0.0
 
     def go(self) -> Run:
@@ -1049,6 +1190,8 @@ class Run:
                 self.findings[found["finding"]] = found["text"]
             else:
                 self.classes.update(found["classes"])
+                self.events += found["events"]
+                self.values += found["values"]
                 self.memory.append((0, 0, found["peak"]))
 
     def report(self) -> str:
@@ -1057,7 +1200,8 @@ class Run:
         classes = ", ".join(f"{name} {number}" for name, number in self.classes.most_common())
         build = {"0": "compiled", "1": "interpreted"}.get(self.pure or "", "compiled" if canal.compiled else "interpreted")
         return (
-            f"{build}: {count} cases in {self.seconds:.0f} s, {count / self.seconds:.0f}/s; {classes}; memory KiB {memory}; "
+            f"{build}: {count} cases, {self.events} events and {self.values} values besides theirs in {self.seconds:.0f} s, "
+            f"{count / self.seconds:.0f}/s; {classes}; memory KiB {memory}; "
             f"{len(self.findings)} findings"
         )
 
@@ -1085,18 +1229,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--events", type=int, default=20_000, help="how many cases")
     parser.add_argument("--first", type=int, default=0, help="index of the first")
+    parser.add_argument("--layer", default="", choices=("events", "stream", "values", "parts"), help="only such cases")
     parser.add_argument("--corpus", type=Path, help="a directory of binlog files to take seeds from too")
     parser.add_argument("--only", type=int, metavar="INDEX", help="run one case here and print its outcome")
     parser.add_argument("--digest", type=Path, metavar="FILE", help="write the digests of the outcomes, 8 bytes each")
     parser.add_argument("--compare", action="store_true", help="run both builds and compare the outcomes")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    passed = ["--seed", given.seed] + (["--corpus", str(given.corpus)] if given.corpus else [])
+    passed = ["--seed", given.seed] + (["--layer", given.layer] if given.layer else [])
+    passed += (["--corpus", str(given.corpus)] if given.corpus else [])
     stop = given.first + given.events
     if given.work or given.only is not None:
         logging.getLogger("canal").addHandler(_Formats())
         logging.getLogger("canal").propagate = False
-        fuzzer = Fuzzer(given.seed, fake_logs())
+        fuzzer = Fuzzer(given.seed, fake_logs(), given.layer)
         fuzzer.check_seeds()
         fuzzer.logs += corpus_logs(given.corpus) if given.corpus else []
         if given.work:
@@ -1106,12 +1252,13 @@ def main(arguments: list[str] | None = None) -> int:
             print(fuzzer.run(given.only))
         return 0
     runs, different = compare(passed, given.first, stop) if given.compare else ([Run(passed, given.first, stop, None).go()], [])
+    shown = " ".join(passed)
     for run in runs:
         print(run.report())
         for index, text in sorted(run.findings.items())[:20]:
-            print(f"--seed {given.seed} --only {index}: {text}")
+            print(f"{shown} --only {index}: {text}")
     for index in different[:20]:
-        print(f"--seed {given.seed} --only {index}: the builds differ")
+        print(f"{shown} --only {index}: the builds differ")
     if given.digest:
         given.digest.write_bytes(runs[0].digests)
     return 1 if different or any(run.findings for run in runs) else 0
