@@ -20,7 +20,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
 	@echo "make bench-spark  the Spark source beside ready Arrow, parquet and Debezium (Java; Maven for Debezium)"
-	@echo "make soak    the long fault runs at full size"
+	@echo "make soak    the long fault runs at full size, and the live tests with each start-up option"
 	@echo "make asan    the fuzzer and the parser's tests under the address sanitizer"
 	@echo "make clean   remove what the others made"
 
@@ -63,6 +63,7 @@ bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
+	$(BIN)/python -m tests.matrix --whole mysql-9.7 mariadb-10.11
 
 # A copy of the tree with extensions of its own, so that those in use stay as they are.
 ASAN := $(VENV)/asan

@@ -66,8 +66,11 @@ PROGRAMS: Final = "programs"
 PLUGINS: Final = "plugins"
 #: TLS out of the box: the server makes certificates by itself, or is given them by the tests.
 TLS: Final = "tls"
-#: Row images hold every column; a set-up may take it away.
-FULL_IMAGE: Final = "full_image"
+#: What every line has, and a set-up may take away: row images with every column, logs that are not compressed, files that
+#: can be read without a key.
+EVERYWHERE: Final = ("full_image", "uncompressed", "plain_files")
+#: Stands in a set-up's options for a file of keys.
+KEYS: Final = "{keys}"
 
 
 class Setup(NamedTuple):
@@ -95,8 +98,12 @@ SETUPS: Final[dict[str, Setup]] = {
     "lower-case": Setup(("--lower-case-table-names=1",)),
     "tls-off": Setup(lines=("mysql>=8.0", "mariadb>=11.4"), lacks=frozenset({"tls"}), source=(("ssl_mode", "DISABLED"),)),
     "tls-on": Setup(needs=("tls",), source=(("ssl_mode", "REQUIRED"),)),
-    "compressed": Setup(needs=("compression",)),
-}
+    "compressed": Setup(needs=("compression",), lacks=frozenset({"uncompressed"})),
+    "encrypted": Setup(
+        ("--plugin-load-add=file_key_management", f"--file-key-management-filename={KEYS}", "--encrypt-binlog=ON"),
+        needs=("plugins",), lines=("mariadb",), lacks=frozenset({"plain_files"}),
+    ),
+}  # fmt: skip
 _COMPRESSED: Final = {
     "mysql": ("--binlog-transaction-compression=ON",),
     "mariadb": ("--log-bin-compress=ON", "--log-bin-compress-min-len=10"),
@@ -128,7 +135,7 @@ class Line(NamedTuple):
             return False
         if ability in (PROGRAMS, PLUGINS, TLS):
             return ability in self.extra
-        if ability == FULL_IMAGE:
+        if ability in EVERYWHERE:
             return True
         since = SINCE[ability].get(self.kind)
         return since is not None and self._numbers >= version_of(since)

@@ -1,9 +1,9 @@
 """Runs the live tests on every server line, some also with other start-up options, and makes docs/servers.md of what passed.
 
-    python -m tests.matrix [LINE …] [--setup NAME …] [--failed] [--page]
+    python -m tests.matrix [LINE …] [--setup NAME …] [--whole] [--failed] [--page]
 
-Results are kept in tests/matrix.json: what is run replaces what was found before, the rest stays. ``--failed`` runs what failed
-before, and nothing else; ``--page`` runs nothing.
+Results are kept in tests/matrix.json: what is run replaces what was found before, the rest stays. ``--whole`` runs all live tests
+with each set-up, not only those marked ``any_setup``; ``--failed`` runs what failed before only; ``--page`` runs nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ ABILITIES: Final = (
 )  # fmt: skip
 
 
-def run(line: Line, setup: str, tests: Sequence[str] = ("tests/live",)) -> dict[str, Any]:
+def run(line: Line, setup: str, whole: bool = True, tests: Sequence[str] = ("tests/live",)) -> dict[str, Any]:
     """Run the tests of a line, or those that are named; by area how many passed, failed and were skipped, and which failed."""
-    chosen = [] if setup == "default" else ["-m", "any_setup"]
+    chosen = [] if whole or setup == "default" else ["-m", "any_setup"]
     failed = []
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def run(line: Line, setup: str, tests: Sequence[str] = ("tests/live",)) -> dict[
 
 def run_failed(line: Line, setup: str, before: dict[str, Any]) -> dict[str, Any]:
     """Run anew what failed before; what has passed by then did so with the rest of the results."""
-    again = run(line, setup, before["failed"])
+    again = run(line, setup, tests=before["failed"])
     areas = {area: Counter(count) for area, count in before["areas"].items()}
     for area, count in areas.items():
         count["passed"] += again["areas"].get(area, {}).get("passed", 0)
@@ -110,11 +110,12 @@ server: its binlog files are read (`tests/corpus`), and a fake server answers as
 ## What was run
 """
 SETUPS_HEAD: Final = """
-With other options at the start (every type at its limits, a load with DDL, kills, DDL with the reader away):
+With other options at the start (every type at its limits, a load with DDL, kills, DDL with the reader away; where the number is
+larger, all live tests that the options leave a meaning):
 """
 SETUPS_TAIL: Final = """
 A dash: the line has no such option, or nothing to test there. The test of every type also sets row images, checksums,
-compression and metadata while the server runs. Encrypted logs, which need keys, are in `tests/live/test_events.py`.
+compression and metadata while the server runs. Encrypted logs of MySQL, which need a keyring, are in `tests/live/test_events.py`.
 
 ## What each can do
 """
@@ -150,6 +151,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("line", nargs="*", choices=[*BY_NAME, []], help="all without one")
     parser.add_argument("--setup", action="append", choices=list(SETUPS), help="all without one")
+    parser.add_argument("--whole", action="store_true", help="all live tests with each set-up")
     parser.add_argument("--failed", action="store_true", help="only what failed before")
     parser.add_argument("--page", action="store_true", help="only make the page anew")
     options = parser.parse_args()
@@ -157,7 +159,7 @@ def main() -> int:
         for setup in options.setup or list(SETUPS):
             before = read().get(line.name, {}).get(setup, {})
             if line.takes(setup) and (before.get("failed") or not options.failed):
-                result = run_failed(line, setup, before) if options.failed else run(line, setup)
+                result = run_failed(line, setup, before) if options.failed else run(line, setup, options.whole)
                 found = read()  # another run may have added to it
                 found.setdefault(line.name, {})[setup] = result
                 FOUND.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -68,7 +68,8 @@ class Oracle:
         self.dump.dump(start)
         self.at = (start.journal, start.offset)
         self.observer = server.connect(autocommit=True)
-        self.catalog = Catalog()
+        (setting,) = server.query("SELECT @@lower_case_table_names")[0]
+        self.catalog = Catalog(lower_case_table_names=int(setting))
         self.flavor = self.asker.flavor
         self.version: tuple[int, ...] = ()
         self.checksum = 4  # bytes at the end of an event

@@ -40,6 +40,7 @@ Snapshot = Mapping[str, Mapping[int, Mapping[str, Any]]]
 # mysql-replication's own.
 pytestmark = [
     pytest.mark.lines("mysql>=9.7", "mariadb==10.11"),  # for which the faults of the peer are listed
+    pytest.mark.needs("full_metadata", "full_image", "uncompressed"),  # it knows of no other logs
     pytest.mark.filterwarnings("ignore:datetime.datetime.utcfromtimestamp:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:'db' is deprecated:DeprecationWarning"),
 ]

@@ -17,7 +17,7 @@ SECONDS = 8.0
 
 
 @pytest.mark.any_setup
-@pytest.mark.needs("full_image")
+@pytest.mark.needs("full_image", "plain_files")
 @pytest.mark.timeout(240)
 def test_every_committed_change_comes_once_in_order_and_again_from_the_files(
     own_server: ThrowawayServer, tmp_path: Path

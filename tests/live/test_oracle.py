@@ -557,7 +557,7 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
 def test_columns_that_the_server_fills(module_line: Line, module_server: ThrowawayServer, metadata: str) -> None:
     """T74: generated, invisible, hidden and versioning columns; every one that can be selected is as SELECT gives it."""
-    database = f"filled_{metadata}"
+    database = f"filled_{metadata}".lower()
     module_server.query(f"CREATE DATABASE {database}")
     set_metadata(module_line, module_server, metadata)
     start = end_of_log(module_server)
@@ -567,7 +567,7 @@ def test_columns_that_the_server_fills(module_line: Line, module_server: Throwaw
         for (name, columns, into, values, names, since), image in itertools.product(TABLES, ("FULL", "MINIMAL", "NOBLOB")):
             if not available(since, module_server) or not (module_line.can("row_image") or image == "FULL"):
                 continue
-            table = f"{name}_{image}"
+            table = f"{name}_{image}".lower()
             if module_line.can("row_image"):
                 cursor.execute(f"SET SESSION binlog_row_image={image}")
             if module_line.can("gipk"):
@@ -591,7 +591,7 @@ def test_columns_that_the_server_fills(module_line: Line, module_server: Throwaw
             ours = [plain(row[name]) for name in names]
             fits = any(all(one in (canal.ABSENT, other) for one, other in zip(ours, held_row)) for held_row in rows)
             assert fits, (table, ours, rows)
-        if table.endswith("_FULL") and (table != "computed_FULL" or is_since(module_server, mysql=(5, 7), mariadb=(10, 5))):
+        if table.endswith("_full") and (table != "computed_full" or is_since(module_server, mysql=(5, 7), mariadb=(10, 5))):
             assert {tuple(plain(row[name]) for name in names) for row in images} >= rows, table
 
 
@@ -670,7 +670,7 @@ def test_old_temporal_formats(module_line: Line, module_server: ThrowawayServer,
     with writer.connection:
         for format in ("OFF", "ON"):
             writer.run(f"SET GLOBAL mysql56_temporal_format={format}")
-            table = Table(f"t_{format}", OLD)
+            table = Table(f"t_{format}".lower(), OLD)
             held.append((table, writer.write(table)))
     found = read_changes(module_server, module_database, start)
 

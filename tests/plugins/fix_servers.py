@@ -13,9 +13,12 @@ failure, one of another line in CI only.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import itertools
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +40,17 @@ from tests.lines import BY_NAME, LINES, MAIN
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
 _names = itertools.count(1)
+
+
+@functools.cache
+def _keys() -> str:
+    """A file with a key for logs, which is there as long as the process."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = os.path.join(folder.name, "keys")
+    with open(path, "w") as file:
+        file.write("1;" + "ab" * 32 + "\n")
+    return path
 
 
 @attrs.frozen
@@ -64,7 +78,8 @@ class Line:
         """A server of this line that is not started; options are added to those that all tests start it with."""
         try:
             arguments.setdefault("startup_timeout", 120.0)
-            server = KINDS[self.kind](*self.facts.options, *options, release=self.facts.release, **arguments)
+            own = [option.replace(lines.KEYS, _keys()) for option in self.facts.options]
+            server = KINDS[self.kind](*own, *options, release=self.facts.release, **arguments)
         except ServerUnavailableError as error:
             _unavailable(self.name, error)
         return server
