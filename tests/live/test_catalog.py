@@ -237,6 +237,7 @@ CRASHES = {"alter table c1 convert to character set binary, add s text": ("mysql
 
 
 @pytest.mark.every_line
+@pytest.mark.needs("uncompressed")  # it reads the events itself
 def test_the_catalog_equals_the_server_after_every_statement(line: Line, oracle: Oracle, database: str) -> None:
     oracle.doubts = (
         "rename table v to v2", "create table selx as", "alter table ct convert",
@@ -358,6 +359,7 @@ class Maker:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.needs("uncompressed")
 def test_random_statements_leave_the_catalog_equal_to_the_server(line: Line, oracle: Oracle, seed: int) -> None:
     make = Maker(f"{seed}", oracle.databases)
     oracle.run("set sql_mode = ''")

@@ -341,7 +341,7 @@ def read_with_remedy(log: Log, last: int, **options: Any) -> list[int]:
 
 
 @pytest.mark.lines("mysql")
-@pytest.mark.needs("online_gtid_mode")
+@pytest.mark.needs("gtid", "online_gtid_mode")
 @pytest.mark.every_line
 @pytest.mark.parametrize("rest", [(OFF, ON), (OFF,)], ids=["on again", "off"])
 @pytest.mark.parametrize("done", [10, 5], ids=["at the switch", "before it"])
@@ -362,7 +362,7 @@ def test_gtids_switched_off_while_nobody_reads(line: Line, tmp_path: Path, rest:
 
 
 @pytest.mark.lines("mysql")
-@pytest.mark.needs("online_gtid_mode")
+@pytest.mark.needs("gtid", "online_gtid_mode")
 @pytest.mark.every_line
 def test_gtids_switched_off_while_a_reader_is_behind(line: Line, tmp_path: Path) -> None:
     with Pairing(line, gtid=True).server() as server:
@@ -386,7 +386,7 @@ def test_gtids_switched_off_while_a_reader_is_behind(line: Line, tmp_path: Path)
 
 
 @pytest.mark.lines("mysql")
-@pytest.mark.needs("online_gtid_mode")
+@pytest.mark.needs("gtid", "online_gtid_mode")
 @pytest.mark.every_line
 @pytest.mark.parametrize("mode", ["ON", "ON_PERMISSIVE"])
 def test_gtids_switched_off_behind_a_cursor_of_an_earlier_version(line: Line, tmp_path: Path, mode: str) -> None:
@@ -405,6 +405,7 @@ def test_gtids_switched_off_behind_a_cursor_of_an_earlier_version(line: Line, tm
 
 
 @pytest.mark.lines("mysql>=5.6,<5.7")
+@pytest.mark.needs("gtid")
 @pytest.mark.every_line
 def test_gtids_switched_off_by_a_restart(line: Line, tmp_path: Path) -> None:
     """MySQL 5.6 has no modes between, and its transactions without a GTID have no event for that."""

@@ -323,6 +323,7 @@ def test_a_crash_in_the_middle_of_a_transaction(own_server: ThrowawayServer, tmp
     assert [row for row in rows_of(from_files(tmp_path)) if row[1] == "INSERT"] == inserts("t", (1,), (3,))
 
 
+@pytest.mark.needs("uncompressed")  # so that it is more than the cache holds
 def test_an_incident_is_an_error(own_server: ThrowawayServer) -> None:
     """T36: a change that the server could not write to its log."""
     server = own_server

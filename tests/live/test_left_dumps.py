@@ -45,6 +45,7 @@ def is_blocked(server: ThrowawayServer, number: int) -> bool:
 
 
 @pytest.mark.every_line
+@pytest.mark.needs("uncompressed")  # so that it is more than the connection holds
 def test_a_reader_comes_back_though_the_server_still_writes_to_the_connection_it_lost(
     server: ThrowawayServer, database: str
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_reader_comes_back_though_the_server_still_writes_to_the_connection_it
 
 @pytest.mark.every_line
 @pytest.mark.lines("mariadb>=10.6")
+@pytest.mark.needs("uncompressed")
 def test_a_reader_that_waits_for_another_one_with_its_server_id_says_so(server: ThrowawayServer, database: str) -> None:
     start = fill(server, database)
     first = source(server, server_id=4711).connect()
