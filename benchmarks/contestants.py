@@ -22,7 +22,8 @@ def _source(job: dict[str, Any]) -> Any:
     import canal
 
     return canal.MySQLSource(
-        host=job["host"], port=job["port"], user=job["user"], password=job["password"], ssl_mode="DISABLED"
+        host=job["host"], port=job["port"], user=job["user"], password=job["password"], ssl_mode="DISABLED",
+        get_server_public_key=True,
     )
 
 

@@ -315,7 +315,8 @@ def _loop(stage: Stage, name: str, sink: _Delta) -> Iterator[None]:
     """``foreach_batch`` in a thread, over an Instance of its own."""
     server = stage.server
     source = canal.MySQLSource(
-        host=server.host, port=server.port, user=server.user, password=server.password, ssl_mode="DISABLED"
+        host=server.host, port=server.port, user=server.user, password=server.password, ssl_mode="DISABLED",
+        get_server_public_key=True,
     )
     config = canal.InstanceConfig(destination="loop", source=source, filter=name.replace(".", r"\."), meta=canal.MemoryMeta())
     with canal.Instance(config) as instance:

@@ -58,7 +58,7 @@ class Source:
         self._proxy = proxy
         self._source = canal.MySQLSource(
             host=proxy.host, port=proxy.port, user=server.user, password=server.password, ssl_mode=ssl_mode,
-            heartbeat_interval=HEARTBEAT, connect_timeout=1.0, read_timeout=2.0, seek_timeout=5.0,
+            get_server_public_key=True, heartbeat_interval=HEARTBEAT, connect_timeout=1.0, read_timeout=2.0, seek_timeout=5.0,
         )  # fmt: skip
         self.address = self._source.address
         self.port = 0

@@ -25,7 +25,7 @@ def source_of(text: str) -> Any:
     if text == "fake":
         return FakeBinlog()
     host, port, user, password = text.split(":")
-    return canal.MySQLSource(host=host, port=int(port), user=user, password=password, read_timeout=60)
+    return canal.MySQLSource(host=host, port=int(port), user=user, password=password, read_timeout=60, get_server_public_key=True)
 
 
 def descriptors() -> set[str]:

@@ -1,7 +1,8 @@
 """The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
 
-Sends nothing of its own but answers to a login. Names checked against PyMySQL 1.1.1 to 1.2.4: ``_sock``, ``_rfile``,
-``_execute_command``, ``_read_packet``, ``_read_ok_packet``, ``_read_bytes``, ``_write_bytes``, ``_write_timeout``,
+Sends nothing of its own but answers to a login, and no password that whoever answers could read, unless that one is proved or
+trusted (docs/security.md). Names checked against PyMySQL 1.1.1 to 2.2.8: ``_sock``, ``_rfile``, ``_execute_command``,
+``_read_packet``, ``_read_ok_packet``, ``_read_query_result``, ``_read_bytes``, ``_write_bytes``, ``_write_timeout``,
 ``_force_close``, ``_get_server_information``, ``_process_auth``, ``_auth_plugin_name``, ``_secure``, ``_closed``; of ``_auth``
 ``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; of a cursor ``_result`` with ``unbuffered_active``.
 """
@@ -18,11 +19,13 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
+import attrs
 import pymysql
 import pymysql.connections
 import pymysql.cursors
 from pymysql import _auth
 from pymysql.constants import CLIENT
+from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 #: Errors that PyMySQL raises for what a server or a network does.
 DriverError = pymysql.err.MySQLError
@@ -133,6 +136,32 @@ _OAEP_AND_NUL: Final = 42 + 1
 _SALT: Final = 20
 #: The server's word for a password that it has in its cache.
 _KNOWN: Final = b"\3"
+#: Bytes of all that a server says in a login, its greeting and keys: far less than that.
+_LOGIN_BYTES: Final = 1 << 20
+#: Memory that the answer to one query takes at most, and one row of those that are read as they arrive.
+_ANSWER_BYTES: Final = 256 << 20
+_ROW_BYTES: Final = (2 << 30) + (1 << 20)
+#: Memory that a column, a row and a value take in Python beside their bytes.
+_COLUMN, _ROW, _VALUE = 2048, 128, 64
+_TOO_LARGE: Final = 2020
+_WANTS_FILE: Final = 2068
+_NO_PLUGIN: Final = 2061
+
+
+@attrs.frozen(kw_only=True)
+class Trust:
+    """What whoever answers may be given of a password: nothing that can be read, unless one of these says so.
+
+    ``proved``: the connection, once it is open, proves who answers. ``any_tls``: TLS is enough. ``server_key``: what the
+    server sends as its key is believed. ``public_key``: its RSA key in PEM. ``cleartext``: plugins that want the password
+    itself get it from who is proved.
+    """
+
+    proved: bool = False
+    any_tls: bool = False
+    server_key: bool = False
+    public_key: bytes = b""
+    cleartext: bool = False
 
 _Driver: Any = pymysql.connections.Connection  # its stubs do not know what is private
 
@@ -143,6 +172,13 @@ class _Connection(_Driver):  # type: ignore[misc]
     ssl: bool
     _auth_plugin_name: str
     tls_required = False
+    trust = Trust()
+    _unix = False
+    #: Whether the server let us in by a password that it remembers, and would be refused it once it does not.
+    is_remembered = False
+    _limit = _left = _LOGIN_BYTES
+    _columns = 0
+    _begins = True
 
     def _get_server_information(self) -> None:
         super()._get_server_information()
@@ -165,17 +201,21 @@ class _Connection(_Driver):  # type: ignore[misc]
     def _process_auth(self, plugin_name: bytes, auth_packet: Any, *_: Any) -> Any:
         for _count in range(_MAX_PLUGINS):
             auth_packet = self._answer(plugin_name, auth_packet)
-            if not auth_packet.is_auth_switch_request():
+            if auth_packet.is_ok_packet():
                 return auth_packet
+            if not auth_packet.is_auth_switch_request():  # PyMySQL would go on, and send the password
+                asked = plugin_name.decode("ascii", "replace")
+                raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server asks for more than {asked} gives")
             auth_packet.read_uint8()
             plugin_name = auth_packet.read_string()
-        raise pymysql.err.OperationalError(2061, "the server asks for one authentication plugin after the other")
+        raise pymysql.err.OperationalError(_NO_PLUGIN, "the server asks for one authentication plugin after the other")
 
     def _answer(self, plugin: bytes, question: Any) -> Any:
         if plugin == b"mysql_old_password":
             raise pymysql.err.OperationalError(2049, "the account has a password in the old format, which is not supported")
-        if plugin in (b"mysql_clear_password", b"dialog") and not self._secure:
-            raise pymysql.err.OperationalError(2061, "the server asks for the password in clear text, which needs TLS")
+        if plugin in (b"mysql_clear_password", b"dialog") and not (self.trust.cleartext and self.trust.proved):
+            why = "nothing proves who answers" if self.trust.cleartext else "allow_cleartext is not set"
+            raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server asks for the password in clear text, and {why}")
         if plugin == b"caching_sha2_password":
             return self._caching_sha2(question.read_all())
         if plugin == b"sha256_password":
@@ -188,26 +228,41 @@ class _Connection(_Driver):  # type: ignore[misc]
         if not answer.is_extra_auth_data():
             return answer
         if answer._data[1:2] == _KNOWN:
+            self.is_remembered = not self._is_trusted()
             return self._read_packet()
-        if self._secure:
-            return self._ask(self.password + b"\0")
+        if self._unix or is_encrypted(self):
+            return self._hand_over()
         return self._encrypted(b"\2", salt)
 
     def _sha256(self, salt: bytes) -> Any:
         """Unlike PyMySQL's it is right for a Unix socket, and for MySQL 5.6 without a password."""
         if not self.password or is_encrypted(self):
-            return self._ask(self.password + b"\0")
+            return self._hand_over()
         return self._encrypted(b"\1", salt)
+
+    def _is_trusted(self) -> bool:
+        """Whether who answers may learn the password; over a plain connection, by a key that it sends."""
+        trust = self.trust
+        if trust.proved or trust.server_key:
+            return True
+        return trust.any_tls if is_encrypted(self) else bool(trust.public_key)
+
+    def _hand_over(self) -> Any:
+        """Send the password itself."""
+        if self.password and not self._is_trusted():
+            raise self._untrusted("TLS, whose certificate nobody looks at")
+        return self._ask(self.password + b"\0")
+
+    def _untrusted(self, over: str) -> Exception:
+        return pymysql.err.OperationalError(
+            _NO_PLUGIN, f"the server asks for the password itself, over {over}: nothing proves who answers"
+        )
 
     def _encrypted(self, request: bytes, salt: bytes) -> Any:
         """Send the password under the server's RSA key."""
-        try:
-            key = self._ask(request)._data[1:]
-        except pymysql.err.OperationalError as error:
-            if error.args[0] != 1045:
-                raise
-            # Nothing of the password was sent yet.
-            raise pymysql.err.OperationalError(2061, "the server has no RSA key, so that the password needs TLS") from error
+        if not self._is_trusted():
+            raise self._untrusted("a connection without TLS, by a key that it sends itself")
+        key = self.trust.public_key or self._fetch_key(request)
         try:
             secret = _auth.sha2_rsa_encrypt(self.password, salt, key)
         except ValueError as error:
@@ -215,9 +270,59 @@ class _Connection(_Driver):  # type: ignore[misc]
             if len(self.password) <= room:  # it is the key that makes no sense
                 raise
             raise pymysql.err.OperationalError(
-                2061, f"the password needs TLS, as it is longer than the {room} bytes that the server's RSA key encrypts"
+                _NO_PLUGIN, f"the password needs TLS, as it is longer than the {room} bytes that the server's RSA key encrypts"
             ) from error
         return self._ask(secret)
+
+    def _fetch_key(self, request: bytes) -> bytes:
+        try:
+            return bytes(self._ask(request)._data[1:])
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != 1045:
+                raise
+            # Nothing of the password was sent yet.
+            raise pymysql.err.OperationalError(_NO_PLUGIN, "the server has no RSA key, so that the password needs TLS") from error
+
+    # -- what comes is counted before it is taken ----------------------------------------------------------------------
+
+    def budget(self, limit: int) -> None:
+        """From now on each answer takes ``limit`` bytes of memory at most."""
+        self._limit = self._left = limit
+
+    def _execute_command(self, code: int, sql: Any) -> None:
+        self._left, self._begins = self._limit, True
+        super()._execute_command(code, sql)
+
+    def _read_query_result(self, unbuffered: bool = False) -> Any:
+        self._columns, self._begins = 0, True
+        affected = super()._read_query_result(unbuffered)
+        if self._result.has_next:
+            self._force_close()
+            raise ValueError("more than one result came")  # of which PyMySQL would read any number
+        return affected
+
+    def _read_bytes(self, size: int) -> bytes:
+        self._spend(2 * size)  # of the packet, and of what is made of it
+        return super()._read_bytes(size)  # type: ignore[no-any-return]
+
+    def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        is_column = packet_type is FieldDescriptorPacket
+        self._columns += is_column
+        self._spend(_COLUMN if is_column else _ROW + self._columns * _VALUE)
+        begins, self._begins = self._begins, self._limit == _LOGIN_BYTES
+        packet = super()._read_packet(packet_type)
+        if begins and packet.is_load_local_packet():
+            self._force_close()
+            raise pymysql.err.OperationalError(_WANTS_FILE, "the server answered that it wants a file of ours (LOCAL INFILE)")
+        return packet
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            self._force_close()
+            raise pymysql.err.OperationalError(
+                _TOO_LARGE, f"the server's answer takes more than {self._limit >> 20} MiB of memory"
+            )
 
     def _write_bytes(self, data: bytes) -> None:
         try:
@@ -235,11 +340,20 @@ class _Connection(_Driver):  # type: ignore[misc]
 
 
 def _room(public_key: bytes) -> int:
-    """Bytes of a password that a server's key encrypts. Raises ValueError for what is no key."""
-    from cryptography.hazmat.primitives import serialization
+    """Bytes of a password that a key encrypts. Raises ValueError for what is no RSA key."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    key: Any = serialization.load_pem_public_key(public_key)
-    return int(key.key_size) // 8 - _OAEP_AND_NUL
+    key = load_pem_public_key(public_key)
+    if not isinstance(key, RSAPublicKey):
+        raise ValueError("it is no RSA key")
+    return key.key_size // 8 - _OAEP_AND_NUL
+
+
+def checked_key(public_key: bytes) -> bytes:
+    """An RSA key in PEM. Raises ValueError for anything else."""
+    _room(public_key)
+    return public_key
 
 
 def log_in(
@@ -251,6 +365,7 @@ def log_in(
     password: str,
     tls: ssl.SSLContext | None,
     tls_required: bool,
+    trust: Trust,
     connect_timeout: float,
     read_timeout: float,
     opening: Opening,
@@ -278,10 +393,12 @@ def log_in(
     )
     _holders.add(connection)
     connection.tls_required = tls_required
-    connection._secure = bool(unix_socket)
+    connection.trust = trust
+    connection._secure = connection._unix = bool(unix_socket)
     try:
         with understood():
             connection.connect(_reach(host, port, unix_socket, connect_timeout, opening))
+            connection.budget(_ANSWER_BYTES)
     finally:
         opening.done()
     return connection
@@ -352,19 +469,21 @@ def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tup
     try:
         with understood():
             cursor.execute(sql)
-        while taken := _some(cursor, rows, size):
+        while taken := _some(connection, cursor, rows, size):
             yield taken
     finally:  # or PyMySQL would read what is left, some time, from a connection that is closed
         if cursor._result is not None:
             cursor._result.unbuffered_active = False
         cursor.connection = None
+        connection.budget(_ANSWER_BYTES)
 
 
-def _some(cursor: Any, rows: int, size: int) -> list[tuple[Any, ...]]:
+def _some(connection: Any, cursor: Any, rows: int, size: int) -> list[tuple[Any, ...]]:
     taken: list[tuple[Any, ...]] = []
     held = 0
     with understood():
         while len(taken) < rows and held < size:
+            connection.budget(_ROW_BYTES)
             row = cursor.fetchone()
             if row is None:
                 break

@@ -152,6 +152,12 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
     Meaning("host unknown", During.LOGIN, (1130,), r"", AuthenticationError,
             "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' with its name or address."),
     Meaning("TLS demanded", During.LOGIN, (3159,), r"", AuthenticationError, 'Use ssl_mode="REQUIRED".'),
+    Meaning("clear text", During.LOGIN, (2061,), r"in clear text", AuthenticationError,
+            "An account for LDAP or PAM: allow_cleartext=True sends the password itself, over a unix_socket or with "
+            'ssl_mode="VERIFY_IDENTITY" (or "VERIFY_CA" and ssl_ca) only. Or, as an administrator, give it another plugin.'),
+    Meaning("password to a stranger", During.LOGIN, (2061,), r"nothing proves who answers", AuthenticationError,
+            'Use ssl_mode="VERIFY_IDENTITY" or "VERIFY_CA" with ssl_ca, or without TLS the server\'s RSA key, server_public_key. '
+            "Where nobody else can answer, get_server_public_key=True believes the key that comes."),
     Meaning("TLS needed", During.LOGIN, (2061,), r"TLS", AuthenticationError,
             'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" where the server has no TLS 1.2), or as an administrator '
             "give the account another plugin."),
@@ -178,6 +184,10 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "SET GLOBAL offline_mode = 0, or give the user CONNECTION_ADMIN."),
     Meaning("unreachable", During.LOGIN, (2002, 2003), r"", ConnectionLostError,
             "Check host, port and network, and that the server runs."),
+    Meaning("file wanted", During.ANY, (2068,), r"", ServerError,
+            "We never send one, and no server has a reason to ask: find out what answers there."),
+    Meaning("answer too large", During.ANY, (2020,), r"", ServerError,
+            "docs/limits.md says how much an answer may take. Check host and port, and what answers there."),
     Meaning("shut down", During.ANY, (1053, 1077, 1078, 1079), r"", ConnectionLostError),
     Meaning("killed", During.ANY, (1317, 1927, 3169, 4031), r"", ConnectionLostError),
     Meaning("connection broke", During.ANY, (1152, 1158, 1159, 1160, 1161, 1184, 2006, 2013, 2014, 2055), r"",

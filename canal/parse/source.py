@@ -20,6 +20,7 @@ import warnings
 from collections import deque
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Iterator, Protocol, runtime_checkable
 
 import attrs
@@ -186,6 +187,7 @@ class Thread:
 
 SSL_MODES: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 TLS_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+_OPTIONAL: Final = SSL_MODES[:2]
 _VERIFYING: Final = SSL_MODES[3:]
 
 _COM_BINLOG_DUMP, _COM_REGISTER_SLAVE, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
@@ -229,6 +231,16 @@ def _check_tls_version(instance: Any, attribute: attrs.Attribute[Any], value: st
         raise ConfigError(f"tls_min_version is one of {', '.join(TLS_VERSIONS)}, not {value!r}")
 
 
+def _flag(value: Any) -> bool:
+    """True and False from text too; of what is neither the validator tells."""
+    return {"true": True, "false": False}.get(str(value).lower(), value)  # type: ignore[no-any-return]
+
+
+def _check_flag(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{attribute.name} must be True or False, not {value!r}")
+
+
 def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, int) or not 0 < value < 1 << 16:  # the system would take the low 16 bits: another server
         raise ConfigError(
@@ -251,9 +263,10 @@ class MySQLSource:
     binlog_row_metadata=FULL. ``server_id`` must differ from that of every other replica and reader of the server; when
     it is not given each run of an instance draws its own, so that several may share the object. ``ssl_mode`` has the
     meanings of MySQL's own client: PREFERRED encrypts where the server can, and only the VERIFY modes look at the
-    certificate. ``tls_min_version`` is one of "TLSv1", "TLSv1.1", "TLSv1.2" and "TLSv1.3"; without it Python decides, which
-    takes TLS 1.2 and newer. Below that the weak ciphers and keys of such servers (MySQL 5.7 and MariaDB 10.2 or older) are
-    taken too.
+    certificate. A password is not sent so that whoever answers can read it, but with REQUIRED or an option that says so:
+    docs/security.md has what each mode protects against. ``tls_min_version`` is one of "TLSv1", "TLSv1.1", "TLSv1.2" and
+    "TLSv1.3"; without it Python decides, which takes TLS 1.2 and newer. Below that the weak ciphers and keys of such servers
+    (MySQL 5.7 and MariaDB 10.2 or older) are taken too.
     """
 
     host: str = "127.0.0.1"
@@ -265,6 +278,12 @@ class MySQLSource:
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
+    #: Believe the key that the server itself sends for a password: whoever answers may then read it. For first steps.
+    get_server_public_key: bool = attrs.field(default=False, converter=_flag, validator=_check_flag)
+    #: The RSA key by which the password goes to the server without TLS: a file's path, or its text (PEM).
+    server_public_key: str | None = None
+    #: Send the password itself to plugins that ask for it, over a Unix socket or TLS that proves who answers.
+    allow_cleartext: bool = attrs.field(default=False, converter=_flag, validator=_check_flag)
     tls_min_version: str | None = attrs.field(default=None, validator=_check_tls_version)
     server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(_int), validator=_check_server_id)
     connect_timeout: float = attrs.field(default=10.0, converter=_float, validator=positive)
@@ -283,7 +302,7 @@ class MySQLSource:
     #: Bytes asked of the socket at once; more is taken for as long as one packet needs it.
     receive_buffer: int = attrs.field(default=1 << 20, converter=_int, validator=positive)
     #: False accepts a server that does not write ROW format; its statements are then all that can be seen.
-    require_row_format: bool = True
+    require_row_format: bool = attrs.field(default=True, converter=_flag, validator=_check_flag)
     _random_id: int = attrs.field(init=False, repr=False, eq=False, factory=draw_server_id)
     _replica_uuid: str = attrs.field(init=False, repr=False, eq=False, factory=lambda: str(uuid.uuid4()))
     #: Dumps that we have closed, and of which the server may not know.
@@ -358,12 +377,19 @@ class MySQLSource:
             _set_min_version(context, self.tls_min_version)
         return context
 
+    def _trust(self) -> _pymysql.Trust:
+        return _pymysql.Trust(
+            proved=bool(self.unix_socket or self.ssl_mode == "VERIFY_IDENTITY" or self.ssl_mode == "VERIFY_CA" and self.ssl_ca),
+            any_tls=self.ssl_mode not in _OPTIONAL, server_key=self.get_server_public_key,
+            public_key=_public_key(self.server_public_key), cleartext=self.allow_cleartext,
+        )  # fmt: skip
+
     def log_in(self, opening: _pymysql.Opening) -> Any:
         """A PyMySQL connection, unless ``opening`` is closed meanwhile. Raises the library's errors."""
         try:
             return _pymysql.log_in(
                 host=self.host, port=self.port, unix_socket=self.unix_socket, user=self.user, password=self.password,
-                tls=self.tls_context(), tls_required=self.ssl_mode not in ("DISABLED", "PREFERRED"),
+                tls=self.tls_context(), tls_required=self.ssl_mode not in _OPTIONAL, trust=self._trust(),
                 connect_timeout=self.connect_timeout, read_timeout=self.read_timeout, opening=opening,
             )  # fmt: skip
         except (_pymysql.DriverError, OSError, RuntimeError) as error:
@@ -374,6 +400,20 @@ class MySQLSource:
 
 #: What Python from 3.12 on calls ssl.OP_LEGACY_SERVER_CONNECT.
 _LEGACY_SERVER_CONNECT: Final = 0x4
+
+
+def _public_key(given: str | None) -> bytes:
+    """The PEM of an RSA key, given as such or as a file; b"" for none."""
+    if given is None:
+        return b""
+    try:
+        return _pymysql.checked_key(given.encode() if "-----BEGIN" in given else Path(given).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"server_public_key cannot be used: {error}",
+            remedy="Give the file public_key.pem of the server's data directory, or what SHOW STATUS LIKE "
+            "'Caching_sha2_password_rsa_public_key' tells there.",
+        ) from error
 
 
 def _set_min_version(context: ssl.SSLContext, name: str) -> None:
@@ -771,6 +811,11 @@ class MySQLConnection:
         """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends it."""
         with self._using:
             self._login = self._source.log_in(self._opening)
+            if self._login.is_remembered:
+                log.warning(
+                    "%s let %r in by what it remembers of the password: after its restart the login will be refused. "
+                    "docs/security.md says which option it needs.", self._source.address, self._source.user,
+                )  # fmt: skip
             try:
                 if self._closed:
                     raise ConnectionLostError(f"the connection to {self._source.address} was closed")

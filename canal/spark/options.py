@@ -50,12 +50,6 @@ def _bytes(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
-
-
 def _one_of(*names: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if text.lower() not in names:
@@ -272,8 +266,6 @@ def _source(found: Mapping[str, str]) -> Source:
     if "host" not in found and "unix_socket" not in found:
         raise ConfigError("the canal source needs the option host (or unixSocket), or path for binlog files")
     values: dict[str, Any] = {name: found[name] for name in _SERVER if name in found}
-    if "require_row_format" in values:
-        values["require_row_format"] = _read("require_row_format", values["require_row_format"], _flag)
     return MySQLSource(**values)
 
 

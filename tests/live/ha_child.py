@@ -45,7 +45,7 @@ class Consumer:
         self.steps = Steps(self._stop_here)
         source, *standby = [
             canal.MySQLSource(
-                host="127.0.0.1", port=port, user=options["user"], password=options["password"],
+                host="127.0.0.1", port=port, user=options["user"], password=options["password"], get_server_public_key=True,
                 connect_timeout=options.get("patience", 2.0), read_timeout=options.get("patience", 3.0),
                 heartbeat_interval=0.5,
             )

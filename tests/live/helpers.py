@@ -17,8 +17,9 @@ from tests.plugins.fix_servers import SETUP
 
 
 def source(server: ThrowawayServer, **options: Any) -> canal.MySQLSource:
-    address = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
-    return canal.MySQLSource(**address | dict(SETUPS[SETUP].source) | options)
+    address: dict[str, Any] = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    own = {"get_server_public_key": True}  # nobody else answers on this machine
+    return canal.MySQLSource(**address | own | dict(SETUPS[SETUP].source) | options)
 
 
 def is_since(server: ThrowawayServer, **releases: tuple[int, ...]) -> bool:

@@ -42,7 +42,7 @@ def main() -> None:
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     config = canal.InstanceConfig(
         destination="killed",
-        source=canal.MySQLSource(host="127.0.0.1", port=int(port), user=user, password=password),
+        source=canal.MySQLSource(host="127.0.0.1", port=int(port), user=user, password=password, get_server_public_key=True),
         filter=schema + r"\..*",
         meta=canal.FileMeta(directory),
         store_bytes=1 << 20,

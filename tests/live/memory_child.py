@@ -22,7 +22,7 @@ def main() -> None:
     port, user, password, rows, budget = sys.argv[1:]
     config = canal.InstanceConfig(
         destination="memory",
-        source=canal.MySQLSource(host="127.0.0.1", port=int(port), user=user, password=password),
+        source=canal.MySQLSource(host="127.0.0.1", port=int(port), user=user, password=password, get_server_public_key=True),
         filter=r"big\.t",
         start="earliest",
         store_bytes=int(budget),

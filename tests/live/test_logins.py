@@ -252,6 +252,38 @@ def test_the_plugin_that_a_server_greets_with_makes_no_difference(line: Line, gr
                 assert answer(server, **mine, **options) == way, (kind, way)
 
 
+@pytest.mark.lines("mysql>=5.6")
+def test_a_server_that_nothing_proves_gets_a_password_only_where_an_option_says_so(
+    guarded: ThrowawayServer, module_line: Line, certificates: Certificates
+) -> None:
+    """As MySQL's own client, but that PREFERRED does not give it to a certificate that nobody looks at either."""
+    line = module_line
+    has_key = line.facts.fits(["mysql>=8.0"])  # 5.6 and 5.7 as they are carried have none
+    old = {"tls_min_version": "TLSv1"}
+    ways: dict[str, dict[str, Any]] = {
+        "plain": {"ssl_mode": "DISABLED"}, "PREFERRED": old, "REQUIRED": {"ssl_mode": "REQUIRED", **old},
+        "VERIFY_CA": {"ssl_mode": "VERIFY_CA", "ssl_ca": certificates.authority.path, **old},
+        "socket": {"unix_socket": str(guarded.socket_path)},
+    }  # fmt: skip
+    options: dict[str, dict[str, Any]] = {"": {}, "any": {"get_server_public_key": True}}
+    if has_key:
+        options["pinned"] = {"server_public_key": str(guarded.data_dir / "public_key.pem")}
+    differing = []
+    for kind in [one for one in kinds_of(line) if "sha2" in one]:
+        name = make_account(guarded, line, kind, "pw")
+        for way, option in itertools.product(ways, options):
+            if has_key:
+                guarded.query("FLUSH PRIVILEGES")
+            found = answer(guarded, user=name, password="pw", **{"get_server_public_key": False} | ways[way] | options[option])
+            refused = way == "plain" and not option or way == "PREFERRED" and option != "any"
+            wanted: Any = meaning("password to a stranger") if refused else "plain" if way in ("plain", "socket") else "TLS"
+            if not has_key and (way, option) in [("plain", "any"), ("socket", ""), ("socket", "any")]:
+                wanted = meaning("TLS needed")
+            if found != wanted:
+                differing.append((kind, way, option, found, wanted))
+    assert differing == []
+
+
 @pytest.mark.lines("mysql>=8.0")
 def test_a_password_without_tls_needs_an_rsa_key_of_the_server(line: Line) -> None:
     paths = [f"--{plugin}-private-key-path=none" for plugin in ("caching-sha2-password", "sha256-password")]

@@ -125,7 +125,7 @@ def test_gtids_that_the_server_lacks_or_has_purged(noisy: ThrowawayServer) -> No
 def poor_user(server: ThrowawayServer) -> Iterator[canal.MySQLSource]:
     server.query("CREATE USER 'u'@'%' IDENTIFIED BY 'pw'")
     try:
-        yield canal.MySQLSource(host=server.host, port=server.port, user="u", password="pw")
+        yield canal.MySQLSource(host=server.host, port=server.port, user="u", password="pw", get_server_public_key=True)
     finally:
         with contextlib.suppress(Exception):  # it may be gone
             server.query("DROP USER 'u'@'%'")

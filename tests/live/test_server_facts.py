@@ -29,7 +29,7 @@ def user_with(server: ThrowawayServer, grants: str, **options: Any) -> Iterator[
     server.query(f"CREATE USER '{user}'@'%' IDENTIFIED BY 'pw'")
     try:
         server.query(f"GRANT {grants} ON *.* TO '{user}'@'%'")
-        yield MySQLSource(host=server.host, port=server.port, user=user, password="pw", **options)
+        yield MySQLSource(host=server.host, port=server.port, user=user, password="pw", get_server_public_key=True, **options)
     finally:
         server.query(f"DROP USER '{user}'@'%'")
 

@@ -187,7 +187,8 @@ def run_loop(directory: Path, spec: dict[str, Any]) -> None:
     options = spec["options"]
     schema, table = options["table"].split(".")
     source = canal.MySQLSource(
-        host=options["host"], port=int(options["port"]), user=options["user"], password=options["password"]
+        host=options["host"], port=int(options["port"]), user=options["user"], password=options["password"],
+        get_server_public_key=True,
     )
     config = canal.InstanceConfig(
         destination="killed", source=source, filter=rf"{schema}\.{table}", meta=canal.FileMeta(directory / "checkpoint"),

@@ -281,7 +281,7 @@ def test_the_password_is_nowhere_to_be_read(stream: Stream, wait: Callable[..., 
     secret = "sEcReT7"
     stream.server.query(f"CREATE USER 'spy{os.getpid()}'@'%' IDENTIFIED BY '{secret}'")
     stream.server.query(f"GRANT ALL ON *.* TO 'spy{os.getpid()}'@'%'")
-    frame = stream.frame(user=f"spy{os.getpid()}", password=secret, startingPosition="earliest")
+    frame = stream.frame(user=f"spy{os.getpid()}", password=secret, getServerPublicKey="true", startingPosition="earliest")
     frame.explain(True)
     query = stream.start(frame)
     stream.server.query(f"INSERT INTO {stream.table} VALUES (1, 1, 'a')")

@@ -564,7 +564,7 @@ def test_who_may_not_read_the_log_is_told_before_the_snapshot(shop: Shop) -> Non
     shop.server.query(f"CREATE USER '{user}'@'%' IDENTIFIED BY 'no replica'")
     shop.server.query(f"GRANT {grants} ON *.* TO '{user}'@'%'")
     try:
-        with Engine(shop.options(snapshot="initial", user=user, password="no replica")) as engine:
+        with Engine(shop.options(snapshot="initial", user=user, password="no replica", getServerPublicKey="true")) as engine:
             engine.start()
             with pytest.raises(AuthenticationError, match="REPLICATION SLAVE"):
                 engine.plan()

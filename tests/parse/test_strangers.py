@@ -1,0 +1,421 @@
+"""Somebody in the server's place: what of a password it learns, what it can make us hold in memory, which files it gets."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import socket
+import ssl
+import struct
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from canal import AuthenticationError, CanalError, ConfigError, ConnectionLostError, MySQLSource, ServerError
+from canal.parse import _pymysql
+
+PASSWORD: Final = "geheim"
+SALT: Final = b"0123456789abcdefghij"
+OK: Final = b"\0\0\0\2\0\0\0"
+EOF: Final = b"\xfe\0\0\2\0"
+CAPABILITIES: Final = 0x15DF_F7FF
+
+
+class Papers(NamedTuple):
+    """An RSA key, and a certificate for 127.0.0.1 that it has signed itself."""
+
+    key: rsa.RSAPrivateKey
+    path: str
+    context: ssl.SSLContext
+
+    @property
+    def public(self) -> bytes:
+        public = self.key.public_key()
+        return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now - datetime.timedelta(1), now + datetime.timedelta(1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("papers") / "certificate.pem"
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return Papers(key, str(path), context)
+
+
+class Stranger:
+    """One connection, in the server's place. ``learned`` is the password, when it has got it."""
+
+    def __init__(self, sock: socket.socket, papers: Papers) -> None:
+        self._sock = sock
+        self._papers = papers
+        self._sequence = 0
+        self.learned = ""
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def say(self, payload: bytes) -> None:
+        self._sock.sendall(struct.pack("<I", len(payload))[:3] + bytes([self._sequence & 255]) + payload)
+        self._sequence += 1
+
+    def say_without_end(self, payload: bytes) -> None:
+        """A packet that begins so, and goes on in others for ever."""
+        while True:
+            self._sock.sendall(b"\xff\xff\xff" + bytes([self._sequence & 255]) + payload)
+            self._sequence += 1
+            for _ in range(255):
+                self._sock.sendall(bytes(1 << 16))
+            self._sock.sendall(bytes((1 << 16) - 1 - len(payload)))
+            payload = b""
+
+    def hear(self) -> bytes:
+        head = self._exactly(4)
+        self._sequence = head[3] + 1
+        return self._exactly(int.from_bytes(head[:3], "little"))
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            got = self._sock.recv(size - len(data))
+            if not got:
+                raise EOFError
+            data += got
+        return data
+
+    def greet(self, *, tls: bool) -> None:
+        offered = CAPABILITIES | (0x800 if tls else 0)
+        self.say(b"\x0a8.4.0\0" + bytes(4) + SALT[:8] + b"\0" + struct.pack("<HBHH", offered & 0xFFFF, 45, 2, offered >> 16)[:7]
+                 + b"\x15" + bytes(10) + SALT[8:] + b"\0caching_sha2_password\0")  # fmt: skip
+        if struct.unpack("<I", self.hear()[:4])[0] & 0x800:
+            self._sock = self._papers.context.wrap_socket(self._sock, server_side=True)
+            self.hear()
+
+    def switch(self, plugin: str) -> bytes:
+        self.say(b"\xfe" + plugin.encode() + b"\0" + (b"\5Password: " if plugin == "dialog" else SALT + b"\0"))
+        return self.hear()
+
+    def take(self, answer: bytes, wants_key: bytes) -> None:
+        """Learn the password from an answer, or hand out the key by which it comes next."""
+        if answer == wants_key:
+            self.say(b"\1" + self._papers.public)
+            answer = self.hear()
+        if len(answer) == 256:
+            scheme = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)  # noqa: S303
+            answer = bytes(a ^ b for a, b in zip(self._papers.key.decrypt(answer, scheme), SALT))
+        if answer == PASSWORD.encode() + b"\0":
+            self.learned = PASSWORD
+
+
+def ask_sha256(one: Stranger) -> None:
+    one.take(one.switch("sha256_password"), b"\1")
+
+
+def ask_caching_sha2(one: Stranger) -> None:
+    one.switch("caching_sha2_password")
+    one.say(b"\1\4")
+    one.take(one.hear(), b"\2")
+
+
+def ask_behind_the_cache(one: Stranger) -> None:
+    """PyMySQL goes on with its own idea of the plugin when more comes behind the last word."""
+    one.switch("caching_sha2_password")
+    one.say(b"\1\3")
+    one.say(b"\1\4")
+    one.take(one.hear(), b"\2")
+
+
+def ask_behind_another(one: Stranger) -> None:
+    one.switch("mysql_native_password")
+    ask_caching_sha2(one)
+
+
+def ask_in_clear_text(one: Stranger) -> None:
+    one.take(one.switch("mysql_clear_password"), b"")
+
+
+def ask_by_dialog(one: Stranger) -> None:
+    one.take(one.switch("dialog"), b"")
+
+
+@contextlib.contextmanager
+def in_the_place(papers: Papers, act: Callable[[Stranger], None], path: str = "", **options: Any) -> Iterator[Any]:
+    """A source whose server is a stranger that does ``act``, and the strangers that it has met."""
+    met: list[Stranger] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                met.append(Stranger(sock, papers))
+                with contextlib.suppress(OSError, EOFError):
+                    act(met[-1])
+                met[-1].close()
+
+    if path:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen()
+        where: dict[str, Any] = {"unix_socket": path}
+    else:
+        listener = socket.create_server(("127.0.0.1", 0))
+        where = {"port": listener.getsockname()[1]}
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield MySQLSource(password=PASSWORD, **where, **options), met
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(60)
+
+
+#: The connection: what the stranger offers, and the options that mean it.
+WAYS: Final[dict[str, tuple[bool, dict[str, str]]]] = {
+    "DISABLED": (True, {"ssl_mode": "DISABLED"}),
+    "PREFERRED, no TLS": (False, {}),
+    "PREFERRED": (True, {}),
+    "REQUIRED": (True, {"ssl_mode": "REQUIRED"}),
+    "VERIFY_CA": (True, {"ssl_mode": "VERIFY_CA", "ssl_ca": "papers"}),
+    "VERIFY_CA, another": (True, {"ssl_mode": "VERIFY_CA"}),
+    "socket": (False, {"path": "socket"}),
+}
+PROVED: Final = {"VERIFY_CA", "socket"}
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "nothing": {},
+    "get_server_public_key": {"get_server_public_key": True},
+    "server_public_key": {"server_public_key": "papers"},
+    "allow_cleartext": {"allow_cleartext": True},
+}
+
+
+def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
+    """The table of docs/security.md."""
+    if ask in (ask_in_clear_text, ask_by_dialog):
+        return option == "allow_cleartext" and way in PROVED
+    if ask is ask_behind_the_cache or way == "VERIFY_CA, another":
+        return False
+    if option == "get_server_public_key" or way in PROVED or way == "REQUIRED":
+        return True
+    return option == "server_public_key" and way in ("DISABLED", "PREFERRED, no TLS")  # it has the key, so it is the server
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "ask", [ask_sha256, ask_caching_sha2, ask_behind_the_cache, ask_behind_another, ask_in_clear_text, ask_by_dialog]
+)
+def test_who_answers_learns_the_password_only_where_an_option_says_so(
+    papers: Papers, tmp_path: Path, ask: Callable[[Stranger], None], way: str, option: str
+) -> None:
+    offers_tls, options = WAYS[way]
+    given = {"ssl_ca": papers.path, "server_public_key": papers.public.decode(), "path": str(tmp_path / "s")}
+    options = {name: given.get(name, value) if name != "ssl_mode" else value for name, value in options.items()}
+    more = {name: given[name] if value == "papers" else value for name, value in OPTIONS[option].items()}
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=offers_tls)
+        ask(one)
+
+    with in_the_place(papers, act, **options, **more) as (source, met), pytest.raises(CanalError) as caught:
+        source.connect()
+
+    assert bool(met[-1].learned) == may_learn(ask, way, option)
+    if ask in (ask_in_clear_text, ask_by_dialog) and way != "VERIFY_CA, another" and not met[-1].learned:
+        assert isinstance(caught.value, AuthenticationError)
+        assert "allow_cleartext=True" in caught.value.remedy
+    if ask in (ask_sha256, ask_caching_sha2, ask_behind_another) and way != "VERIFY_CA, another" and not met[-1].learned:
+        assert isinstance(caught.value, AuthenticationError)
+        assert "server_public_key" in caught.value.remedy
+        assert "nothing proves who answers" in caught.value.message
+
+
+def test_a_pinned_key_is_the_one_that_counts(papers: Papers) -> None:
+    """A stranger with a key of its own gets what it cannot read, and is asked for no key."""
+    other = rsa.generate_private_key(65537, 2048).public_key()
+    pinned = other.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
+    heard: list[bytes] = []
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=False)
+        heard.append(one.switch("sha256_password"))
+
+    options = {"server_public_key": pinned, "get_server_public_key": True}
+    with in_the_place(papers, act, **options) as (source, _), pytest.raises(CanalError):
+        source.connect()
+
+    assert [len(one) for one in heard] == [256]
+
+
+@pytest.mark.parametrize(("options", "count"), [({}, 1), ({"get_server_public_key": True}, 0), ({"ssl_mode": "REQUIRED"}, 0)])
+def test_a_login_that_works_until_the_servers_restart_is_a_warning(
+    papers: Papers, caplog: pytest.LogCaptureFixture, options: dict[str, Any], count: int
+) -> None:
+    def act(one: Stranger) -> None:
+        one.greet(tls=True)
+        one.switch("caching_sha2_password")
+        one.say(b"\1\3")
+        one.say(OK)
+        while one.hear()[1:4] == b"SET":
+            one.say(OK)
+
+    with in_the_place(papers, act, **options) as (source, _), pytest.raises(ConnectionLostError):
+        source.connect()
+
+    assert sum("after its restart" in text for text in caplog.messages) == count
+
+
+@pytest.mark.parametrize("given", ["/nowhere/key.pem", "-----BEGIN PUBLIC KEY-----\nno\n-----END PUBLIC KEY-----\n"])
+def test_a_pinned_key_that_is_none_is_an_error_of_the_configuration(given: str) -> None:
+    with pytest.raises(ConfigError, match="server_public_key cannot be used") as caught:
+        MySQLSource(port=1, server_public_key=given).connect()
+    assert "public_key.pem" in caught.value.remedy
+
+
+def test_options_that_are_true_or_false_may_be_text(papers: Papers) -> None:
+    source = MySQLSource(get_server_public_key="True", allow_cleartext="false")  # type: ignore[arg-type]
+    assert (source.get_server_public_key, source.allow_cleartext) == (True, False)
+    with pytest.raises(ConfigError, match="allow_cleartext must be True or False, not 'maybe'"):
+        MySQLSource(allow_cleartext="maybe")  # type: ignore[arg-type]
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+COLUMN: Final = b"\3def\0\0\0\1c\0\x0c\x2d\0\xff\xff\0\0\xfd\0\0\0\0\0"
+
+
+def endlessly(one: Stranger, *payloads: bytes) -> None:
+    """Say something again and again, some hundred at once."""
+    while True:
+        for payload in payloads:
+            one.say(payload)
+
+
+def flood_with_greeting(one: Stranger) -> None:
+    one.say_without_end(b"\x0a8.4.0")
+
+
+def flood_with_packets(one: Stranger) -> None:
+    one.greet(tls=False)
+    one.switch("mysql_native_password")
+    one.say_without_end(b"\1")
+
+
+def flood_with_questions(one: Stranger) -> None:
+    one.greet(tls=False)
+    while True:
+        one.switch("mysql_native_password")
+
+
+def logged_in(answer: Callable[[Stranger], None]) -> Callable[[Stranger], None]:
+    """A stranger that lets everybody in, and answers any query so."""
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=False)
+        one.switch("mysql_native_password")
+        one.say(OK)
+        while True:
+            if one.hear()[1:5] in (b"SET ", b"set "):
+                one.say(OK)
+            else:
+                answer(one)
+
+    return act
+
+
+def columns(count: int) -> list[bytes]:
+    return [bytes([count]), *[COLUMN] * count, EOF]
+
+
+def flood_with_columns(one: Stranger) -> None:
+    one.say(b"\xfe" + b"\xff" * 8)
+    endlessly(one, COLUMN)
+
+
+def flood_with_rows(one: Stranger) -> None:
+    for payload in columns(1):
+        one.say(payload)
+    endlessly(one, b"\3abc")
+
+
+def flood_with_nulls(one: Stranger) -> None:
+    for payload in columns(200):
+        one.say(payload)
+    endlessly(one, b"\xfb" * 200)
+
+
+def flood_with_one_value(one: Stranger) -> None:
+    for payload in columns(1):
+        one.say(payload)
+    one.say_without_end(b"\xfe" + struct.pack("<Q", 1 << 40))
+
+
+@pytest.mark.parametrize(
+    "act", [flood_with_greeting, flood_with_packets, flood_with_questions, logged_in(flood_with_columns),
+            logged_in(flood_with_rows), logged_in(flood_with_nulls), logged_in(flood_with_one_value)],
+    ids=["greeting", "packets", "questions", "columns", "rows", "nulls", "one value"],
+)  # fmt: skip
+def test_what_a_stranger_sends_is_refused_beyond_a_budget(
+    papers: Papers, act: Callable[[Stranger], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pymysql, "_ANSWER_BYTES", 4 << 20)
+    with in_the_place(papers, act) as (source, _), pytest.raises(CanalError) as caught:
+        session = source.open_session()
+        tracemalloc.start()
+        try:
+            session.rows("SELECT 1", doing="ask")
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            session.close()
+
+    assert peak < 12 << 20
+    if act is not flood_with_questions:  # it asks for one plugin after the other
+        assert isinstance(caught.value, ServerError)
+        assert "MiB of memory" in caught.value.message
+        assert "docs/limits.md" in caught.value.remedy
+
+
+def test_of_results_without_end_one_is_taken(papers: Papers) -> None:
+    act = logged_in(lambda one: endlessly(one, b"\0\0\0\x0a\0\0\0"))
+    with in_the_place(papers, act) as (source, _), pytest.raises(ConnectionLostError, match="more than one result"):
+        source.open_session().rows("SELECT 1", doing="ask")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+FILE: Final = b"\xfb/etc/hostname"
+
+
+def want_file_for_a_query(one: Stranger) -> None:
+    one.say(FILE)
+
+
+def want_file_for_a_login(one: Stranger) -> None:
+    one.greet(tls=False)
+    one.say(FILE)
+
+
+@pytest.mark.parametrize("act", [logged_in(want_file_for_a_query), want_file_for_a_login], ids=["query", "login"])
+def test_no_file_of_ours_is_given_to_who_asks_for_one(papers: Papers, act: Callable[[Stranger], None]) -> None:
+    with in_the_place(papers, act) as (source, _), pytest.raises(ServerError, match="LOCAL INFILE") as caught:
+        source.connect()
+    assert "find out what answers there" in caught.value.remedy
