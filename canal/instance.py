@@ -37,6 +37,7 @@ from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
 from canal.narrowing import Place
+from canal.parse.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
     MemoryLogPositionManager,
@@ -83,6 +84,7 @@ class Instance:
             backoff=config.reconnect_backoff,
             piece_bytes=min(4 << 20, max(config.store_bytes // 4, 1)),
             piece_entries=min(4096, max(config.store_entries // 4, 1)),
+            inflated_bytes=max(config.store_bytes, MAX_INFLATED_BYTES),
             alarm=config.alarm,
             shadow_tables=config.shadow_tables,
             history=config.history(),

@@ -7,7 +7,7 @@ cdef unsigned int _CRC_RESIDUE
 
 cdef class BinlogDecoder:
     cdef object _resolve, _classify, _wants, _changed, _deliver
-    cdef long long _piece_bytes
+    cdef long long _piece_bytes, _inflated_bytes
     cdef Py_ssize_t _piece_entries
     cdef dict _gtid_sources, _maps, _tables
     cdef public long long event_count, byte_count, statement_count, transaction_count, timestamp

@@ -32,6 +32,7 @@ from canal.parse.continuity import Continuity
 from canal.parse.events import (
     CRC_RESIDUE,
     DAMAGED,
+    MAX_INFLATED_BYTES,
     Format,
     check_format,
     checksum_error,
@@ -107,6 +108,7 @@ class BinlogDecoder:
             maps are resolved.
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
         piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
+        inflated_bytes: of an event that comes out of a compressed one, at most.
         read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
             with the FORMAT_DESCRIPTION; its ``journal`` is empty when its place is not known, it lies before ``offset``.
     """
@@ -121,6 +123,7 @@ class BinlogDecoder:
         piece_bytes: int = 4 << 20,
         piece_entries: int = 4096,
         read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None = None,
+        inflated_bytes: int = MAX_INFLATED_BYTES,
     ) -> None:
         self._resolve = resolve
         self._classify = classify
@@ -128,6 +131,7 @@ class BinlogDecoder:
         self._changed = changed
         self._deliver = deliver
         self._piece_bytes = piece_bytes
+        self._inflated_bytes = inflated_bytes
         self._piece_entries = piece_entries
         self._read_again = read_again
         self._replaying = False
@@ -401,11 +405,11 @@ class BinlogDecoder:
         elif kind == 40:
             self._payload(data, end, start)
         elif kind == 165:
-            self._query_event(inflate_query(data, end), -1, start)
+            self._query_event(inflate_query(data, end, self._inflated_bytes), -1, start)
         elif kind == 18:
             self._query_event(execute_load_query(data, end), -1, start)
         elif 166 <= kind <= 171:
-            plain = inflate_rows(data, end, kind, self._body_start(data, kind, end))
+            plain = inflate_rows(data, end, kind, self._body_start(data, kind, end), self._inflated_bytes)
             plain_kind = (23 if kind < 169 else 30) + (kind - 166) % 3
             self._rows(plain, plain_kind, len(plain), start, (kind - 166) % 3)
         elif kind == 39:
@@ -994,7 +998,8 @@ class BinlogDecoder:
             )  # fmt: skip
         log.info("[%s] reading the rows of XA transaction %s again", self.destination, place.xid)
         again = BinlogDecoder(
-            self._resolve, self._classify, self._wants, self._changed, self._adopt, self._piece_bytes, self._piece_entries
+            self._resolve, self._classify, self._wants, self._changed, self._adopt, self._piece_bytes, self._piece_entries,
+            inflated_bytes=self._inflated_bytes,
         )
         again.destination = self.destination
         again.reset(Position(row=self._skip), self.flavor, self._source, None)
@@ -1193,7 +1198,7 @@ class BinlogDecoder:
 
     def _payload(self, data: bytes, end: int, start: int) -> None:
         """TRANSACTION_PAYLOAD: the events inside have no checksums, and offsets that mean nothing."""
-        for inner in iter_payload(data, end):
+        for inner in iter_payload(data, end, self._inflated_bytes):
             kind = inner[4]
             if kind == 40 or kind == 15 or kind == 4:
                 raise DecodeError(f"{event_name(kind)} inside a TRANSACTION_PAYLOAD", event_type=kind)

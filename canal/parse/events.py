@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import zlib
 from functools import lru_cache
-from typing import Iterator
+from io import BytesIO
+from typing import Any, Iterator
 
 import attrs
 import zstandard
@@ -35,6 +36,9 @@ EVENT_NAMES = {
 
 #: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
 MAX_EVENT_BYTES = 1 << 30
+#: The largest event that comes out of a compressed one, unless somebody has room for more: a few kB can hold a GiB.
+MAX_INFLATED_BYTES = 256 << 20
+_CHUNK = 1 << 20
 
 #: CRC32 of any event followed by its own CRC32 in little-endian order.
 CRC_RESIDUE = 0x2144DF1C
@@ -233,8 +237,8 @@ def is_undecided_alter(data: bytes, end: int) -> bool:
 # -- compressed events -------------------------------------------------------------------------------------------------
 
 
-def iter_payload(data: bytes, end: int) -> Iterator[bytes]:
-    """The events inside a TRANSACTION_PAYLOAD, one by one; a large payload is never inflated as a whole."""
+def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iterator[bytes]:
+    """The events inside a TRANSACTION_PAYLOAD, one by one, each of ``limit`` bytes at most; the payload is inflated in pieces."""
     at, size, compression, inflated = 19, -1, 0, -1
     while True:
         field, at = packed(data, at, end)
@@ -259,7 +263,7 @@ def iter_payload(data: bytes, end: int) -> Iterator[bytes]:
         chunks = _inflate_zstd(data[at : at + size], inflated)
     else:
         raise UnsupportedError(f"TRANSACTION_PAYLOAD with compression type {compression}", event_type=40)
-    yield from _split(chunks)
+    yield from _split(chunks, limit)
 
 
 def packed(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -281,7 +285,7 @@ def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
     total = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            while chunk := reader.read(1 << 20):
+            while chunk := reader.read(_CHUNK):
                 total += len(chunk)
                 if inflated >= 0 and total > inflated:  # a few bytes can inflate to anything
                     break
@@ -293,69 +297,106 @@ def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
         raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {more}{inflated}", event_type=40)
 
 
-def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The events in the chunks; one that is larger than many of them is joined once, when it is whole."""
-    parts: list[bytes] = []
-    have, need = 0, 19
+def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    """The events in the chunks; one that is larger than a chunk is put together in memory of its own size."""
+    begun, need = None, 19  # an event that is not whole, and the length at which it is, or its header
     for chunk in chunks:
-        parts.append(chunk)
-        have += len(chunk)
-        if have < need:
-            continue
-        rest, at = b"".join(parts), 0
-        need = 19
-        while at + 19 <= have:
-            length = int.from_bytes(rest[at + 9 : at + 13], "little")
-            if length < 19 or length > MAX_EVENT_BYTES:
-                raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=40)
-            if at + length > have:
-                need = length
-                break
-            yield rest[at : at + length]
-            at += length
-        parts, have = [rest[at:]], have - at
-    if have:
+        at, have = 0, len(chunk)
+        while at < have:
+            if begun is None:
+                while at + 19 <= have:
+                    length = int.from_bytes(chunk[at + 9 : at + 13], "little")
+                    if at + length > have or length < 19:
+                        break
+                    yield chunk[at : at + length]
+                    at += length
+                begun, need = BytesIO(), 19
+            part = chunk[at : at + need - begun.tell()]
+            at += len(part)
+            begun.write(part)
+            if begun.tell() == 19 == need:
+                need = _length(begun.getvalue(), limit)
+            if begun.tell() == need:
+                yield begun.getvalue()
+                begun = None
+    if begun is not None and begun.tell():
         raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=40)
 
 
-def _inflate_mariadb(data: bytes, at: int, end: int, kind: int) -> bytes:
-    """MariaDB's compressed form: a byte with algorithm and length of the length, the length, zlib data."""
+def _length(head: bytes, limit: int) -> int:
+    length = int.from_bytes(head[9:13], "little")
+    if length < 19 or length > MAX_EVENT_BYTES:
+        raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=40)
+    if length > limit:
+        raise _too_large(length, 40, limit)
+    return length
+
+
+def _too_large(size: int, kind: int, limit: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"an event of {size} bytes in a compressed one ({event_name(kind)}), which may hold {limit}", event_type=kind,
+        remedy=f"If the server has rows or statements of that size, set store_bytes to {size} or more; see docs/limits.md.",
+    )  # fmt: skip
+
+
+def _inflate_mariadb(data: bytes, at: int, end: int, kind: int, limit: int) -> bytes:
+    """The event as it is up to ``at``, then what MariaDB's compressed form there holds: a byte with algorithm and length of the
+    length, the length, zlib data."""
     if at >= end:
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
     head = data[at]
     width = head & 0x07
     if head & 0x80 == 0 or (head & 0x70) or not 1 <= width <= 4:
         raise UnsupportedError(f"{event_name(kind)} with compression header {head:#x}", event_type=kind)
-    if at + 1 + width > end:
+    start = at + 1 + width
+    if start > end:
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
-    size = int.from_bytes(data[at + 1 : at + 1 + width], "big")
+    size = int.from_bytes(data[at + 1 : start], "big")
     if size > MAX_EVENT_BYTES:
         raise DecodeError(f"{event_name(kind)} says it inflates to {size} bytes", event_type=kind)
+    if size > limit:
+        raise _too_large(size, kind, limit)
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(data[at + 1 + width : end], size + 1)
+        if size <= _CHUNK:
+            plain = data[:at] + inflater.decompress(data[start:end], size + 1)
+        else:
+            plain = _inflate_in_pieces(inflater, data, at, start, end, size)
     except zlib.error as error:
         raise DecodeError(f"{event_name(kind)} cannot be inflated", event_type=kind) from error
-    if len(plain) != size or not inflater.eof:
+    if len(plain) != at + size or not inflater.eof:
         raise DecodeError(f"{event_name(kind)} does not inflate to {size} bytes", event_type=kind)
     return plain
 
 
-def inflate_query(data: bytes, end: int) -> bytes:
+def _inflate_in_pieces(inflater: Any, data: bytes, at: int, start: int, end: int, size: int) -> bytes:
+    """In memory of its own size; zlib's own way takes twice as much."""
+    out = BytesIO()
+    out.write(data[:at])
+    while start < end and out.tell() <= at + size:
+        rest, start = data[start : min(start + _CHUNK, end)], start + _CHUNK
+        while rest and out.tell() <= at + size:
+            out.write(inflater.decompress(rest, _CHUNK))
+            rest = inflater.unconsumed_tail
+    out.write(inflater.flush())
+    return out.getvalue()
+
+
+def inflate_query(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
     """A QUERY_COMPRESSED event as the QUERY event it stands for (without checksum)."""
     if end < 32:
         raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=165)
     text = 32 + int.from_bytes(data[30:32], "little") + data[27] + 1
-    return data[:text] + _inflate_mariadb(data, text, end, 165)
+    return _inflate_mariadb(data, text, end, 165, limit)
 
 
-def inflate_rows(data: bytes, end: int, kind: int, body: int) -> bytes:
+def inflate_rows(data: bytes, end: int, kind: int, body: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
     """A compressed rows event as the plain one it stands for: only the row images are compressed."""
     count, at = packed(data, body, end)
     at += (count + 7) // 8 * (2 if (kind - 166) % 3 == 1 else 1)
     if at > end:
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
-    return data[:at] + _inflate_mariadb(data, at, end, kind)
+    return _inflate_mariadb(data, at, end, kind, limit)
 
 
 # -- status variables of QUERY ---------------------------------------------------------------------------------------

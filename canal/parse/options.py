@@ -27,6 +27,7 @@ class ParserOptions:
     backoff: tuple[float, float]
     piece_bytes: int
     piece_entries: int
+    inflated_bytes: int
     alarm: Alarm
     shadow_tables: bool
     history: SchemaHistory

@@ -12,6 +12,7 @@ from typing import Any, Callable, Protocol, runtime_checkable
 from canal.alarm import Alarm, log_alarm
 from canal.errors import CanalError, StateError
 from canal.filter import FieldFilter, TableFilter
+from canal.parse.events import MAX_INFLATED_BYTES
 from canal.parse.history import MemoryHistory, SchemaHistory
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.options import ParserOptions
@@ -70,6 +71,7 @@ class BinlogParser:
         json_text: give JSON as text, not as objects.
         backoff: seconds before the first and (at most) before any later attempt to reconnect.
         piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
+        inflated_bytes: an event that comes out of a compressed one and is larger is refused.
         alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
         shadow_tables: deliver the tables of online schema changes too.
         history: keeps the schemas of tables whose names the log does not carry.
@@ -91,6 +93,7 @@ class BinlogParser:
         backoff: tuple[float, float] = (0.1, 10.0),
         piece_bytes: int = 4 << 20,
         piece_entries: int = 4096,
+        inflated_bytes: int = MAX_INFLATED_BYTES,
         alarm: Alarm = log_alarm,
         shadow_tables: bool = False,
         history: SchemaHistory | None = None,
@@ -117,6 +120,7 @@ class BinlogParser:
             backoff=backoff,
             piece_bytes=piece_bytes,
             piece_entries=piece_entries,
+            inflated_bytes=inflated_bytes,
             alarm=alarm,
             shadow_tables=shadow_tables,
             history=self.history,

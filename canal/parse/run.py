@@ -99,7 +99,7 @@ class ParserRun:
         self._logs_cascades = False
         self.decoder = self._follower.decoder = BinlogDecoder(
             self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
-            options.piece_bytes, options.piece_entries, self._read_again,
+            options.piece_bytes, options.piece_entries, self._read_again, options.inflated_bytes,
         )  # fmt: skip
         self.decoder.destination = self._resolver.destination = destination
         self.progress = Progress(lambda: self.link.source, self.decoder, self.alarms, options.backoff[1])

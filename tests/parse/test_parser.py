@@ -8,6 +8,7 @@ import random
 import struct
 import threading
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from decimal import Decimal
@@ -26,6 +27,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.gtid import parse_gtid_set
 from canal.parse.ddl import classify
 from canal.parse.decoder import BinlogDecoder
+from canal.parse.events import inflate_query, inflate_rows, iter_payload
 from canal.parse.tables import TableResolver
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog, FakeConnection
@@ -555,6 +557,89 @@ def test_events_of_many_chunks_inside_a_payload_are_joined(compression: Any) -> 
 
     rows = [row.after for entry in decoded(fake.events()) for row in entry.rows]
     assert [(row["id"], row["v"] == chr(97 + row["id"]) * sizes[row["id"]]) for row in rows] == [(n, True) for n in range(6)]
+
+
+def bomb(size: int, kind: int = 30) -> bytes:
+    """A TRANSACTION_PAYLOAD of some kB with one event of so many bytes, nearly all of them 0."""
+    packer = zstandard.ZstdCompressor().compressobj()
+    parts = [packer.compress(struct.pack("<IBIIIH", 1, kind, 1, size, 0, 0))]
+    parts += [packer.compress(bytes(min(1 << 20, size - 19 - done))) for done in range(0, size - 19, 1 << 20)]
+    data = b"".join([*parts, packer.flush()])
+    fields = _encode.tlv(2, b"\0") + _encode.tlv(3, _encode.packed(size)) + _encode.tlv(1, _encode.packed(len(data)))
+    return payload_event(fields + b"\0" + data)
+
+
+def peak_of(run: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do() -> None:
+    """33 kB had become 3 GB."""
+    (form, *_) = FakeBinlog().events()
+    event = bomb(1 << 30)
+    assert len(event) < 40_000
+
+    def refused() -> None:
+        with pytest.raises(canal.UnsupportedError, match="an event of 1073741824 bytes") as caught:
+            decoded([form, event])
+        assert "store_bytes" in caught.value.remedy
+
+    assert peak_of(refused) < 16 << 20
+
+
+def test_a_giant_event_of_a_compressed_one_takes_memory_of_its_own_size_once() -> None:
+    event, size = bomb(48 << 20), 48 << 20
+
+    assert peak_of(lambda: [len(one) for one in iter_payload(event, len(event))]) < size + (8 << 20)
+    assert [len(one) for one in iter_payload(event, len(event))] == [size]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "zlib"])
+@pytest.mark.parametrize("store_bytes", [2 << 20, 8 << 20])
+def test_a_store_with_more_room_takes_larger_events_out_of_compressed_ones(
+    compression: Any, store_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canal.instance.MAX_INFLATED_BYTES", 1 << 20)
+    fake = FakeBinlog(flavor="mysql" if compression == "zstd" else "mariadb", compression=compression)
+    fake.table("shop", "t", "id INT, v LONGTEXT").insert({"id": 1, "v": "x" * (3 << 20)})
+    config = canal.InstanceConfig(destination="test", source=fake, start="earliest", store_bytes=store_bytes)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        if store_bytes < 3 << 20:
+            with pytest.raises(canal.UnsupportedError, match="in a compressed one"):
+                while instance.get(100, timeout=60):
+                    pass
+        else:
+            rows: list[Any] = []
+            while not rows:
+                rows += [row.after["v"] for entry in instance.get(100, timeout=60) for row in entry.rows]
+            assert [len(one) for one in rows] == [3 << 20]
+
+
+@pytest.mark.parametrize("kind", [165, 169])
+def test_a_compressed_event_of_mariadb_is_inflated_within_the_limit_and_in_memory_of_its_size(kind: int) -> None:
+    size = 40 << 20
+    plain = zlib.compress(bytes(size))
+    head = bytes(27) + bytes(5) if kind == 165 else bytes(27) + b"\1\1"
+    at = 33 if kind == 165 else 29
+    event = head.ljust(at, b"\0") + b"\x84" + size.to_bytes(4, "big") + plain
+
+    def inflated(limit: int) -> bytes:
+        return inflate_query(event, len(event), limit) if kind == 165 else inflate_rows(event, len(event), kind, 27, limit)
+
+    assert inflated(size) == event[:at] + bytes(size)
+    assert peak_of(lambda: len(inflated(size))) < size + (12 << 20)
+    with pytest.raises(canal.UnsupportedError, match=f"an event of {size} bytes in a compressed one"):
+        inflated(size - 1)
+    for cut in (9, len(plain) - 1000):
+        event = event[:-cut]
+        with pytest.raises(canal.DecodeError, match="does not inflate to"):
+            inflated(size)
 
 
 @flavors
