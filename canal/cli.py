@@ -10,6 +10,7 @@ import getpass
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,6 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
 
 import canal
 from canal.formats.canal_json import to_canal_json
@@ -34,7 +37,9 @@ _STYLES = {EventType.INSERT: "green", EventType.UPDATE: "yellow", EventType.DELE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit status."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, format="%(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_VisibleFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, handlers=[handler])
     try:
         return int(options.run(options))
     except KeyboardInterrupt:
@@ -43,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit finds no pipe
         return 0
     except canal.CanalError as error:
-        print(f"canal: {error}", file=sys.stderr)
+        print(f"canal: {visible(str(error))}", file=sys.stderr)
         return 1
 
 
@@ -172,7 +177,16 @@ def _alarm(destination: str, text: str) -> None:
 
 
 def _is_url(text: str) -> bool:
-    return text.startswith(("mysql://", "mariadb://"))
+    """Raises ConfigError for any other URL: as the name of a file it would be shown, with its password."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or not rest.startswith("/") or not scheme.isalnum() or Path(text).exists():
+        return False
+    if scheme.lower() not in ("mysql", "mariadb") or not rest.startswith("//"):
+        raise canal.ConfigError(f"a URL that begins with {scheme}:/ is none of a server", remedy=_URL)
+    return True
+
+
+_URL = "Write mysql://user@host:3306/; in a user or password / is %2F, ? is %3F, # is %23 and @ is %40."
 
 
 def _local(options: argparse.Namespace) -> canal.LocalBinlogSource:
@@ -193,10 +207,10 @@ def _server(url: str) -> canal.MySQLSource:
     try:
         parts = urlsplit(url)
         port = parts.port or 3306
-    except ValueError as error:
-        raise canal.ConfigError(f"{url.partition('://')[0]} URL: {error}", remedy="Write mysql://user@host:3306/.") from error
+    except ValueError:  # whose text may show a part of the password
+        raise canal.ConfigError("the URL's host or port cannot be read", remedy=_URL) from None
     if not parts.hostname:
-        raise canal.ConfigError(f"{parts.scheme}:// names no host", remedy="Write mysql://user@host:3306/.")
+        raise canal.ConfigError(f"{parts.scheme}:// names no host", remedy=_URL)
     password = unquote(parts.password) if parts.password else os.environ.get("CANAL_PASSWORD")
     if password is None:
         password = getpass.getpass(f"Password of {parts.username or 'root'}@{parts.hostname}: ") if sys.stdin.isatty() else ""
@@ -205,8 +219,12 @@ def _server(url: str) -> canal.MySQLSource:
         return canal.MySQLSource(
             host=parts.hostname, port=port, user=unquote(parts.username or "root"), password=password, **extra
         )
-    except TypeError as error:
-        raise canal.ConfigError(f"the URL has an unknown option: {parts.query}") from error
+    except TypeError:
+        known = {field.name for field in attrs.fields(canal.MySQLSource) if field.init} - {"host", "port", "user", "password"}
+        raise canal.ConfigError(
+            f"the URL has an unknown option: {', '.join(sorted(extra.keys() - known))}",
+            remedy=f"There are {', '.join(sorted(known))}.",
+        ) from None
 
 
 def _start(text: str) -> str | canal.Position:
@@ -226,10 +244,29 @@ def _start(text: str) -> str | canal.Position:
 
 # -- printing ----------------------------------------------------------------------------------------------------------
 
+#: What a terminal obeys, or what changes the order in which it shows a line: C0, DEL, C1, ends of lines, directions, and halves
+#: of characters, which cannot be written.
+_CONTROLS = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Text for one line of a terminal: what would control it is shown as an escape."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _json_line(text: str) -> str:
+    """JSON with escapes for what is valid in it, and controls a terminal."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class _VisibleFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(visible, super().format(record).split("\n")))
+
 
 def _print_json(message: Message) -> int:
     for line in to_canal_json(message.entries, batch_id=message.id):
-        print(line)
+        print(_json_line(line))
     return 0
 
 
@@ -261,7 +298,9 @@ class _Printer:
         style = _STYLES.get(header.event_type, "cyan")
         self._line("bold " + style, f"{header.event_type.name} {name}", "dim", f"  {when}Z  {place}")
         if entry.table is None:
-            self._line("cyan", "  " + entry.row_change.sql)
+            first, *more = entry.row_change.sql.replace("\r\n", "\n").split("\n")
+            for line in (first, *("  " + line for line in more)):
+                self._line("cyan", "  " + line)
         for row in entry.rows:
             if row.before is None:
                 self._line("green", "  + " + _values(row.after))
@@ -271,6 +310,7 @@ class _Printer:
                 self._line("yellow", "  ~ " + _difference(row.before, row.after))
 
     def _line(self, *pairs: str) -> None:
+        pairs = tuple(map(visible, pairs))
         if self._colour:
             self._out("".join(f"[{style}]{self._escape(text)}[/]" for style, text in zip(pairs[::2], pairs[1::2])))
         else:
@@ -386,18 +426,18 @@ def _ha_status(options: argparse.Namespace) -> int:
         found = [overview.look_at(session, name) for name in names]
     now = time.time()
     if options.json:
-        print(json.dumps([_ha_document(one, now) for one in found], ensure_ascii=False, indent=2))
+        print(json.dumps([_ha_document(one, now) for one in found], indent=2))
     elif not found:
         print(f"no destination under {options.root}")
     else:
-        print("\n".join(line for one in found for line in _ha_lines(one, now)))
+        print("\n".join(visible(line) for one in found for line in _ha_lines(one, now)))
     return 0
 
 
 def _ha_release(options: argparse.Namespace) -> int:
     with _zookeeper(options) as session:
         old, new = overview.release(session, options.destination, options.timeout)
-    print(f"{options.destination}: {old} has let go, {new.owner} runs it (epoch {new.epoch})")
+    print(visible(f"{options.destination}: {old} has let go, {new.owner} runs it (epoch {new.epoch})"))
     return 0
 
 

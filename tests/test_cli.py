@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import canal
 from canal.cli import _start, main
+from canal.ha import overview
 from canal.testing.fake import FakeBinlog
 
 
@@ -107,7 +110,7 @@ def test_the_version_tells_the_build_too(capsys: pytest.CaptureFixture[str]) -> 
         (["mysql://"], "names no host"),
         (["mysql://u:p@127.0.0.1:1/", "--start", "soon"], "neither latest"),
         (["mysql://u:p@127.0.0.1:1/?colour=red"], "colour"),
-        (["mysql://u:p@127.0.0.1:99999/"], "Port"),
+        (["mysql://u:p@127.0.0.1:99999/"], "port"),
         (["mysql://u:p@127.0.0.1/?ssl_mode=maybe"], "ssl_mode"),
         (["mysql://u:p@127.0.0.1:1/"], "cannot connect to 127.0.0.1:1"),
         (["mysql://u:p@127.0.0.1:1/", "--schema", "tables.sql"], "--schema is for binlog files"),
@@ -123,6 +126,87 @@ def test_mistakes_are_one_line(arguments: list[str], text: str, capsys: pytest.C
     assert error.startswith("canal: ")
     assert text in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:geheim/1@127.0.0.1:1/", "mysql://u:geheim?1@127.0.0.1:1/", "mysql://u:geheim#1@127.0.0.1:1/",
+        "mysql://u:geheim@127.0.0.1:port/", "mysql://u:geheim@[127.0.0.1/", "mysql://u:geheim@h\u2100/",
+        "mysql://u:geheim@127.0.0.1:1/?colour=red", "mysql://u@127.0.0.1:1/?password=geheim", "mysql://u:geheim@127.0.0.1:1/",
+        "mysql://u:geheim@/", "mysql:/u:geheim@127.0.0.1/", "MySQL://u:geheim@127.0.0.1:1/", "postgres://u:geheim@127.0.0.1/",
+    ],
+)  # fmt: skip
+def test_the_password_of_a_url_is_never_shown(url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([url], [str(tmp_path), "--schema", url], [url, "--verbose"]):
+        assert main(["tail", *arguments]) == 1
+        out, error = capfd.readouterr()
+        assert "geheim" not in out + error
+        assert "canal: " in error
+
+
+#: Clears the screen, sets the title, and writes from right to left; C1 does so too.
+NASTY = "\x1b[2J\x1b]0;x\x07\x9b2J\x9d\u202eabc\u2066\x7f\u2028\r\n\x00"
+SHOWN = r"\x1b[2J\x1b]0;x\x07\x9b2J\x9d\u202eabc\u2066\x7f\u2028\r\n\x00"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]], ids=["people", "json"])
+@pytest.mark.parametrize("colour", [False, True])
+def test_what_a_terminal_would_obey_is_shown_instead(
+    arguments: list[str], colour: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In names, values and statements."""
+    if not colour:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    fake = FakeBinlog()
+    nasty = NASTY.replace("\x00", "")
+    table = fake.table(f"s{nasty}", f"t{nasty}", "id INT PRIMARY KEY, note VARCHAR(99), n JSON")
+    table.insert({"id": 1, "note": NASTY, "n": json.dumps({"a": NASTY})})
+    fake.ddl(f"CREATE TABLE x (id INT) COMMENT '{NASTY}'\n-- INSERT forged.row", schema="shop")
+    fake.write(tmp_path)
+
+    assert main(["tail", str(tmp_path), *arguments]) == 0
+    out = capsys.readouterr().out
+
+    assert [one for one in out if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Cs")] == []
+    if arguments:
+        (rows, statement) = [json.loads(line) for line in out.splitlines()]
+        assert (rows["database"], rows["table"]) == (f"s{nasty}", f"t{nasty}")
+        assert rows["data"][0]["note"] == NASTY
+        assert NASTY in statement["sql"]
+    else:
+        assert out.count(SHOWN[:40]) >= 3
+        assert "\nINSERT forged" not in out
+
+
+def test_what_a_server_says_of_itself_is_shown_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: canal.MySQLSource) -> None:
+        raise canal.ServerError(f"it says {NASTY}")
+
+    monkeypatch.setattr(canal.MySQLSource, "connect", refuse)
+    assert main(["tail", "mysql://u:p@127.0.0.1:1/"]) == 1
+
+    assert capsys.readouterr().err == f"canal: it says {SHOWN}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]], ids=["people", "json"])
+def test_what_others_have_written_into_zookeeper_is_shown_too(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = overview.ClientOverview(1001, NASTY, canal.Position(journal=f"b{NASTY}", offset=4), 1.0)
+    found = overview.DestinationOverview(NASTY, NASTY, True, 1.0, 7, (NASTY, f"other{NASTY}"), (client,))
+    monkeypatch.setattr("canal.cli._zookeeper", lambda options: nullcontext())
+    monkeypatch.setattr(overview, "destinations", lambda session: [NASTY])
+    monkeypatch.setattr(overview, "look_at", lambda session, name: found)
+
+    assert main(["ha", "status", "zk:1", *arguments]) == 0
+    out = capsys.readouterr().out
+
+    assert [one for one in out if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Cs")] == []
+    if arguments:
+        assert json.loads(out)[0]["destination"] == NASTY
+    else:
+        assert out.count(SHOWN) == 5
 
 
 def test_a_server_is_followed_until_ctrl_c() -> None:
