@@ -1,7 +1,7 @@
 """The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
 
 Sends nothing of its own but answers to a login, and no password that whoever answers could read, unless that one is proved or
-trusted (docs/security.md). Names checked against PyMySQL 1.1.1 to 2.2.8: ``_sock``, ``_rfile``, ``_execute_command``,
+trusted (docs/security.md). Names checked against PyMySQL 1.1.1 to 1.2.4: ``_sock``, ``_rfile``, ``_execute_command``,
 ``_read_packet``, ``_read_ok_packet``, ``_read_query_result``, ``_read_bytes``, ``_write_bytes``, ``_write_timeout``,
 ``_force_close``, ``_get_server_information``, ``_process_auth``, ``_auth_plugin_name``, ``_secure``, ``_closed``; of ``_auth``
 ``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; of a cursor ``_result`` with ``unbuffered_active``.
