@@ -334,6 +334,8 @@ class Files:
         self.traceless: set[int] = set()
         #: Whether there is damage that takes no row, of which a reader may complain.
         self.is_odd = False
+        #: Whether there was such damage in a log that was reset since this was set to False.
+        self.was_odd = False
         self.sync()
 
     def sync(self) -> None:
@@ -344,6 +346,7 @@ class Files:
             self._life = self._log.life
             for one in (self._kept, self._seen, self._removed, self._unlisted, self._shortened):
                 one.clear()
+            self.was_odd |= self.is_odd
             self._twice = self.is_odd = False
         names = [name for name, _ in fake.journals]
         for name in names:
@@ -856,7 +859,8 @@ class Model:
         stored = {client: canal.Position.from_text(text) for client, text in self.texts.items()}
         at_end = len(log.life.rows)
         old = set(log.life.rows)
-        was_odd = self.files is not None and self.files.is_odd
+        if self.files is not None:
+            self.files.was_odd = self.files.is_odd
         played = Played(self._source(log), reading, self, log)
         instance = canal.Instance(canal.InstanceConfig(
             destination="m", source=played, start=reading.start, meta=TextMeta(self.texts), on_lost=reading.on_lost,
@@ -881,7 +885,6 @@ class Model:
             if cursor is None:
                 cursor = self._first(log, lives - 1, reading.start, at_end, before)
             stand = Stand(self, log, reading, cursor, stored.get(client), lives - 1, old, before, run, client, alarms)
-            stand.is_odd |= was_odd
             stand.is_of_nobody = any(one is not None and one.kind == "canal's" for one in expected.values())
             stand.oldest_life = min(one.life if one is not None else cursor.life for one in expected.values())
             stand.judge()
@@ -969,7 +972,7 @@ class Stand:
         self.reading = reading
         self.cursor = cursor
         self.stored = stored
-        self.is_odd = model.files is not None and model.files.is_odd
+        self.is_odd = model.files is not None and (model.files.is_odd or model.files.was_odd)
         self.first_life = life  # when the reading began
         self.old = old  # rows of that life then, and those of them that could be read
         self.before = before
