@@ -1,20 +1,21 @@
-"""Folders and names that outlive a crash of the machine.
+"""Folders and names that outlive a crash of the machine, and files that are their user's alone.
 
 Never writes to a file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it; each name is synced before the next one is made."""
+    """Make a folder and those above it, for this user alone; each name is synced before the next one is made."""
     if path.is_dir():
         return
     make_folder(path.parent)
-    path.mkdir(exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
     sync_folder(path.parent)
 
 
@@ -25,3 +26,12 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def private(path: str | os.PathLike[str], flags: int) -> int:
+    """As ``opener`` of ``open``: a file that is written is this user's alone, and one behind a symbolic link is an OSError."""
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if flags & (os.O_WRONLY | os.O_RDWR):
+        with contextlib.suppress(PermissionError):  # another user's, who lets us write
+            os.fchmod(file, 0o600)
+    return file

@@ -9,6 +9,7 @@ present one gets meta.dat.bak as a second name, then one rename puts the next in
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -21,7 +22,7 @@ from typing import Final, Literal
 
 import attrs
 
-from canal.disk import make_folder, sync_folder
+from canal.disk import make_folder, private, sync_folder
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
 from canal.meta.memory import Clients, MemoryMeta
@@ -194,7 +195,8 @@ class FileMeta(MemoryMeta):
 
     def _read(self, path: Path) -> bytes | None:
         try:
-            return path.read_bytes()
+            with open(path, "rb", opener=private) as file:
+                return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -268,6 +270,8 @@ class FileMeta(MemoryMeta):
 
     def _make_folder(self) -> None:
         try:
+            if self._folder.is_symlink():
+                raise OSError(errno.ELOOP, "it is a symbolic link")
             make_folder(self._folder)
         except OSError as error:
             raise CursorError(
@@ -280,7 +284,7 @@ class FileMeta(MemoryMeta):
         """Claim the folder. flock and not lockf: it also keeps out a second manager of this very process."""
         path = self._folder / "lock"
         try:
-            claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            claim = private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise CursorError(
                 f"cannot open {path}: {error.strerror}",
@@ -354,7 +358,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=private) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

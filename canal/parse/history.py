@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
-from canal.disk import make_folder
+from canal.disk import make_folder, private
 from canal.errors import CursorError, HistoryError
 from canal.position import Position
 
@@ -289,6 +289,7 @@ class FileHistory:
     # -- the database ----------------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
+        os.close(private(self._path, os.O_RDWR | os.O_CREAT))
         database = sqlite3.connect(self._path, timeout=self._wait, isolation_level=None, check_same_thread=False)
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from canal.disk import make_folder, sync_folder
+from canal.disk import make_folder, private, sync_folder
 from canal.errors import CursorError
 from canal.position import Position, resume_at
 
@@ -152,7 +152,8 @@ class FileLogPositionManager:
             if self._place is not None:
                 return self._place()
         try:
-            return Position.from_text(self._path.read_text(encoding="utf-8"))
+            with open(self._path, encoding="utf-8", opener=private) as file:
+                return Position.from_text(file.read())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -170,7 +171,7 @@ class FileLogPositionManager:
         fresh = self._path.with_name("parse.dat.tmp")
         try:
             make_folder(self._path.parent)
-            with open(fresh, "w", encoding="utf-8") as file:
+            with open(fresh, "w", encoding="utf-8", opener=private) as file:
                 file.write(self._place().to_text())
                 file.flush()
                 os.fsync(file.fileno())

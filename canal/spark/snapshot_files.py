@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
+from canal.disk import make_folder, private
 from canal.errors import SchemaError, SourceError, StoreError
 
 #: Seconds that a snapshot which nobody has asked for is kept: its process died just when Spark wrote its first offset down,
@@ -37,10 +38,10 @@ class SnapshotFiles:
         parent = Path(root).absolute()
         self.directory = parent / f"snapshot-{secrets.token_hex(8)}"
         try:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(parent)
             _remove_leftovers(parent)
             self._mark = self._locked()
-            self.directory.mkdir()
+            self.directory.mkdir(mode=0o700)
         except OSError as error:
             raise StoreError(
                 f"the directory for a snapshot cannot be made in {parent}: {error}",
@@ -50,7 +51,7 @@ class SnapshotFiles:
     def _locked(self) -> BinaryIO:
         """The mark; it is locked before anybody can see it."""
         path = self.directory.with_name(f".{self.directory.name}")
-        file = path.open("wb")
+        file = open(path, "wb", opener=private)  # noqa: SIM115
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.rename(_mark_of(self.directory))
         return file
@@ -80,7 +81,7 @@ class SnapshotFiles:
 
     @contextlib.contextmanager
     def _writing(self, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatchStreamWriter]:
-        with self._errors(), file_of(self.directory, number).open("wb") as file:
+        with self._errors(), open(file_of(self.directory, number), "wb", opener=private) as file:
             with pa.ipc.new_stream(file, schema) as writer:
                 yield writer
             file.flush()

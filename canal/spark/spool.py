@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 
 import attrs
 
+from canal.disk import make_folder, private
 from canal.errors import ConfigError, SourceError, TruncatedError
 from canal.model import Entry
 from canal.spark.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
@@ -69,7 +70,7 @@ class Spool:
         self._spares: list[Path] = []
         self._most_spares = 0 if is_shared else _SPARES
         try:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(parent)
             if not root:
                 _check_own(parent)
             self._lock = self._locked(parent)
@@ -81,7 +82,7 @@ class Spool:
     def _locked(self, parent: Path) -> BinaryIO:
         """The lock that says that this process lives; it is held before anybody can see it."""
         path = parent / f".{self.directory.name}"
-        file = path.open("wb")
+        file = open(path, "wb", opener=private)  # noqa: SIM115
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.rename(parent / f"{self.directory.name}.lock")
         return file
@@ -89,7 +90,7 @@ class Spool:
     @staticmethod
     def _remove_leftovers(parent: Path, host: str) -> None:
         for path in parent.glob(f"{host}-*.lock"):
-            with contextlib.suppress(OSError), path.open("rb") as file:
+            with contextlib.suppress(OSError), open(path, "rb", opener=private) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.with_suffix(""), ignore_errors=True)
                 path.unlink(missing_ok=True)
@@ -113,7 +114,7 @@ class Spool:
         path = self.directory / f"{self._number:08d}"
         with contextlib.suppress(IndexError, OSError):
             self._spares.pop().rename(path)
-        file = path.open("r+b" if path.exists() else "wb", _WRITE_BYTES)
+        file = open(path, "r+b" if path.exists() else "wb", _WRITE_BYTES, opener=private)  # noqa: SIM115
         segment = self._segments[self._number] = _Segment(path, file, SegmentWriter(file))
         return segment
 

@@ -1,0 +1,127 @@
+"""Cursors, schemas and rows on the disk are their user's alone, and nothing is read or written behind a symbolic link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.parse.history import FileHistory
+from canal.parse.log_positions import FileLogPositionManager
+from canal.position import Position
+
+PLACE = Position(journal="binlog.000001", offset=4)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_hides_anything() -> Iterator[None]:
+    old = os.umask(0)
+    yield
+    os.umask(old)
+
+
+def keep_cursor(directory: Path) -> None:
+    meta = canal.FileMeta(directory)
+    meta.start("d")
+    try:
+        meta.subscribe(1001, "")
+        meta.update_cursor(1001, PLACE)
+    finally:
+        meta.stop()
+
+
+def keep_schema(directory: Path) -> None:
+    with closing(FileHistory(directory)) as history:
+        history.open("d")
+        history.restore(PLACE)
+        history.add(PLACE, {("a", "b"): True}, None)
+
+
+def keep_place(directory: Path) -> None:
+    manager = FileLogPositionManager(directory)
+    manager.start("d")
+    manager.latest()
+    manager.persist(lambda: PLACE)
+    manager.stop()
+
+
+def keep_entries(directory: Path) -> Any:
+    pytest.importorskip("pyarrow")
+    from canal.spark.spool import Spool
+    from canal.testing.fake import FakeBinlog
+
+    spool = Spool(str(directory))
+    fake = FakeBinlog()
+    fake.table("shop", "t", "id INT").insert({"id": 1})
+    config = canal.InstanceConfig(destination="d", source=fake, start="earliest")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        spool.add(next(entry for entry in instance.get(100, timeout=60) if entry.rows), 0, 1 << 20)
+    return spool
+
+
+def keep_rows(directory: Path) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    from canal.spark.snapshot_files import SnapshotFiles
+
+    files = SnapshotFiles(directory)
+    schema = pa.schema([("id", pa.int64())])
+    list(files.write(iter([pa.record_batch([[1]], schema)]), schema, 10))
+    return files
+
+
+@pytest.mark.parametrize("keep", [keep_cursor, keep_schema, keep_place, keep_entries, keep_rows])
+def test_files_are_their_users_alone(tmp_path: Path, keep: Callable[[Path], Any]) -> None:
+    keepers = [keep(tmp_path / "new" / "folder") for _ in range(2)]
+
+    modes = {path: (path.is_dir(), stat.S_IMODE(path.lstat().st_mode)) for path in tmp_path.rglob("*")}
+    for keeper in filter(None, keepers):
+        keeper.close()
+    assert any(not is_folder for is_folder, _ in modes.values())
+    assert {path: oct(mode) for path, (is_folder, mode) in modes.items() if mode != (0o700 if is_folder else 0o600)} == {}
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"), [(keep_cursor, "meta.dat"), (keep_cursor, "lock"), (keep_schema, "schema.db")]
+)  # fmt: skip
+def test_files_of_before_become_their_users_alone(tmp_path: Path, keep: Callable[[Path], None], name: str) -> None:
+    keep(tmp_path)
+    path = tmp_path / "d" / name
+    path.chmod(0o666)
+    if name == "meta.dat":
+        path.unlink()
+        (tmp_path / "d" / "meta.dat.bak").unlink(missing_ok=True)
+
+    keep(tmp_path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"),
+    [
+        (keep_cursor, "meta.dat"), (keep_cursor, "meta.dat.tmp"), (keep_cursor, "lock"), (keep_cursor, "."),
+        (keep_schema, "schema.db"), (keep_place, "parse.dat"), (keep_place, "parse.dat.tmp"),
+    ],
+)  # fmt: skip
+def test_nothing_is_written_or_read_behind_a_symbolic_link(tmp_path: Path, keep: Callable[[Path], None], name: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    if name == ".":
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "d").symlink_to(tmp_path / "elsewhere")
+    else:
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / name).symlink_to(victim)
+
+    with pytest.raises(canal.CanalError, match="symbolic link"):
+        keep(tmp_path)
+
+    assert victim.read_text() == "mine"
+    assert list(tmp_path.glob("elsewhere/*")) == []
