@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import ipaddress
 import socket
 import ssl
 import struct
@@ -49,6 +50,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), 1, now - datetime.timedelta(1), now + datetime.timedelta(1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     path = tmp_path_factory.mktemp("papers") / "certificate.pem"
@@ -195,10 +197,14 @@ WAYS: Final[dict[str, tuple[bool, dict[str, str]]]] = {
     "PREFERRED": (True, {}),
     "REQUIRED": (True, {"ssl_mode": "REQUIRED"}),
     "VERIFY_CA": (True, {"ssl_mode": "VERIFY_CA", "ssl_ca": "papers"}),
-    "VERIFY_CA, another": (True, {"ssl_mode": "VERIFY_CA"}),
+    "VERIFY_CA, public": (True, {"ssl_mode": "VERIFY_CA"}),
+    "VERIFY_IDENTITY": (True, {"ssl_mode": "VERIFY_IDENTITY", "ssl_ca": "papers"}),
+    "another authority": (True, {"ssl_mode": "VERIFY_CA"}),
+    "another name": (True, {"ssl_mode": "VERIFY_IDENTITY", "ssl_ca": "papers", "host": "localhost"}),
     "socket": (False, {"path": "socket"}),
 }
-PROVED: Final = {"VERIFY_CA", "socket"}
+PROVED: Final = {"VERIFY_CA", "VERIFY_IDENTITY", "socket"}
+NOTICED: Final = {"another authority", "another name"}
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "nothing": {},
     "get_server_public_key": {"get_server_public_key": True},
@@ -211,9 +217,9 @@ def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
     """The table of docs/security.md."""
     if ask in (ask_in_clear_text, ask_by_dialog):
         return option == "allow_cleartext" and way in PROVED
-    if ask is ask_behind_the_cache or way == "VERIFY_CA, another":
+    if ask is ask_behind_the_cache or way in NOTICED:
         return False
-    if option == "get_server_public_key" or way in PROVED or way == "REQUIRED":
+    if option == "get_server_public_key" or way in PROVED or way in ("REQUIRED", "VERIFY_CA, public"):
         return True
     return option == "server_public_key" and way in ("DISABLED", "PREFERRED, no TLS")  # it has the key, so it is the server
 
@@ -224,11 +230,13 @@ def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
     "ask", [ask_sha256, ask_caching_sha2, ask_behind_the_cache, ask_behind_another, ask_in_clear_text, ask_by_dialog]
 )
 def test_who_answers_learns_the_password_only_where_an_option_says_so(
-    papers: Papers, tmp_path: Path, ask: Callable[[Stranger], None], way: str, option: str
-) -> None:
+    papers: Papers, tmp_path: Path, ask: Callable[[Stranger], None], way: str, option: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     offers_tls, options = WAYS[way]
+    monkeypatch.setenv("SSL_CERT_FILE", papers.path if way == "VERIFY_CA, public" else "/nowhere")  # whom the system trusts
     given = {"ssl_ca": papers.path, "server_public_key": papers.public.decode(), "path": str(tmp_path / "s")}
-    options = {name: given.get(name, value) if name != "ssl_mode" else value for name, value in options.items()}
+    options = {name: given.get(name, value) for name, value in options.items()}
     more = {name: given[name] if value == "papers" else value for name, value in OPTIONS[option].items()}
 
     def act(one: Stranger) -> None:
@@ -239,10 +247,14 @@ def test_who_answers_learns_the_password_only_where_an_option_says_so(
         source.connect()
 
     assert bool(met[-1].learned) == may_learn(ask, way, option)
-    if ask in (ask_in_clear_text, ask_by_dialog) and way != "VERIFY_CA, another" and not met[-1].learned:
+    assert PASSWORD not in str(caught.value) + repr(source) + caplog.text
+    if way in NOTICED:
+        assert isinstance(caught.value, ServerError)
+        assert "certificate" in caught.value.remedy
+    elif ask in (ask_in_clear_text, ask_by_dialog) and not met[-1].learned:
         assert isinstance(caught.value, AuthenticationError)
         assert "allow_cleartext=True" in caught.value.remedy
-    if ask in (ask_sha256, ask_caching_sha2, ask_behind_another) and way != "VERIFY_CA, another" and not met[-1].learned:
+    elif ask in (ask_sha256, ask_caching_sha2, ask_behind_another) and not met[-1].learned:
         assert isinstance(caught.value, AuthenticationError)
         assert "server_public_key" in caught.value.remedy
         assert "nothing proves who answers" in caught.value.message
