@@ -43,7 +43,7 @@ _HIRES = {
     12: (native.HIRES_DATETIME, (5, 6, 6, 7, 7, 7, 8)),
 }
 #: The longest value by the number of bytes that hold its length.
-_LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF)
+_LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 1 << 30)  # no server sends or takes more
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _TYPE_NAMES = {
     0: "old DECIMAL", 15: "VARCHAR", 16: "BIT", 17: "TIMESTAMP", 18: "DATETIME", 19: "TIME", 20: "TYPED_ARRAY",

@@ -13,6 +13,7 @@ import random
 import re
 import struct
 import sys
+import tracemalloc
 import zlib
 from decimal import Decimal
 from pathlib import Path
@@ -376,6 +377,18 @@ def test_damaged_compressed_values_are_typed_errors() -> None:
     for head in (0x80, 0x88, 0x91, 0xF1):
         with pytest.raises(UnsupportedError, match="not known"):
             value(140, 2, struct.pack("<H", 3) + bytes((head, 1, 1)))
+
+
+def test_a_compressed_value_of_more_than_a_server_sends_is_refused_before_it_is_inflated() -> None:
+    deflated = zlib.compress(bytes(48 << 20))
+    raw = b"\x84" + ((1 << 30) + 1).to_bytes(4, "big") + deflated
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="cannot be inflated"):
+            value(140, 4, struct.pack("<I", len(raw)) + raw)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_json_of_mariadb_as_objects() -> None:
