@@ -167,7 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
     ),
     _mutant(
-        "a checksum is not verified", "parse/decoder.py", "if kind != 15 and zlib.crc32(data) != _CRC_RESIDUE:",
+        "a checksum is not verified", "parse/decoder.py", "if kind != 15 and crc.crc32(p, size) != _CRC_RESIDUE:",
         "if False:",
         "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed",
         is_quick=True,
@@ -592,6 +592,35 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",
         "if not self.is_over(self.parser.place.source):", "if False:",
         "spark/test_reader.py::test_files_that_end_before_a_planned_batch_are_an_error",
+    ),
+    # -- trust ---------------------------------------------------------------------------------------------------------
+    _mutant(
+        "a key is taken from whoever answers", "parse/_pymysql.py",
+        'raise self._untrusted("a connection without TLS, by a key that it sends itself")', "pass",
+        "parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so[ask_sha256-DISABLED-nothing]",
+    ),
+    _mutant(
+        "clear text goes over any TLS", "parse/_pymysql.py", "not (self.trust.cleartext and self.trust.proved)",
+        "not self.trust.cleartext",
+        "parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so"
+        "[ask_in_clear_text-REQUIRED-allow_cleartext]",
+    ),
+    _mutant(
+        "a giant event comes out of a compressed one", "parse/events.py",
+        "    if length > limit:\n        raise _too_large(length, 40, limit)", "    pass",
+        "parse/test_parser.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
+    ),
+    _mutant(
+        "a terminal obeys", "cli.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
+        "test_cli.py::test_what_a_server_says_of_itself_is_shown_too",
+    ),
+    _mutant(
+        "a symbolic link is followed", "disk.py", "flags | os.O_NOFOLLOW | os.O_CLOEXEC", "flags | os.O_CLOEXEC",
+        "test_private_files.py::test_nothing_is_written_or_read_behind_a_symbolic_link[keep_cursor-meta.dat.tmp]",
+    ),
+    _mutant(
+        "a file is readable by all", "disk.py", "os.fchmod(file, 0o600)", "os.fchmod(file, 0o644)",
+        "test_private_files.py::test_files_are_their_users_alone[keep_cursor]",
     ),
 )  # fmt: skip
 
