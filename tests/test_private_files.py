@@ -43,7 +43,7 @@ def keep_schema(directory: Path) -> None:
         history.add(PLACE, {("a", "b"): True}, None)
 
 
-def keep_place(directory: Path) -> None:
+def keep_position(directory: Path) -> None:
     manager = FileLogPositionManager(directory)
     manager.start("d")
     manager.latest()
@@ -76,7 +76,7 @@ def keep_rows(directory: Path) -> Any:
     return files
 
 
-@pytest.mark.parametrize("keep", [keep_cursor, keep_schema, keep_place, keep_entries, keep_rows])
+@pytest.mark.parametrize("keep", [keep_cursor, keep_schema, keep_position, keep_entries, keep_rows])
 def test_files_are_their_users_alone(tmp_path: Path, keep: Callable[[Path], Any]) -> None:
     keepers = [keep(tmp_path / "new" / "folder") for _ in range(2)]
 
@@ -107,7 +107,7 @@ def test_files_of_before_become_their_users_alone(tmp_path: Path, keep: Callable
     ("keep", "name"),
     [
         (keep_cursor, "meta.dat"), (keep_cursor, "meta.dat.tmp"), (keep_cursor, "lock"), (keep_cursor, "."),
-        (keep_schema, "schema.db"), (keep_place, "parse.dat"), (keep_place, "parse.dat.tmp"),
+        (keep_schema, "schema.db"), (keep_position, "parse.dat"), (keep_position, "parse.dat.tmp"),
     ],
 )  # fmt: skip
 def test_nothing_is_written_or_read_behind_a_symbolic_link(tmp_path: Path, keep: Callable[[Path], None], name: str) -> None:

@@ -1,4 +1,4 @@
-"""Somebody in the server's place: what of a password it learns, what it can make us hold in memory, which files it gets."""
+"""Somebody in the server's stead: what of a password it learns, what it can make us hold in memory, which files it gets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
 
 
 class Stranger:
-    """One connection, in the server's place. ``learned`` is the password, when it has got it."""
+    """One connection, in the server's stead. ``learned`` is the password, when it has got it."""
 
     def __init__(self, sock: socket.socket, papers: Papers) -> None:
         self._sock = sock
@@ -159,7 +159,7 @@ def ask_by_dialog(one: Stranger) -> None:
 
 
 @contextlib.contextmanager
-def in_the_place(papers: Papers, act: Callable[[Stranger], None], path: str = "", **options: Any) -> Iterator[Any]:
+def stood_in_for(papers: Papers, act: Callable[[Stranger], None], path: str = "", **options: Any) -> Iterator[Any]:
     """A source whose server is a stranger that does ``act``, and the strangers that it has met."""
     met: list[Stranger] = []
 
@@ -243,7 +243,7 @@ def test_who_answers_learns_the_password_only_where_an_option_says_so(
         one.greet(tls=offers_tls)
         ask(one)
 
-    with in_the_place(papers, act, **options, **more) as (source, met), pytest.raises(CanalError) as caught:
+    with stood_in_for(papers, act, **options, **more) as (source, met), pytest.raises(CanalError) as caught:
         source.connect()
 
     assert bool(met[-1].learned) == may_learn(ask, way, option)
@@ -271,7 +271,7 @@ def test_a_pinned_key_is_the_one_that_counts(papers: Papers) -> None:
         heard.append(one.switch("sha256_password"))
 
     options = {"server_public_key": pinned, "get_server_public_key": True}
-    with in_the_place(papers, act, **options) as (source, _), pytest.raises(CanalError):
+    with stood_in_for(papers, act, **options) as (source, _), pytest.raises(CanalError):
         source.connect()
 
     assert [len(one) for one in heard] == [256]
@@ -289,7 +289,7 @@ def test_a_login_that_works_until_the_servers_restart_is_a_warning(
         while one.hear()[1:4] == b"SET":
             one.say(OK)
 
-    with in_the_place(papers, act, **options) as (source, _), pytest.raises(ConnectionLostError):
+    with stood_in_for(papers, act, **options) as (source, _), pytest.raises(ConnectionLostError):
         source.connect()
 
     assert sum("after its restart" in text for text in caplog.messages) == count
@@ -389,7 +389,7 @@ def test_what_a_stranger_sends_is_refused_beyond_a_budget(
     papers: Papers, act: Callable[[Stranger], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pymysql, "_ANSWER_BYTES", 4 << 20)
-    with in_the_place(papers, act) as (source, _), pytest.raises(CanalError) as caught:
+    with stood_in_for(papers, act) as (source, _), pytest.raises(CanalError) as caught:
         session = source.open_session()
         tracemalloc.start()
         try:
@@ -408,7 +408,7 @@ def test_what_a_stranger_sends_is_refused_beyond_a_budget(
 
 def test_of_results_without_end_one_is_taken(papers: Papers) -> None:
     act = logged_in(lambda one: endlessly(one, b"\0\0\0\x0a\0\0\0"))
-    with in_the_place(papers, act) as (source, _), pytest.raises(ConnectionLostError, match="more than one result"):
+    with stood_in_for(papers, act) as (source, _), pytest.raises(ConnectionLostError, match="more than one result"):
         source.open_session().rows("SELECT 1", doing="ask")
 
 
@@ -428,6 +428,6 @@ def want_file_for_a_login(one: Stranger) -> None:
 
 @pytest.mark.parametrize("act", [logged_in(want_file_for_a_query), want_file_for_a_login], ids=["query", "login"])
 def test_no_file_of_ours_is_given_to_who_asks_for_one(papers: Papers, act: Callable[[Stranger], None]) -> None:
-    with in_the_place(papers, act) as (source, _), pytest.raises(ServerError, match="LOCAL INFILE") as caught:
+    with stood_in_for(papers, act) as (source, _), pytest.raises(ServerError, match="LOCAL INFILE") as caught:
         source.connect()
     assert "find out what answers there" in caught.value.remedy
