@@ -44,6 +44,7 @@ from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse import ddl
 from canal.parse.catalog import Catalog
 from canal.parse.columnar import ChangeColumns
+from canal.parse.continuity import Continuity
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, parse_format, query_context
 from canal.parse.follow import logged_statement
@@ -58,9 +59,11 @@ from canal.schema import ColumnSchema, TableSchema
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog
 
-#: A case that takes longer is a finding; a worker that stays at one for as long as this many times that is killed.
+#: Seconds of the processor: a case that takes longer is a finding, a worker that takes so many times that for one is killed.
 SLOW = 2.0
 HANGS = 10
+#: Seconds without a step after which a worker that uses no processor is taken to wait for ever.
+IDLE = 600.0
 #: Address space of a worker: a damaged length must not be believed.
 MEMORY = 3 << 30
 #: What a worker's memory may grow by between its first thousand cases and its last.
@@ -984,7 +987,10 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
             raise canal.SchemaError(problem)
         return found
 
-    resolver = TableResolver(find, TableFilter(""), FieldFilter(), datetime.UTC)
+    is_seed = piece_entries > 0
+    tables = TableFilter("" if is_seed or rng.random() < 0.9 else r"shop\.shapes")
+    names = None if is_seed or rng.random() < 0.8 else lambda schema, table: ("j", "lb")
+    resolver = TableResolver(find, tables, FieldFilter(), datetime.UTC, names)
     catalog = Catalog(complete=False)
 
     def changed(statement: ddl.Statement, sql: str, data: bytes) -> None:
@@ -1006,7 +1012,12 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
     )  # fmt: skip
     start = rng.choice(("", f"{UUID}:1-5" if log.flavor == "mysql" else "0-1-5"))
     executed = parse_gtid_set(start, log.flavor) if start else None  # type: ignore[arg-type]
-    decoder.reset(Position(journal="binlog.000001", offset=4, gtid=start), log.flavor, "", executed)
+    place = Position(journal="binlog.000001", offset=4, gtid=start)
+    if not is_seed and rng.random() < 0.1:  # in the midst of a transaction
+        place = attrs.evolve(place, row=rng.choice((1, 2, 5)), timestamp=rng.choice((0, 1_700_000_000_000)), server_id=1)
+    has_digests, is_proved = (not is_seed and rng.random() < 0.3 for _ in range(2))
+    proof = Continuity(place, "", by_offset=rng.random() < 0.5) if is_proved else None
+    decoder.reset(place, log.flavor, "", executed, has_digests, proof)
     end = "value"
     try:
         for events in batches:
@@ -1079,6 +1090,11 @@ def memory_kib() -> int:
     return 0
 
 
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def work(fuzzer: Fuzzer, first: int, stop: int, path: str) -> None:
     """Run cases; the state file tells where, and gets a digest of each outcome. Findings go to stdout."""
     if "ASAN_OPTIONS" not in os.environ:
@@ -1108,6 +1124,8 @@ def fault(kind: str) -> str:
     """What a test of the fuzzer itself orders in place of a case."""
     if kind == "crash":
         os.abort()
+    while kind == "hang":
+        pass
     return str(1 // 0) if kind == "raise" else str(len(bytearray(MEMORY)))
 
 
@@ -1168,7 +1186,7 @@ class Run:
             return int(index) + 1
 
     def _watch(self, worker: subprocess.Popen[bytes], path: str) -> bool:
-        at, since = (-1, -1), time.monotonic()
+        at, since, spent = (-1, -1), time.monotonic(), 0.0
         while True:
             try:
                 worker.wait(0.5)
@@ -1176,9 +1194,10 @@ class Run:
             except subprocess.TimeoutExpired:
                 with open(path, "rb") as file:
                     now = _STATE.unpack(file.read(_STATE.size))[:2]
+                waited, used = time.monotonic() - since, _cpu_seconds(worker.pid) - spent
                 if now != at:
-                    at, since = now, time.monotonic()
-                elif time.monotonic() - since > SLOW * HANGS + 10:
+                    at, since, spent = now, time.monotonic(), spent + used
+                elif used > SLOW * HANGS or waited > IDLE:  # others may take the processor
                     worker.kill()
                     worker.wait()
                     return True

@@ -27,6 +27,17 @@ def check(runs: list[fuzz.Run], different: list[int]) -> None:
     assert different == []
 
 
+@pytest.mark.slow
+def test_a_case_without_an_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANAL_FUZZ_FAULTS", "3:hang")
+    monkeypatch.setattr(fuzz, "HANGS", 2)
+
+    run = fuzz.Run(["--seed", "1"], 0, 10, None).go()
+
+    assert sorted(run.findings) == [3]
+    assert "hangs" in run.findings[3]
+
+
 def test_a_crash_and_an_untyped_error_are_findings_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANAL_FUZZ_FAULTS", "3:crash,5:raise,8:grow")
 
