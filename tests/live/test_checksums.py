@@ -53,6 +53,7 @@ def switch(server: ThrowawayServer, setting: str) -> None:
 @pytest.mark.every_line
 @pytest.mark.needs("checksum")
 @pytest.mark.parametrize("first", ["NONE", "CRC32"])
+@pytest.mark.needs("plain_files")
 def test_every_start_in_a_log_with_and_without_checksums(line: Line, first: str) -> None:
     """For a dump from the middle of a log servers change the FORMAT_DESCRIPTION, whose own checksum they do not always renew."""
     second = OTHER[first]

@@ -285,6 +285,7 @@ def test_a_log_that_is_reset_while_a_reader_is_behind(pairing: Pairing, tmp_path
 
 @pytest.mark.every_line
 @pytest.mark.parametrize("is_connected", [True, False])
+@pytest.mark.needs("plain_files")
 def test_a_log_whose_end_was_lost_in_a_crash(pairing: Pairing, tmp_path: Path, is_connected: bool) -> None:
     """sync_binlog=0 and the machine went down: the server goes on in a new log, behind less than the reader has."""
     with pairing.server() as server:
@@ -453,6 +454,7 @@ def events_of(server: ThrowawayServer) -> list[Event]:
 
 @pytest.mark.lines("mysql")
 @pytest.mark.every_line
+@pytest.mark.needs("plain_files")
 def test_several_clients_go_on_from_the_cursors_of_canal(line: Line, tmp_path: Path) -> None:
     """At a BEGIN the transaction comes whole, behind an END or a DDL what follows; for each client, whichever is ahead."""
     with Pairing(line, gtid=False).server() as server:
@@ -478,6 +480,7 @@ def test_several_clients_go_on_from_the_cursors_of_canal(line: Line, tmp_path: P
 
 
 @pytest.mark.parametrize("on_lost", ["fail", "earliest"])
+@pytest.mark.needs("plain_files")
 def test_a_cursor_of_canal_is_none_of_another_server(pairing: Pairing, tmp_path: Path, on_lost: str) -> None:
     """It names an address and no server; in the log of another one an event may begin at the same offset."""
     with pairing.server(server_id=1) as first, pairing.server(server_id=2) as second:

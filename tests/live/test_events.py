@@ -244,6 +244,7 @@ def test_heartbeats_change_nothing(server: ThrowawayServer, flag: int, monkeypat
 
 
 @pytest.mark.lines("mysql>=5.6.2", "mariadb")
+@pytest.mark.needs("plain_files")
 def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """T17: one that may be ignored is, any other is an error that names it."""
     with server.connect() as connection, connection.cursor() as cursor:
@@ -272,6 +273,7 @@ def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp
 
 
 @pytest.mark.needs("checksum")
+@pytest.mark.needs("plain_files")
 def test_a_restart(own_server: ThrowawayServer) -> None:
     """T35, T42: a STOP event, a new journal, and the statement that empties a MEMORY table. T15: checksums off and on."""
     server = own_server
@@ -300,6 +302,7 @@ def test_a_restart(own_server: ThrowawayServer) -> None:
     assert files == rows
 
 
+@pytest.mark.needs("plain_files")
 def test_a_crash_in_the_middle_of_a_transaction(own_server: ThrowawayServer, tmp_path: Path) -> None:
     """T35: the file stays marked as in use and ends inside an event; the next one says that its transaction is undone."""
     server = own_server
@@ -414,6 +417,7 @@ def test_mysql_with_an_encrypted_log(mysql_server: ThrowawayServer, tmp_path: Pa
 
 @pytest.mark.every_line
 @pytest.mark.lines("mariadb>=10.2.3")
+@pytest.mark.needs("plain_files")
 def test_mariadb_with_a_compressed_log(line: Line) -> None:
     """T39: compressed statements, also in a transaction; T14: no stand-ins for events that we did not ask for."""
     with line.server("--log-bin-compress=ON", "--log-bin-compress-min-len=10") as server:
@@ -438,6 +442,7 @@ def test_mariadb_with_a_compressed_log(line: Line) -> None:
 @pytest.mark.every_line
 @pytest.mark.lines("mysql>=5.6,<8.1")
 @pytest.mark.parametrize("image", ["FULL", "MINIMAL"])
+@pytest.mark.needs("plain_files")
 def test_mysql_with_row_events_of_version_1(line: Line, image: str) -> None:
     """What MySQL 5.1 to 5.5 write, and later ones on demand."""
     create = "CREATE TABLE d.t (id INT PRIMARY KEY, note VARCHAR(20))"

@@ -17,7 +17,7 @@ from tests.live.test_failover import wait_for_relay
 from tests.live.test_start import ids_of
 from tests.plugins.fix_servers import Line, Pairing
 
-pytestmark = pytest.mark.every_line
+pytestmark = [pytest.mark.every_line, pytest.mark.needs("plain_files")]
 
 
 @pytest.fixture

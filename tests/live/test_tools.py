@@ -19,6 +19,8 @@ from canal.gtid import parse_gtid_set
 from canal.testing.servers import ThrowawayServer
 from tests.corpus.tools import compare, decode
 
+pytestmark = pytest.mark.needs("plain_files")
+
 #: A column each: its type, and literals of which a row takes one; NULL comes as the last of them.
 COLUMNS = [
     ("TINYINT", "-128", "127"), ("TINYINT UNSIGNED", "0", "255"), ("SMALLINT", "-32768"), ("SMALLINT UNSIGNED", "65535"),

@@ -84,6 +84,7 @@ def make_tables(server: ThrowawayServer) -> None:
 
 @pytest.mark.needs("xa_in_log")
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+@pytest.mark.needs("plain_files")
 def test_xa_across_sessions_binlogs_and_restarts(line: Line, own_server: ThrowawayServer, compressed: bool) -> None:
     """T40"""
     server = own_server
