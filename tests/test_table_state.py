@@ -76,6 +76,12 @@ def test_tables_that_come_and_go_leave_nothing(
     _check(FakeBinlog(flavor, metadata=metadata), 400, statements, name)
 
 
+def test_databases_that_come_and_go_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "MOST", 20)
+    statements = ("CREATE DATABASE {}", CASCADE.replace("{}", "{0}.{0}", 1), "DROP DATABASE {}")
+    _check(FakeBinlog(), 400, statements, "_t{}_new")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("flavor", "metadata"), [("mysql", "FULL"), ("mariadb", "NO_LOG")])

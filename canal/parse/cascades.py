@@ -12,7 +12,7 @@ from itertools import groupby
 import attrs
 
 from canal.parse.ddl import END, Scanner, Statement, Table, created_or_altered
-from canal.recent import Told
+from canal.recent import Recent, Told
 
 
 def _cascading(rule: str) -> str:
@@ -99,14 +99,14 @@ class CascadeWatch:
     def __init__(self, delivers: Callable[[str, str], bool], alarm: Callable[[str], None]) -> None:
         self._delivers = delivers
         self._alarm = alarm
-        self._keys: dict[Table, set[ForeignKey]] = {}
+        self._keys = Recent[Table, set[ForeignKey]]()  # a table may go with its database
         self._told = Told[ForeignKey]()
 
     def add(self, keys: Iterable[ForeignKey]) -> None:
         """Keys that the schema has."""
         keys = sorted(key for key in keys if key.cascades)
         for key in keys:
-            self._keys.setdefault(key.child, set()).add(key)
+            self._keys[key.child] = self._keys.get(key.child, set()) | {key}
         self._tell(keys)
 
     def follow(self, sql: str, statement: Statement, *, sql_mode: int = 0, flavor: str = "") -> None:

@@ -90,7 +90,7 @@ class ShadowTables:
         self._tables_like = tables_like
         self._alarm = alarm
         self._bases = Recent[Table, str]()
-        self._makers: dict[Table, _Maker] = {}
+        self._makers = Recent[Table, _Maker]()
         self._gone: set[Table] = set()  # with the last statement, of which it is still asked
         self._told = Told[Table]()
 
