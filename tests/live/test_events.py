@@ -417,7 +417,7 @@ def test_mysql_with_an_encrypted_log(mysql_server: ThrowawayServer, tmp_path: Pa
 
 @pytest.mark.every_line
 @pytest.mark.lines("mariadb>=10.2.3")
-@pytest.mark.needs("plain_files")
+@pytest.mark.needs("plain_files", "full_image")
 def test_mariadb_with_a_compressed_log(line: Line) -> None:
     """T39: compressed statements, also in a transaction; T14: no stand-ins for events that we did not ask for."""
     with line.server("--log-bin-compress=ON", "--log-bin-compress-min-len=10") as server:

@@ -132,6 +132,7 @@ def pt_osc(server: ThrowawayServer, db: str, writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("tool", [gh_ost, pt_osc])
+@pytest.mark.needs("full_image")
 def test_a_migration_under_load(
     server: ThrowawayServer, database: str, tool: Callable[[ThrowawayServer, str, Writer], None]
 ) -> None:
