@@ -156,22 +156,31 @@ class ZooKeeperHistory:
         if listed is None:
             self._version = -1
             return
+        there = set(session.children(self._path))
         document = json.loads(listed.data)
         if document["format"] != _FORMAT:
             raise HistoryError(
                 f"{self._path} has format {document['format']!r}, not {_FORMAT}",
                 remedy="Read it with the version of this library that wrote it, or a later one.",
             )
-        numbers = [first + offset for first, count in document["steps"] for offset in range(count)]
+        numbers: list[int] = []
+        for first, count in document["steps"]:
+            if len(numbers) + count > len(there) + 1:  # one that is missing is told by its name
+                raise ValueError(f"it lists {count} steps from {first} on, and there are {len(there)} nodes")
+            numbers += range(first, first + count)
         self._next = int(document["next"])
-        self._steps = [self._index(number, *_opened(data)) for number, data in zip(numbers, self._nodes(map(_name, numbers)))]
+        self._steps = [
+            self._index(number, len(there), *_opened(data)) for number, data in zip(numbers, self._nodes(map(_name, numbers)))
+        ]
         self._version = listed.version
-        strange = set(session.children(self._path)).difference(*(step.names() for step in self._steps))
+        strange = there.difference(*(step.names() for step in self._steps))
         if strange:
             self._commit(self._steps, gone=sorted(strange))
 
-    def _index(self, number: int, head: dict[str, Any], body: bytes) -> _Step:
+    def _index(self, number: int, most: int, head: dict[str, Any], body: bytes) -> _Step:
         pieces = int(head["pieces"])
+        if not 0 <= pieces < most:
+            raise ValueError(f"step {number} is of {pieces} further pieces, and there are {most} nodes")
         return _Step(number, Position.from_text(head["place"]), int(head["made"]), len(body) + pieces * _PIECE, pieces)
 
     def _merged(self, steps: list[_Step]) -> Snapshot:
@@ -271,7 +280,9 @@ class ZooKeeperHistory:
                 f"{self._path} was written by another process at the same time",
                 remedy="Let processes take turns with ha=, or give each a destination or a root of its own.",
             ) from error
-        except (zlib.error, ValueError, LookupError, TypeError, CursorError) as error:
+        except (
+            zlib.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, CursorError
+        ) as error:  # fmt: skip
             self._version = None
             raise HistoryError(f"{self._path} is damaged: {error!r}", remedy=_DAMAGED) from error
 

@@ -197,6 +197,13 @@ def _damages() -> dict[str, Any]:
         "cut": lambda path, data: [Set(f"{path}/0000000001", data[:-9])],
         "emptied": lambda path, data: [Set(f"{path}/0000000001", b"")],
         "list": lambda path, data: [Set(path, b"{}")],
+        "long list": lambda path, data: [Set(path, b'{"format":1,"next":2,"steps":[[1,1000000000]]}')],
+        "long lists": lambda path, data: [Set(path, b'{"format":1,"next":2,"steps":[' + b"[1,1]," * 99_999 + b"[1,1]]}")],
+        "huge numbers": lambda path, data: [Set(path, b'{"format":1,"next":2,"steps":[[1e999,1e999]]}')],
+        "deep list": lambda path, data: [Set(path, b"[" * 100_000)],
+        "deep step": lambda path, data: [Set(f"{path}/0000000001", b'{"a":' * 50_000)],
+        "many pieces": lambda path, data: [Set(f"{path}/0000000001", data.replace(b'"pieces":0', b'"pieces":999999999'))],
+        "late": lambda path, data: [Set(f"{path}/0000000001", data.replace(b'"made":', b'"made":1e999,"other":'))],
         "newer": lambda path, data: [Set(path, b'{"format":9,"next":1,"steps":[]}')],
     }
 
