@@ -28,6 +28,9 @@ log = logging.getLogger("canal")
 #: one that comes just before a wait, or to another thread, does not end it.
 _SHORT = 1.0
 
+#: Seconds between two looks whether all have stopped; an interrupt ends the wait between them and nothing else.
+_LOOK = 0.005
+
 #: Makes the instance (or its config) of a destination; None when there is no such destination.
 Generator = Callable[[str], "Instance | InstanceConfig | None"]
 
@@ -157,20 +160,21 @@ class Server:
                 del self._instances[destination]
 
     def _stop_all(self) -> None:
-        failures = []
+        failures: list[BaseException] = []
         while True:
             with self._lock:
                 if not self._instances:
                     break
-                destination, instance = self._instances.popitem()
+                stopping, self._instances = self._instances, {}
             try:
-                instance.stop()
-            except Exception as error:  # the others must stop all the same
-                log.exception("[%s] did not stop cleanly", instance.destination)
-                failures.append(error)
+                for destination in list(stopping):  # each on a thread: what one waits for, all wait for at once
+                    work = partial(_stop_one_of, stopping, destination, failures)
+                    threading.Thread(target=work, name="canal-stop", daemon=True).start()
+                while stopping:
+                    time.sleep(_LOOK)
             except BaseException:  # to be stopped by the next call
                 with self._lock:
-                    self._instances.setdefault(destination, instance)
+                    self._instances = {**stopping, **self._instances}
                 raise
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._previous.items():
@@ -237,3 +241,13 @@ class Server:
             self.wait()
             raise
         self.wait()
+
+
+def _stop_one_of(left: dict[str, Instance], destination: str, failures: list[BaseException]) -> None:
+    try:
+        left[destination].stop()
+    except BaseException as error:  # the others must stop all the same
+        log.exception("[%s] did not stop cleanly", destination)
+        failures.append(error)
+    finally:
+        del left[destination]

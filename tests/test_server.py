@@ -194,3 +194,24 @@ def test_a_server_that_is_left_while_it_is_stopped_waits_for_the_end() -> None:
     assert meta.stopped
     first.join(60)
     release.join(60)
+
+
+def test_all_instances_are_stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one waits for, such as a ZooKeeper that says nothing, all wait for together; whatever one of them raises."""
+    names = ["a", "b", "c"]
+    server = canal.Server(canal.InstanceConfig(destination=name, source=FakeBinlog()) for name in names)
+    for name in names:
+        server.instance(name)
+    together, stop = threading.Barrier(len(names)), canal.Instance.stop
+
+    def stop_with_others(instance: canal.Instance) -> None:
+        together.wait(60)
+        stop(instance)
+        if instance.destination == "b":
+            raise canal.CursorError("a full disk")
+
+    monkeypatch.setattr(canal.Instance, "stop", stop_with_others)
+    with pytest.raises(canal.CursorError, match="a full disk"):
+        server.stop()
+    assert server.destinations() == []
+    assert server.wait(0.0)
