@@ -31,6 +31,8 @@ class AlarmKind(enum.Enum):
     """The source was lost or cannot be reached. The parser goes on trying, and tells when this is over."""
     FAILOVER = "failover"
     """Another source was taken, or none can be."""
+    COORDINATION = "coordination"
+    """ZooKeeper refuses something, holds what cannot be right or does not answer, or the parts do not start in their turn."""
     POSITION = "position"
     """A part of the log is gone, and what was done about it."""
     SCHEMA = "schema"

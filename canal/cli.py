@@ -103,6 +103,7 @@ def _ha_options(commands: Any) -> None:
         command.add_argument("--root", default=ROOT, help=f"where the tree begins (default: {ROOT})")
         command.add_argument("--timeout", type=float, default=10.0 if command is status else 60.0, metavar="SECONDS")
         command.add_argument("--verbose", action="store_true", help="log what the library does")
+        command.epilog = "Credentials come from CANAL_ZOOKEEPER_AUTH, such as digest:user:password."
     status.add_argument("--json", action="store_true", help="a JSON array of destinations")
     status.set_defaults(run=_ha_status)
     release.set_defaults(run=_ha_release)
@@ -407,7 +408,9 @@ class _RichProgress(AbstractContextManager[Callable[[int], None]]):
 def _zookeeper(options: argparse.Namespace) -> Iterator[Session]:
     if not options.verbose:
         logging.getLogger("canal.ha.kazoo").setLevel(logging.CRITICAL)
-    session = Session(canal.ZooKeeper(hosts=options.hosts, root=options.root))
+    scheme, _, credential = os.environ.get("CANAL_ZOOKEEPER_AUTH", "").partition(":")
+    auth = [(scheme, credential)] if scheme else []
+    session = Session(canal.ZooKeeper(hosts=options.hosts, root=options.root, auth=auth))
     session.open()
     try:
         if not session.wait_connected(min(options.timeout, 10.0)):
@@ -431,7 +434,7 @@ def _ha_status(options: argparse.Namespace) -> int:
         print(f"no destination under {options.root}")
     else:
         print("\n".join(visible(line) for one in found for line in _ha_lines(one, now)))
-    return 0
+    return 1 if any(one.damaged for one in found) else 0
 
 
 def _ha_release(options: argparse.Namespace) -> int:
@@ -453,6 +456,7 @@ def _ha_document(one: overview.DestinationOverview, now: float) -> dict[str, Any
             }
             for client in one.clients
         ],
+        "damaged": list(one.damaged),
     }  # fmt: skip
 
 
@@ -468,12 +472,14 @@ def _ha_lines(one: overview.DestinationOverview, now: float) -> Iterator[str]:
     for client in one.clients:
         yield f"  client {client.id}" + (f"  filter {client.filter}" if client.filter else "")
         if client.cursor is None:
-            yield "    no cursor" if not client.acked else "    a cursor that cannot be read"
+            yield "    a cursor that cannot be read" if client.problem else "    no cursor"
             continue
         behind = client.behind(now)
         yield f"    acked     {client.cursor}" + (f"  at {_moment(client.acked)}" if client.acked else "")
         if behind is not None:
             yield f"    behind    {behind:.1f} s at most: the last change that was acked is as old"
+    for sentence in one.damaged:
+        yield f"  damaged   {sentence}"
 
 
 def _moment(seconds: float) -> str:

@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -117,8 +116,7 @@ class Instance:
         self._alarms = AlarmDesk(config.alarm)
         self._alarms.reset(config.destination)
         if config.ha is not None:
-            tell = partial(self._alarms.tell, AlarmKind.FAILOVER)
-            self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), tell)
+            self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms)
 
     @classmethod
     def compose(
@@ -169,6 +167,8 @@ class Instance:
         self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
         self._subscribed: dict[int, str | None] = {}  # with ``ha``: what is to be subscribed in each turn
+        self._turn = 0  # with ``ha``: the epoch of the last one
+        self._left: dict[int, tuple[str, Position]] = {}  # with ``ha``: clients at its end, their filters and cursors
         self._next_ids: dict[int, int] = {}
         self._started_at = 0.0
         self._tail: Place | None = None  # where the store begins when no client is left to say
@@ -206,6 +206,7 @@ class Instance:
     def _end(self) -> None:
         if self._ha is not None:
             self._ha.stop()
+            self._left = {}  # whoever deletes a cursor now wants to begin anew
         else:
             self._stop_parts()
 
@@ -225,6 +226,7 @@ class Instance:
             steps.add(self.store.stop, self.parser.stop, self.sink.stop)
             self.store.start()
             self.sink.start(self.destination, self.store)
+            self._restore_cursors()
             resume = self._restore_clients()
             sink = self.sink if isinstance(self.parser, BinlogParser) else _OwnSink(self.sink)
             self.parser.start(self.destination, sink, resume, self.store.end)
@@ -248,6 +250,11 @@ class Instance:
             bind = getattr(part, "bind", None)
             if bind is not None:
                 bind(session, lambda: ha.fence)
+        fence = ha.fence
+        if fence is not None:
+            if fence.epoch != self._turn + 1 and not ha.was_deleted:  # another process may have moved or ended them
+                self._left = {}
+            self._turn = fence.epoch
         self._start_parts()
         for client_id, filter in self._subscribed.items():
             known = self._clients.get(client_id)
@@ -257,9 +264,12 @@ class Instance:
     def _stop_parts(self) -> None:
         with self._lock:
             was_running, self._running = self._running, False
+            self._left = {} if was_running else self._left
             for client in self._clients.values():
                 with client.lock:  # an ack under way is done, and none is carried over into a later turn
                     client.is_over = True
+                    if client.durable and was_running and self._ha is not None:
+                        self._left[client.id] = client.filter, client.cursor
                     self._next_ids[client.id] = client.state.next_id
         self._steps.add(*(client.end_feeds for client in self._clients.values()))
         self._steps.carry_out()
@@ -329,6 +339,18 @@ class Instance:
     def error(self) -> CanalError | None:
         """What stopped the parser, or None. The next ``get`` that finds the store empty raises it."""
         return self.parser.error
+
+    def _restore_cursors(self) -> None:
+        """Clients whose cursors were deleted under this process go on from those it knows."""
+        for client_id, (filter, cursor) in self._left.items():
+            if self.meta.cursor(client_id) is None:
+                self.meta.subscribe(client_id, filter)
+                self.meta.update_cursor(client_id, cursor)
+                self._alarms.announce(
+                    AlarmKind.COORDINATION,
+                    f"the cursor of client {client_id} was deleted while this process had the turn: it goes on from {cursor}, "
+                    "which it had acked. Stop all processes before you delete one",
+                )
 
     def _restore_clients(self) -> Position | None:
         """Clients with stored cursors go on from there; the parser resumes at the earliest of them."""
@@ -435,15 +457,17 @@ class Instance:
             self._subscribed[client_id] = self._subscribed.get(client_id) if filter is None else filter
         deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
         while not self._ha.wait_active(0.02):
-            if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided:
+            problem = self._ha.error
+            if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided and problem is None:
                 return False
             if not self.is_running:
                 self._check_running()
             if time.monotonic() >= deadline:
+                text = f"it is not known yet which process is active: this one is {self._ha.role.value}"
                 raise CoordinationError(
-                    f"it is not known yet which process is active: this one is {self._ha.role.value}",
-                    destination=self.destination, remedy="Check that ZooKeeper can be reached; it goes on trying.",
-                )  # fmt: skip
+                    text if problem is None else f"{text}: {problem.message}", destination=self.destination,
+                    remedy=problem and problem.remedy or "Check that ZooKeeper can be reached; it goes on trying.",
+                ) from problem  # fmt: skip
         return True
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
@@ -746,7 +770,8 @@ class Instance:
         return InstanceStatus(
             self.destination, self._state(parser), now,
             time.monotonic() - self._started_at if self._running else None,
-            tuple(client.status(state, store, parser, now) for client, state in clients), store, parser, self.parser.error,
+            tuple(client.status(state, store, parser, now) for client, state in clients), store, parser,
+            self.parser.error or (None if ha is None else ha.error),
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
         )  # fmt: skip
 

@@ -5,22 +5,29 @@ Never decides who is active; that is canal.ha's business. Everything that kazoo 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
 from canal.checks import not_negative, positive
 from canal.errors import ConfigError, CoordinationError, NotActiveError
+from canal.threads import OwnThread
 
 log = logging.getLogger("canal.ha")
 
 ROOT: Final = "/otter/canal"
 """canal's own, so that its users move in place."""
+_REMEDY: Final = "Check that a majority of its members runs and can be reached, and the rights of the nodes."
+_SLICE: Final = 0.25  # seconds after which a wait for an answer looks whether it is to end sooner
+_LONGEST: Final = 60.0  # seconds between two attempts to log in again
 
 
 def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -31,6 +38,20 @@ def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> N
 def _is_hosts(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if not value.strip():
         raise ConfigError("hosts of ZooKeeper names none", remedy='Write "zk1:2181,zk2:2181,zk3:2181".')
+
+
+def _is_acl(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in ("creator", "open"):
+        raise ConfigError(f'acl of ZooKeeper is "creator" or "open", not {value!r}')
+
+
+def _pairs(value: Iterable[Any]) -> tuple[tuple[str, str], ...]:
+    pairs = tuple(tuple(pair) if isinstance(pair, (tuple, list)) else () for pair in value)
+    if not all(len(pair) == 2 and all(isinstance(part, str) for part in pair) for pair in pairs):
+        raise ConfigError(
+            "auth of ZooKeeper is no list of pairs of texts", remedy='Write (("digest", "user:password"),), with both commas.'
+        )
+    return pairs
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +65,8 @@ class ZooKeeper:
         takeover_delay: seconds that others wait when the owner is gone, so that a restarted one takes up its work again.
         root: where the tree begins.
         auth: (scheme, credential) pairs, such as ``("digest", "user:password")``.
+        acl: who may read and change the nodes: with ``auth`` only who logs in with the same credentials ("creator"), and
+            nodes of the destination that are open to everybody are taken over; "open": everybody. Without ``auth`` everybody.
         options: further arguments of ``kazoo.client.KazooClient``, such as those for TLS.
     """
 
@@ -51,12 +74,18 @@ class ZooKeeper:
     session_timeout: float = attrs.field(default=10.0, validator=positive)
     takeover_delay: float = attrs.field(default=5.0, validator=not_negative)
     root: str = attrs.field(default=ROOT, validator=_is_root)
-    auth: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=tuple, repr=False)
+    auth: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs, repr=False)
+    acl: Literal["creator", "open"] = attrs.field(default="creator", validator=_is_acl)
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
     def destination_path(self, destination: str, *parts: str) -> str:
         """The path of a destination's node, or of one below it."""
         return "/".join((self.root, "destinations", destination, *parts))
+
+    @property
+    def farewell(self) -> float:
+        """Seconds that ZooKeeper has for its last answers when a session is closed."""
+        return min(self.session_timeout / 4, 5.0)
 
 
 @attrs.frozen
@@ -72,11 +101,16 @@ class Value:
 
 @attrs.frozen
 class Fence:
-    """A node that every take-over changes: what is written behind it is refused once another process has taken over."""
+    """A node that every take-over changes: what is written behind it is refused once another process has taken over.
+
+    ``turn`` is a node of a name that no other turn ever has: a ``path`` that was deleted and made anew may come to the same
+    version again.
+    """
 
     path: str
     version: int
     epoch: int
+    turn: str = ""
 
 
 @attrs.frozen
@@ -114,6 +148,10 @@ class VersionChanged(Exception):
     """A Set or a Delete met another version."""
 
 
+class UnansweredError(CoordinationError):
+    """ZooKeeper did not answer, or contact was lost before it did: a write may have happened or not."""
+
+
 class Session:
     """A connection to ZooKeeper, made again for as long as it is open; calls come from any thread.
 
@@ -121,8 +159,8 @@ class Session:
         config: how to reach it.
         changed: called with "CONNECTED", "SUSPENDED" or "LOST", on a thread of kazoo's that must not be held up.
 
-    Calls raise CoordinationError when ZooKeeper does not answer within the session's time-out. A write may then have
-    happened or not.
+    Calls raise UnansweredError when ZooKeeper does not answer within the session's time-out, and CoordinationError for
+    whatever else it says, or kazoo raises.
     """
 
     def __init__(self, config: ZooKeeper, changed: Callable[[str], None] = lambda state: None) -> None:
@@ -131,39 +169,101 @@ class Session:
         self._client: Any = None
         self._negotiated = 0.0
         self._lock = threading.Lock()
+        self._patience = math.inf  # seconds that a call waits at most, where that is less than the session's time-out
+        self._problem = ""  # why there was no contact the last time
+        self._lost_at: float | None = None  # when it was first seen that there is no contact
+        self._logins = 0  # in a row that were in vain
+        self._login_at = 0.0  # not before
 
     # -- life ------------------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """
+        Raises:
+            ConfigError: ZooKeeper cannot be used as configured.
+        """
+        self._make()
+
     def open(self) -> None:
         """Begin to connect; does not wait until it is."""
-        from kazoo.client import KazooClient
-        from kazoo.retry import KazooRetry
-
-        config = self.config
         with self._lock:
-            if self._client is not None:
-                return
-            arguments: dict[str, Any] = {
-                "hosts": config.hosts, "timeout": config.session_timeout, "auth_data": list(config.auth) or None,
-                "connection_retry": KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0, ignore_expire=True),
-                "logger": logging.getLogger("canal.ha.kazoo"),
-            }  # fmt: skip
-            try:
-                client = self._client = KazooClient(**{**arguments, **config.options})
-            except (TypeError, ValueError) as error:
-                raise ConfigError(f"ZooKeeper cannot be used as configured: {error}") from error
-            self._time(client._connection)
-            client.add_listener(self._listen)
-            client.start_async()
+            if self._client is None:
+                self._patience = math.inf
+                self._client = self._launch()
+
+    def hurry(self) -> None:
+        """The session is to be closed: a call waits for ``farewell`` seconds, and none any more once one has waited in vain."""
+        self._patience = min(self._patience, self.config.farewell)
 
     def close(self) -> None:
-        """End the session: ephemeral nodes are gone when this returns, where ZooKeeper can be reached."""
+        """End the session: ephemeral nodes are gone when this returns, where ZooKeeper answers within ``farewell`` seconds."""
         with self._lock:
             client, self._client = self._client, None
-        if client is not None:
+        if client is None:
+            return
+        client.remove_listener(self._listen)
+        ending = OwnThread(target=_end, name="canal-zookeeper-end", args=(client,))
+        ending.start()
+        ending.join(min(self.config.farewell, self._patience))
+        if ending.is_alive():
+            with contextlib.suppress(Exception):  # it has none any more
+                client._connection._socket.shutdown(socket.SHUT_RDWR)
+            ending.join(_SLICE)  # else it ends when the attempt to connect does
+
+    def revive(self) -> None:
+        """Begin anew where kazoo cannot go on: it has ended its work, as it does when credentials are refused, or there was no
+        contact for longer than a session lives. A ZooKeeper that has lost its data refuses all who have seen more of it."""
+        with self._lock:
+            client, now = self._client, time.monotonic()
+            if client is None or client.connected:
+                self._lost_at = None
+                return
+            self._lost_at = self._lost_at or now
+            if now < self._login_at or _is_alive(client) and now < self._lost_at + self.config.session_timeout:
+                return
             client.remove_listener(self._listen)
-            client.stop()
-            client.close()
+            self._client = self._launch()
+            self._login_at = now + min(2.0**self._logins, _LONGEST)
+            self._logins = min(self._logins + 1, 10)
+        OwnThread(target=_end, name="canal-zookeeper-end", args=(client,)).start()
+        self._listen("LOST")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether kazoo connects no more, until ``revive``."""
+        client = self._client
+        return client is not None and not _is_alive(client)
+
+    def _launch(self) -> Any:
+        client = self._make()
+        self._time(client._connection)
+        client.add_listener(self._listen)
+        self._lost_at = None
+        client.start_async()
+        return client
+
+    def _make(self) -> Any:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
+        from kazoo.retry import KazooRetry
+        from kazoo.security import CREATOR_ALL_ACL
+
+        config = self.config
+        logger = logging.getLogger("canal.ha.kazoo")
+        logger.addFilter(_without_secrets)
+        arguments: dict[str, Any] = {
+            "hosts": config.hosts, "timeout": config.session_timeout, "auth_data": list(config.auth) or None,
+            "connection_retry": KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0, ignore_expire=True),
+            "default_acl": CREATOR_ALL_ACL if self._is_creators else None, "logger": logger,
+        }  # fmt: skip
+        try:
+            return KazooClient(**{**arguments, **config.options})
+        except (TypeError, ValueError, KazooException) as error:
+            raise ConfigError(f"ZooKeeper cannot be used as configured: {error}") from error
+
+    @property
+    def _is_creators(self) -> bool:
+        return bool(self.config.auth) and self.config.acl == "creator"
 
     def wait_connected(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -177,6 +277,11 @@ class Session:
     def is_connected(self) -> bool:
         client = self._client
         return client is not None and bool(client.connected)
+
+    @property
+    def problem(self) -> str:
+        """Why there was no contact the last time."""
+        return self._problem or "no answer"
 
     @property
     def id(self) -> int:
@@ -198,7 +303,11 @@ class Session:
         connect, invoke = connection._connect, connection._invoke
 
         def noting(*arguments: Any) -> Any:
-            milliseconds, rest = connect(*arguments)
+            try:
+                milliseconds, rest = connect(*arguments)
+            except Exception as error:
+                self._problem = f"{type(error).__name__} {error}".rstrip()
+                raise
             self._negotiated = milliseconds * 1.5 / 1000
             return milliseconds, rest
 
@@ -208,13 +317,14 @@ class Session:
         connection._connect, connection._invoke = noting, hurrying
 
     def _listen(self, state: str) -> None:
+        if state == "CONNECTED":
+            self._lost_at = None
         self._changed(str(state))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def get(self, path: str, watch: Callable[[], None] | None = None) -> Value | None:
         """The node's value; None when there is none. ``watch`` is called once, when that changes."""
-        from kazoo.exceptions import NoNodeError
 
         def fired(event: Any) -> None:
             assert watch is not None
@@ -222,10 +332,10 @@ class Session:
 
         observer = None if watch is None else fired
         try:
-            data, stat = self._call("get_async", path, observer)
-        except NoNodeError:
+            data, stat = self._call("get", path, observer)
+        except NodeMissing:
             # A watch is left by a look that finds a node, or by exists.
-            if observer is None or self._call("exists_async", path, observer) is None:
+            if observer is None or self._call("exists", path, observer) is None:
                 return None
             return self.get(path, watch)
         return Value(
@@ -234,30 +344,44 @@ class Session:
 
     def get_many(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """The data of many nodes in turn, None for those that are not there; asked for without a wait for each."""
-        from kazoo.exceptions import NoNodeError
-
         wanted = iter(paths)
         while some := list(itertools.islice(wanted, 200)):
-            for result in [self._started().get_async(path) for path in some]:
+            for path, result in [(path, self._ask("get", path)) for path in some]:
                 try:
-                    yield bytes(self._wait(result, "get")[0] or b"")
-                except NoNodeError:
+                    yield bytes(self._wait(result, "get", path)[0] or b"")
+                except NodeMissing:
                     yield None
 
     def children(self, path: str) -> list[str]:
         """Names of the node's children, sorted; [] when there is no node."""
-        from kazoo.exceptions import NoNodeError
-
         try:
-            return sorted(self._call("get_children_async", path))
-        except NoNodeError:
+            return sorted(self._call("get_children", path))
+        except NodeMissing:
             return []
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def make(self, path: str) -> None:
         """Make a node and its parents where they are not there yet."""
-        self._call("ensure_path_async", path)
+        try:
+            self._call("ensure_path", path)
+        except NodeMissing as error:
+            raise CoordinationError(
+                f"ZooKeeper at {self.config.hosts} cannot make {path}: what is above it is not there",
+                remedy="Make the node that is named behind the addresses, the chroot; or it was deleted just now.",
+            ) from error
+
+    def protect(self, path: str) -> None:
+        """With ``acl="creator"``: make the node, and what is below it, the creator's where it is open to everybody."""
+        from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+        if not self._is_creators:
+            return
+        with contextlib.suppress(NodeMissing):
+            if self._call("get_acls", path)[0] == OPEN_ACL_UNSAFE:
+                for child in self.children(path):
+                    self.protect(f"{path}/{child}")
+                self._call("set_acls", path, CREATOR_ALL_ACL)  # the last one: else a crash would leave some below it
 
     def write(self, writes: Iterable[Write], fence: Fence | None = None) -> list[int]:
         """All of the writes or none of them; gives the versions of nodes that were set (0 of others).
@@ -268,58 +392,123 @@ class Session:
         """
         from kazoo import exceptions
 
-        client = self._started()
-        transaction = client.transaction()
-        if fence is not None:
-            transaction.check(fence.path, fence.version)
-        for one in writes:
-            if isinstance(one, Create):
-                transaction.create(one.path, one.data, ephemeral=one.ephemeral)
-            elif isinstance(one, Set):
-                transaction.set_data(one.path, one.data, one.version)
-            else:
-                transaction.delete(one.path, one.version)
-        results = self._wait(transaction.commit_async(), "write")
-        kinds: tuple[tuple[type[Exception], type[Exception]], ...] = (
-            (exceptions.NodeExistsError, NodeExists), (exceptions.NoNodeError, NodeMissing),
-            (exceptions.BadVersionError, VersionChanged), (exceptions.NotEmptyError, VersionChanged),
-        )  # fmt: skip
+        writes = list(writes)
+        checks = [] if fence is None else [(fence.path, fence.version)] + [(fence.turn, -1)] * bool(fence.turn)
+        paths = [path for path, _ in checks] + [one.path for one in writes]
+
+        def fill(client: Any) -> Any:
+            transaction = client.transaction()
+            for check in checks:
+                transaction.check(*check)
+            for one in writes:
+                if isinstance(one, Create):
+                    transaction.create(one.path, one.data, ephemeral=one.ephemeral)
+                elif isinstance(one, Set):
+                    transaction.set_data(one.path, one.data, one.version)
+                else:
+                    transaction.delete(one.path, one.version)
+            return transaction.commit_async()
+
+        results = self._wait(self._begin(fill, "write", paths[0]), "write", paths[0])
         moved = (exceptions.BadVersionError, exceptions.NoNodeError)
         untouched = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)  # because of another write
-        for number, result in enumerate(results):
+        for number, (path, result) in enumerate(zip(paths, results)):
             if not isinstance(result, Exception) or isinstance(result, untouched):
                 continue
-            if fence is not None and number == 0 and isinstance(result, moved):
+            if number < len(checks) and isinstance(result, moved):
                 raise NotActiveError(
-                    "another process has taken the destination over", remedy="This one stands by until it is its turn again."
+                    f"another process has taken the destination over, or {path} was deleted",
+                    remedy="This one stands by until it is its turn again.",
                 )
-            for kind, ours in kinds:
-                if isinstance(result, kind):
-                    raise ours(str(result))
-            raise CoordinationError(f"ZooKeeper refuses a write: {result!r}") from result
-        if any(isinstance(result, Exception) for result in results):
-            raise CoordinationError(f"ZooKeeper refuses a write: {results!r}")
-        return [getattr(result, "version", 0) for result in (results if fence is None else results[1:])]
+            raise self._error(result, "write", path) from result
+        if len(results) != len(paths) or any(isinstance(result, Exception) for result in results):
+            raise CoordinationError(f"ZooKeeper at {self.config.hosts} refuses a write to {paths[0]}: {results!r}")
+        return [getattr(result, "version", 0) for result in results[len(checks) :]]
 
-    def _call(self, name: str, *args: Any) -> Any:
-        return self._wait(getattr(self._started(), name)(*args), name.removesuffix("_async"))
+    # -- asking ----------------------------------------------------------------------------------------------------
 
-    def _started(self) -> Any:
+    def _call(self, name: str, path: str, *args: Any) -> Any:
+        return self._wait(self._ask(name, path, *args), name, path)
+
+    def _ask(self, name: str, path: str, *args: Any) -> Any:
+        return self._begin(lambda client: getattr(client, f"{name}_async")(path, *args), name, path)
+
+    def _begin(self, ask: Callable[[Any], Any], doing: str, path: str) -> Any:
+        self.revive()
         client = self._client
         if client is None:
-            raise CoordinationError("the ZooKeeper session is closed")
-        return client
+            raise UnansweredError("the ZooKeeper session is closed")
+        try:
+            return ask(client)
+        except Exception as error:
+            raise self._error(error, doing, path) from error
 
-    def _wait(self, result: Any, doing: str) -> Any:
+    def _wait(self, result: Any, doing: str, path: str) -> Any:
+        """The answer, once it is there. Whatever is raised is one of ours."""
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        began = time.monotonic()
+        while True:
+            left = began + min(self._patience, self.config.session_timeout) - time.monotonic()
+            try:
+                found = result.get(timeout=min(max(left, 0.0), _SLICE))
+            except KazooTimeoutError as error:
+                if left > _SLICE and not result.ready():
+                    continue
+                if self._patience < math.inf:
+                    self._patience = 0.0
+                raise self._error(error, doing, path) from error
+            except Exception as error:
+                raise self._error(error, doing, path) from error
+            self._logins = 0
+            return found
+
+    def _error(self, error: Exception, doing: str, path: str) -> Exception:
+        """Ours for one of kazoo's, or for whatever else it raises."""
         from kazoo import exceptions
         from kazoo.handlers.threading import KazooTimeoutError
 
-        try:
-            return result.get(timeout=self.config.session_timeout)
-        except (exceptions.NoNodeError, exceptions.NodeExistsError, exceptions.BadVersionError):
-            raise
-        except (exceptions.KazooException, KazooTimeoutError, ConnectionError) as error:
-            raise CoordinationError(
-                f"ZooKeeper at {self.config.hosts} does not {doing}: {type(error).__name__} {error}".rstrip(),
-                remedy="Check that a majority of its members runs and can be reached, and the rights of the nodes.",
-            ) from error
+        text = f"{type(error).__name__} {error}".rstrip()
+        ours: list[tuple[type[Exception], type[Exception]]] = []
+        if doing != "exists":  # whose answer that is
+            ours.append((exceptions.NoNodeError, NodeMissing))
+        if doing == "write":
+            ours += [
+                (exceptions.NodeExistsError, NodeExists), (exceptions.BadVersionError, VersionChanged),
+                (exceptions.NotEmptyError, VersionChanged),
+            ]  # fmt: skip
+        for theirs, kind in ours:
+            if isinstance(error, theirs):
+                return kind(f"{path}: {text}")
+        silence = (
+            exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionExpiredError,
+            exceptions.SessionMovedError, exceptions.UnknownSessionError, exceptions.RequestTimeoutError,
+            exceptions.ConnectionDropped, exceptions.CancelledError, KazooTimeoutError, OSError,
+        )  # fmt: skip
+        return (UnansweredError if isinstance(error, silence) else CoordinationError)(
+            f"ZooKeeper at {self.config.hosts} does not {doing} {path}: {text}", remedy=_REMEDY
+        )
+
+
+def _is_alive(client: Any) -> bool:
+    """Whether kazoo's thread, which connects again and again, has not ended."""
+    routine = client._connection._connection_routine
+    return routine is not None and bool(routine.is_alive())
+
+
+def _end(client: Any) -> None:
+    try:
+        client.stop()
+        client.close()
+    except Exception as error:  # it has not ended in time, say: it is used no more
+        log.debug("the connection to ZooKeeper did not end in order: %r", error)
+
+
+def _without_secrets(record: logging.LogRecord) -> bool:
+    """What kazoo logs of what it sends has credentials in it: of such a message the name is enough."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            type(one).__name__ if type(one).__name__ in ("Auth", "Connect", "SASL") or isinstance(one, bytes) else one
+            for one in record.args
+        )
+    return True

@@ -414,12 +414,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "if message and fence is not None and ha.may_pass and ha.fence is fence:", "if message and fence is not None:", _HA_RUN,
     ),
     _mutant(
-        "a fence lets through whatever its version is", "zookeeper.py", "transaction.check(fence.path, fence.version)",
-        "transaction.check(fence.path, -1)", "test_zookeeper.py::test_a_raised_epoch_shuts_others_out",
+        "a fence lets through whatever its version is", "zookeeper.py", "[(fence.path, fence.version)]",
+        "[(fence.path, -1)]", "test_zookeeper.py::test_a_raised_epoch_shuts_others_out",
     ),
     _mutant(
-        "the epoch stays the same", "ha/running.py", 'int(value.data or b"0") + 1', 'int(value.data or b"1")',
+        "the epoch stays the same", "ha/running.py", "number, turn = last + 1,", "number, turn = max(last, 1),",
         "ha/test_running.py::test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused",
+    ),
+    _mutant(
+        "a turn has no name of its own", "zookeeper.py", "[(fence.turn, -1)] * bool(fence.turn)", "[]",
+        "ha/test_ha_faults.py::test_the_fence_survives_that_the_epoch_is_deleted",
+    ),
+    _mutant(
+        "the epoch begins anew with its node", "ha/running.py", "last = max(*numbers, self._epoch)", "last = numbers[0]",
+        "ha/test_ha_faults.py::test_the_fence_survives_that_the_epoch_is_deleted",
+    ),
+    _mutant(
+        "cursors that were deleted are not put back", "instance.py", "            self._restore_cursors()\n", "",
+        "ha/test_ha_faults.py::test_a_destination_that_is_deleted_under_its_owner_goes_on_from_the_cursor_that_it_knows",
     ),
     _mutant(
         "contact that was lost meanwhile is overlooked", "ha/running.py", "self._open = self._doubts == self._certain",

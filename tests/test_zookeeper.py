@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from kazoo.security import make_digest_acl
 
-from canal.errors import CoordinationError, NotActiveError
+from canal.errors import ConfigError, CoordinationError, NotActiveError
 from canal.testing import ZooKeeperEnsemble, ZooKeeperServer
 from canal.testing.proxy import FaultProxy
 from canal.zookeeper import (
@@ -273,3 +273,80 @@ def test_an_ensemble_loses_its_leader_and_no_value(opened: Open, own_ensemble: Z
     assert session.id == before
     leader.start()
     assert own_ensemble.leader() is not leader
+
+
+# -- rights and credentials ----------------------------------------------------------------------------------------------
+
+DIGEST = (("digest", "cdc:s3cret-of-cdc"),)
+
+
+def acls(session: Session, path: str) -> list[object]:
+    found: list[object] = session._client.get_acls(path)[0]
+    return found
+
+
+def test_with_credentials_nodes_are_their_creators(opened: Open, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+    opened(zookeeper_server.hosts).make(zookeeper_root)
+    named = opened(zookeeper_server.hosts, auth=DIGEST)
+    named.make(f"{zookeeper_root}/a/b")
+    named.write([Create(f"{zookeeper_root}/a/c", b"1"), Create(f"{zookeeper_root}/a/e", ephemeral=True)])
+    same, other, open_ = (
+        opened(zookeeper_server.hosts, auth=auth, acl=acl)
+        for auth, acl in ((DIGEST, "creator"), ((("digest", "x:y"),), "creator"), (DIGEST, "open"))
+    )
+    assert same.get(f"{zookeeper_root}/a/c") == Value(b"1", 0)
+    for call in (
+        lambda: other.get(f"{zookeeper_root}/a/c"), lambda: other.children(f"{zookeeper_root}/a"),
+        lambda: other.write([Set(f"{zookeeper_root}/a/c", b"2")]), lambda: other.write([Delete(f"{zookeeper_root}/a/b")]),
+        lambda: other.make(f"{zookeeper_root}/a/d"),
+    ):  # fmt: skip
+        with pytest.raises(CoordinationError, match="NoAuthError"):
+            call()
+    open_.make(f"{zookeeper_root}/open")
+    assert other.get(f"{zookeeper_root}/open") == Value(b"", 0)
+
+
+def test_nodes_that_are_open_become_the_creators(opened: Open, zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> None:
+    """Those that somebody has given rights of his own keep them."""
+    anybody = opened(zookeeper_server.hosts)
+    for name in ("d/1001/cursor", "d/schema/0000000001", "d/epoch", "other"):
+        anybody.make(f"{zookeeper_root}/{name}")
+    own = [make_digest_acl("somebody", "x", read=True), make_digest_acl("cdc", "s3cret-of-cdc", all=True)]
+    anybody._client.set_acls(f"{zookeeper_root}/d/schema", own)
+    named = opened(zookeeper_server.hosts, auth=DIGEST)
+    for _ in range(2):
+        named.protect(f"{zookeeper_root}/d")
+    creator = acls(named, f"{zookeeper_root}/d")
+    assert [acl.id.scheme for acl in creator] == ["digest"]  # type: ignore[attr-defined]
+    assert acls(named, f"{zookeeper_root}/d/1001/cursor") == acls(named, f"{zookeeper_root}/d/epoch") == creator
+    assert acls(named, f"{zookeeper_root}/d/schema") == own
+    assert anybody.get(f"{zookeeper_root}/other") is not None
+    with pytest.raises(CoordinationError, match="NoAuthError"):
+        anybody.get(f"{zookeeper_root}/d/1001/cursor")
+    named.protect(f"{zookeeper_root}/none")
+
+
+def test_credentials_are_in_no_log_and_no_error(
+    opened: Open, zookeeper_server: ZooKeeperServer, zookeeper_root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is what a session could be taken over with."""
+    caplog.set_level(1)
+    session = opened(zookeeper_server.hosts, auth=DIGEST)
+    session.make(zookeeper_root)
+    secret = session._client._session_passwd
+    assert "Sending request" in caplog.text
+    told = caplog.text + repr(session.config) + str(session.config) + repr(session)
+    for wrong in ("digest", ("digest", "cdc:s3cret-of-cdc"), ((b"digest", "cdc:s3cret-of-cdc"),), (("cdc:s3cret-of-cdc",),)):
+        with pytest.raises(ConfigError, match="pairs") as caught:
+            ZooKeeper(hosts="h", auth=wrong)  # type: ignore[arg-type]
+        told += str(caught.value)
+    for form in ("s3cret", repr(secret), secret.hex()):
+        assert form not in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [({"acl": "mine"}, "acl of ZooKeeper"), ({"hosts": "zk:abc"}, "cannot be used as configured")]
+)
+def test_options_that_cannot_be_are_refused_before_anything_starts(options: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Session(ZooKeeper(**{"hosts": "h", **options})).check()  # type: ignore[arg-type]

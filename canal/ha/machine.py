@@ -30,7 +30,7 @@ class Role(enum.Enum):
     SUSPENDED = "suspended"
     """It was active and has lost contact: delivery and acks pause until it is known who owns the node."""
     RESTING = "resting"
-    """Released by an operator, or its start has failed: others go first."""
+    """Released by an operator, or its claim or its start has failed: others go first."""
 
 
 class Event(enum.Enum):
@@ -47,9 +47,9 @@ class Event(enum.Enum):
     STALE = "the running node is this process's, of an earlier session"
     RETIRED = "an operator has written active=false into our running node"
     CLAIMED = "the running node is written"
-    REFUSED = "the running node could not be written"
+    REFUSED = "the running node could not be written: another process was quicker, or there was no answer"
     READY = "the parts run"
-    BROKEN = "the parts could not be started"
+    BROKEN = "the running node may not be written, or the parts could not be started"
     FENCED = "a write was refused because another process has taken over, or the lease is over"
     CLIENTS = "a client has subscribed or unsubscribed"
     RELEASE = "an operator asks for a release"
@@ -104,6 +104,7 @@ TABLE: Final[Mapping[tuple[Role, Event], tuple[Role, tuple[Action, ...]]]] = {
     # -- taking over
     (R.CLAIMING, E.CLAIMED): (R.STARTING, (A.START_PARTS,)),
     (R.CLAIMING, E.REFUSED): (R.STANDBY, (A.LOOK,)),
+    (R.CLAIMING, E.BROKEN): (R.RESTING, (A.GIVE_UP, A.WAIT_REST)),
     (R.CLAIMING, E.DISCONNECTED): (R.CONNECTING, ()),
     (R.CLAIMING, E.LOST): (R.CONNECTING, ()),
     (R.CLAIMING, E.STOP): (R.OFFLINE, (A.GIVE_UP, A.LEAVE, A.CLOSE)),

@@ -5,26 +5,28 @@ Never takes part in an election. The one thing it writes is an operator's wish t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 
 import attrs
 
-from canal.errors import CanalError, CoordinationError, UnknownDestinationError
-from canal.ha.running import read_running, running_document
+from canal.errors import CoordinationError, CursorError, UnknownDestinationError
+from canal.ha.running import read_epoch, read_running, running_document
+from canal.meta.zookeeper import is_client, read_cursor
 from canal.position import Position
 from canal.zookeeper import NodeMissing, Session, Set, VersionChanged
 
 
 @attrs.frozen
 class ClientOverview:
-    """A client: its filter, its cursor (None: none, or not readable), and when that was written, in seconds since 1970."""
+    """A client: its filter, its cursor (None: none, or not readable), and when that was written, in seconds since 1970;
+    ``problem`` says why a cursor cannot be read."""
 
     id: int
     filter: str
     cursor: Position | None
     acked: float
+    problem: str = ""
 
     def behind(self, now: float) -> float | None:
         """How many seconds the client is behind the source at most; None where its cursor has no time."""
@@ -35,7 +37,8 @@ class ClientOverview:
 
 @attrs.frozen
 class DestinationOverview:
-    """A destination. ``owner`` is "" when no process runs it; ``since`` is in seconds since 1970, by ZooKeeper's clock."""
+    """A destination. ``owner`` is "" when no process runs it, or nobody can tell which; ``since`` is in seconds since 1970, by
+    ZooKeeper's clock. ``damaged`` are sentences about nodes that hold what cannot be read."""
 
     name: str
     owner: str
@@ -44,6 +47,7 @@ class DestinationOverview:
     epoch: int
     members: tuple[str, ...]
     clients: tuple[ClientOverview, ...]
+    damaged: tuple[str, ...] = ()
 
     @property
     def standbys(self) -> tuple[str, ...]:
@@ -67,30 +71,35 @@ def look_at(session: Session, name: str) -> DestinationOverview:
             remedy=f"There are: {', '.join(known)}." if known else "There is none at all: check the root.",
         )
     running, epoch = session.get(f"{path}/running"), session.get(f"{path}/epoch")
-    owner, active = read_running(running.data) if running is not None else ("", False)
+    owner, active, number, damaged = "", False, 0, []
+    if running is not None:
+        owner, active = read_running(running.data)
+        if not owner:
+            damaged.append(f"{path}/running holds {running.data[:40]!r}: nobody can tell which process that is")
+        if not running.owner:
+            damaged.append(f"{path}/running lives by no session: as long as it is there no process can take the destination over")
+    try:
+        number = read_epoch(f"{path}/epoch", epoch.data) if epoch is not None else 0
+    except CoordinationError as error:
+        damaged.append(error.message)
+    clients = tuple(_client(session, path, int(one)) for one in found if is_client(one))
+    damaged += [f"{path}/{client.id} has a cursor that cannot be read: {client.problem}" for client in clients if client.problem]
     return DestinationOverview(
-        name, owner, active, running.created if running is not None else 0.0,
-        int(epoch.data) if epoch is not None and epoch.data.isdigit() else 0,
-        tuple(session.children(f"{path}/cluster")),
-        tuple(_client(session, path, int(one)) for one in found if one.isascii() and one.isdigit()),
+        name, owner, active, running.created if running is not None else 0.0, number,
+        tuple(session.children(f"{path}/cluster")), clients, tuple(damaged),
     )  # fmt: skip
 
 
 def _client(session: Session, path: str, number: int) -> ClientOverview:
     filter, cursor, exact = (session.get(f"{path}/{number}/{node}") for node in ("filter", "cursor", "position"))
-    position = _position(cursor.data, exact.data if exact is not None else b"") if cursor is not None else None
     text = filter.data.decode(errors="replace") if filter is not None else ""
-    return ClientOverview(number, text, position, cursor.changed if cursor is not None else 0.0)
-
-
-def _position(cursor: bytes, exact: bytes) -> Position | None:
-    """Ours, which says more, unless canal has moved its own since."""
-    try:
-        theirs = Position.from_canal(json.loads(cursor))
-        ours = Position.from_text(exact.decode()) if exact else theirs
-        return ours if Position.from_canal(ours.to_canal()) == theirs else theirs
-    except (ValueError, AttributeError, CanalError):
-        return None
+    position, problem = None, ""
+    if cursor is not None and cursor.data:
+        try:
+            position = read_cursor(cursor.data, exact.data if exact is not None else b"")
+        except CursorError as error:
+            problem = error.message
+    return ClientOverview(number, text, position, cursor.changed if cursor is not None else 0.0, problem)
 
 
 def release(
@@ -102,6 +111,8 @@ def release(
         CoordinationError: nobody runs the destination, nobody else could, or nobody has taken it over in time.
     """
     old = look_at(session, name)
+    if not old.owner and old.damaged:
+        raise CoordinationError(f"nobody can be asked to release {name}: {'; '.join(old.damaged)}")
     if not old.owner:
         raise CoordinationError(f"no process runs {name}: there is nothing to release")
     if not old.standbys:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import queue
 import socket
@@ -21,6 +22,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
 from canal.ha.machine import OWNING, Action, Event, Role, step
 from canal.threads import OwnThread
@@ -32,7 +34,9 @@ from canal.zookeeper import (
     NodeMissing,
     Session,
     Set,
+    UnansweredError,
     VersionChanged,
+    Write,
     ZooKeeper,
 )
 
@@ -42,6 +46,10 @@ log = logging.getLogger("canal.ha")
 #: up to a tick of what it has heard with it.
 _LEASE: Final = 2 / 3
 _LONGEST_REST: Final = 60.0
+_FIRST_WAIT: Final = 0.5
+#: So many in a row are no chance: answers that did not come though there is contact, claims in which others were quicker,
+#: and take-overs in the middle of a start.
+_MANY: Final = 3
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -81,8 +89,30 @@ def read_running(data: bytes) -> tuple[str, bool]:
     try:
         document = json.loads(data)
         return str(document["address"]), bool(document.get("active", True))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "", True
+
+
+def read_epoch(path: str, data: bytes) -> int:
+    """The number that a node of take-overs holds; 0 where it is empty.
+
+    Raises:
+        CoordinationError: it holds something else.
+    """
+    if not data:
+        return 0
+    if not data.isdigit() or len(data) > 18:
+        raise CoordinationError(
+            f"{path} holds {data[:20]!r}, which is no number of take-overs",
+            remedy="Write the number of the last turn there, or delete the node and those below it.",
+        )
+    return int(data)
+
+
+#: What is tried again until it is done.
+_LASTING: Final = frozenset((Action.OPEN, Action.JOIN, Action.LOOK, Action.CLAIM, Action.MARK, Action.GIVE_UP))
+#: The event that has something done again, where the state machine knows one.
+_RETRIES: Final = {Action.LOOK: Event.CHANGED, Action.MARK: Event.CLIENTS}
 
 
 @attrs.frozen
@@ -100,12 +130,12 @@ class RunningMonitor:
         config: ZooKeeper.
         destination: whose running node it is.
         parts: started and stopped as the role changes, on the monitor's thread.
-        tell: an alarm's text.
+        alarms: told of what ZooKeeper refuses or holds, and of parts that do not start.
+
+    Nothing that is raised ends it: what fails is told, and tried again after waits that grow.
     """
 
-    def __init__(
-        self, config: ZooKeeper, destination: str, parts: Parts, tell: Callable[[str], None] = lambda text: None
-    ) -> None:
+    def __init__(self, config: ZooKeeper, destination: str, parts: Parts, alarms: AlarmDesk) -> None:
         self.config = config
         self.destination = destination
         self.address = _draw_address()
@@ -113,7 +143,12 @@ class RunningMonitor:
         #: How often each role was entered.
         self.transitions: Counter[Role] = Counter()
         self._parts = parts
-        self._tell = tell
+        self._alarms = alarms
+        #: How often in a row each thing has failed, and what was raised last.
+        self._troubles: Counter[str] = Counter()
+        self._error: CanalError | None = None
+        self._again: dict[Action, float] = {}  # what has failed, and when it is to be done again
+        self._silent_at = 0.0  # when a loss of contact is to be told
         self._role = Role.OFFLINE
         self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -130,6 +165,10 @@ class RunningMonitor:
         self._due: float | None = None
         self._failures = 0
         self._looked = False
+        self._epoch = 0  # the highest one that was seen
+        self._refused = 0  # claims in a row in which another was quicker
+        #: Somebody had deleted the epoch, and with it perhaps the cursors, when this turn was claimed.
+        self.was_deleted = False
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -137,26 +176,31 @@ class RunningMonitor:
         """
         Raises:
             StateError: the parts of the run before have not stopped yet.
+            ConfigError: ZooKeeper cannot be used as configured.
         """
         if self._thread is not None and self._thread.is_alive():  # both would carry events out, of one queue
             raise StateError(
                 "the run before has not ended yet", destination=self.destination,
                 remedy="Something holds its parts up, such as a hook that does not return. Call start() again later.",
             )  # fmt: skip
+        self.session.check()
         if self._process != os.getpid():  # a fork of the process that has made it, which may use it too
             self._process, self.address = os.getpid(), _draw_address()
         self._events = queue.SimpleQueue()
         self._events.put(Event.START)
         self._looked, self._due, self._failures = False, None, 0
+        self._troubles.clear()
+        self._again.clear()
         self._ending = False
         self._thread = OwnThread(target=self._run, name=f"canal-{self.destination}-ha")
         self._thread.start()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Give the node up and end. The parts are stopped first."""
+        """Give the node up and end. The parts are stopped first. A ZooKeeper that is silent is not waited for."""
         thread = self._thread
         if not self._ending:
             self._ending = True
+            self.session.hurry()
             self._shut()
             self._events.put(Event.STOP)
         if thread is None or thread is threading.current_thread():
@@ -195,6 +239,11 @@ class RunningMonitor:
     def is_decided(self) -> bool:
         """Whether the running node has been looked at since the start."""
         return self._looked
+
+    @property
+    def error(self) -> CanalError | None:
+        """What keeps this process from its turn, or from standing by for it; None: nothing."""
+        return self._error if self._troubles else None
 
     @property
     def fence(self) -> Fence | None:
@@ -249,10 +298,12 @@ class RunningMonitor:
                 event = self._next()
                 if event is not None and self._take(event):
                     return
-        except BaseException:
+        except BaseException as error:
             log.exception("[%s] the monitor of the running node failed", self.destination)
+            self._alarms.tell(AlarmKind.STOPPED, f"this process takes no turns any more: {error!r}")
             self._shut()
-            self._parts.stop_parts()
+            with contextlib.suppress(Exception):
+                self._parts.stop_parts()
             with contextlib.suppress(Exception):
                 self.session.close()
             raise
@@ -260,12 +311,12 @@ class RunningMonitor:
             self._set_role(Role.OFFLINE)
 
     def _next(self) -> Event | None:
-        """The next event; meanwhile the lease is renewed, and the wait may come to its end."""
-        pause = self.session.timeout / 6
+        """The next event; meanwhile the lease is renewed, and a wait may come to its end."""
+        dues = [*self._again.values()] if self.session.is_connected else []
         if self._due is not None:
-            pause = min(pause, max(self._due - _now(), 0.0))
+            dues.append(self._due)
         try:
-            event = self._events.get(timeout=pause)
+            event = self._events.get(timeout=min(self.session.timeout / 6, max(min(dues, default=math.inf) - _now(), 0.0)))
         except queue.Empty:
             pass
         else:
@@ -275,8 +326,18 @@ class RunningMonitor:
         if self._due is not None and _now() >= self._due:
             self._due = None
             return Event.DUE
-        if self._role in (Role.ACTIVE, Role.SUSPENDED) and self.session.is_connected:
-            return self._look(watch=False)
+        if not self.session.is_connected:
+            self._do(Action.OPEN, self._watch_contact)
+            return None
+        action = next((action for action, due in self._again.items() if _now() >= due), None)
+        if action is not None:
+            del self._again[action]
+            if action in _RETRIES:
+                return _RETRIES[action]
+            if action is not Action.GIVE_UP or self._role not in OWNING:
+                self._do(action)
+        elif self._role in (Role.ACTIVE, Role.SUSPENDED) and Action.LOOK not in self._again:
+            self._do(Action.LOOK, lambda: self._look(watch=False))
         return None
 
     def _take(self, event: Event) -> bool:
@@ -286,8 +347,16 @@ class RunningMonitor:
         if role is not before:
             log.info("[%s] %s -> %s: %s", self.destination, before.value, role.value, event.value)
             self._set_role(role)
+        if event in (Event.START, Event.DISCONNECTED, Event.LOST, Event.CONNECTED):
+            self._again.clear()  # who has contact again looks anew
+            if before is not Role.CONNECTING:
+                self._silent_at = _now() + self.config.session_timeout
+        is_done = True
         for action in actions:
-            self._do(action)
+            if action is Action.LOOK and not is_done:  # else what cannot be given up is seen again and again
+                self._again[action] = _now() + self._wait_of(self._troubles.total())
+            else:
+                is_done = self._do(action) and is_done
         return role is Role.OFFLINE
 
     def _set_role(self, role: Role) -> None:
@@ -301,68 +370,148 @@ class RunningMonitor:
 
     # -- actions ---------------------------------------------------------------------------------------------------
 
-    def _do(self, action: Action) -> None:
-        if action is Action.LOOK:
-            self._answer(self._look)
-        elif action is Action.CLAIM:
-            self._answer(self._claim)
-        elif action is Action.START_PARTS:
-            self._answer(self._start_parts)
-        elif action is Action.STOP_PARTS:
-            self._parts.stop_parts()
-        elif action is Action.PAUSE:
-            self._shut()
-        elif action is Action.UNMARK:
-            self._unmark()
-        elif action is Action.RESUME:
-            self._resume()
-        elif action is Action.WAIT_TURN:
-            self._due = _now() + self.config.takeover_delay
-        elif action is Action.WAIT_REST:
-            rest = max(2 * self.config.takeover_delay, 0.5) * 2 ** min(max(self._failures - 1, 0), 6)
-            self._due = _now() + min(rest, max(_LONGEST_REST, 2 * self.config.takeover_delay))
-        elif action is Action.NO_WAIT:
-            self._due = None
-        elif action is Action.OPEN:
-            self.session.open()
-        elif action is Action.CLOSE:
-            self.session.close()
-        elif self.session.is_connected:
-            with contextlib.suppress(CoordinationError):  # what cannot be removed goes with the session
-                {
-                    Action.JOIN: self._join, Action.LEAVE: self._leave, Action.GIVE_UP: self._give_up,
-                    Action.MARK: self._mark,
-                }[action]()  # fmt: skip
-
-    def _answer(self, ask: Callable[[], Event | None]) -> None:
-        event = ask()
+    def _do(self, action: Action, deed: Callable[[], Event | None] | None = None) -> bool:
+        """Carry one action out; False where it failed, which was noted."""
+        self._again.pop(action, None)
+        try:
+            event = (deed or self._deed(action))()
+        except BaseException as error:  # of a user's part perhaps, such as SystemExit
+            self._failed(action, error)
+            return False
+        if action in _LASTING:
+            self._is_well(action.name, *(["session", "contact"] if action is Action.LOOK else []))
         if event is not None:
             self._events.put(event)
+        return True
+
+    def _deed(self, action: Action) -> Callable[[], Event | None]:
+        deeds: dict[Action, Callable[[], Event | None]] = {
+            Action.OPEN: self.session.open, Action.CLOSE: self.session.close, Action.LOOK: self._look,
+            Action.CLAIM: self._claim, Action.START_PARTS: self._start_parts, Action.STOP_PARTS: self._parts.stop_parts,
+            Action.UNMARK: self._unmark, Action.PAUSE: self._shut, Action.RESUME: self._resume,
+            Action.WAIT_TURN: lambda: self._wait(self.config.takeover_delay), Action.NO_WAIT: lambda: self._wait(None),
+            Action.WAIT_REST: lambda: self._wait(self._rest()),
+        }  # fmt: skip
+        asking: dict[Action, Callable[[], None]] = {
+            Action.JOIN: self._join, Action.LEAVE: self._leave, Action.GIVE_UP: self._give_up, Action.MARK: self._mark,
+        }  # fmt: skip
+        if action in asking:  # without contact, what cannot be removed goes with the session
+            return asking[action] if self.session.is_connected else lambda: None
+        return deeds[action]
+
+    def _wait(self, seconds: float | None) -> None:
+        self._due = None if seconds is None else _now() + seconds
+
+    def _rest(self) -> float:
+        rest = max(2 * self.config.takeover_delay, 0.5) * 2.0 ** min(max(self._failures - 1, 0), 6)
+        return min(rest, max(_LONGEST_REST, 2 * self.config.takeover_delay))
+
+    # -- what fails ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _wait_of(failures: int) -> float:
+        """Seconds until the next attempt, after so many in a row that failed."""
+        return min(_FIRST_WAIT * 2.0 ** min(max(failures - 1, 0), 10), _LONGEST_REST)
+
+    def _failed(self, action: Action, error: BaseException) -> None:
+        """Tell it once, and see that it is tried again; whoever only missed an answer tries again first."""
+        if isinstance(error, (NodeExists, NodeMissing, VersionChanged)):
+            error = CoordinationError(f"nodes of {self._path()} were changed at the same time: {error}")
+        key = action.name
+        is_silence = isinstance(error, UnansweredError)
+        if is_silence and (not self.session.is_connected or self._ending):
+            log.info("[%s] cannot %s: %s", self.destination, action.value, error)
+        else:
+            self._is_ill(key, f"cannot {action.value}", error, is_told=not is_silence or self._troubles[key] >= _MANY)
+        if action is Action.CLAIM:
+            is_first = is_silence and self._troubles[key] < _MANY
+            self._failures += not is_first
+            self._events.put(Event.REFUSED if is_first else Event.BROKEN)
+        elif action not in _LASTING:
+            del self._troubles[key]
+        elif action is not Action.OPEN:  # which is tried for as long as there is no contact
+            self._again[action] = _now() + self._wait_of(self._troubles[key])
+
+    def _is_ill(self, key: str, doing: str, error: BaseException, is_told: bool = True) -> None:
+        self._troubles[key] += 1
+        text = error.message if isinstance(error, CanalError) else repr(error)
+        told = f"{doing}: {text}"
+        self._error = error if isinstance(error, CanalError) else CoordinationError(told, destination=self.destination)
+        if not isinstance(error, CanalError):
+            log.error("[%s] %s", self.destination, told, exc_info=error)
+        if is_told:
+            remedy = error.remedy if isinstance(error, CanalError) else ""
+            self._alarms.tell(AlarmKind.COORDINATION, f"{told}. {remedy}" if remedy else told, f"{key} {doing}")
+        else:
+            log.warning("[%s] %s", self.destination, told)
+
+    def _is_well(self, *keys: str) -> None:
+        if any(self._troubles.pop(key, 0) for key in keys) and not self._troubles:
+            self._alarms.over(AlarmKind.COORDINATION, "this process takes its turns as it should")
+
+    def _watch_contact(self) -> None:
+        """Without contact: see that somebody tries to get it, and tell where that takes longer than a session lives."""
+        self.session.open()
+        where = f"ZooKeeper at {self.config.hosts}"
+        if self.session.has_ended:
+            self._is_ill("session", f"cannot log in to {where}", CoordinationError(
+                self.session.problem, remedy="Check the credentials and the options of ha."
+            ))  # fmt: skip
+        elif _now() >= self._silent_at:
+            self._is_ill("contact", f"there is no contact with {where}", UnansweredError(
+                self.session.problem, remedy="Nobody delivers without it. Check that a majority of its members runs.",
+            ))  # fmt: skip
+            self._silent_at = _now() + self._wait_of(self._troubles["contact"])
+        self.session.revive()
+
+    # -- the nodes -------------------------------------------------------------------------------------------------
 
     def _path(self, *parts: str) -> str:
         return self.config.destination_path(self.destination, *parts)
 
     def _look(self, watch: bool = True) -> Event | None:
-        asked, doubts = _now(), self._doubts
-        try:
-            value = self.session.get(self._path("running"), self._watched if watch else None)
-        except CoordinationError as error:
-            log.warning("[%s] %s", self.destination, error)
-            if watch and self._due is None:  # nobody else would look again
-                threading.Timer(1.0, self._watched).start()
-            return None
+        asked, doubts, path = _now(), self._doubts, self._path("running")
+        value = self.session.get(path, self._watched if watch else None)
         self._looked = self._looked or value is not None
         if value is None:
+            self._is_well("running")
             return Event.GONE if self._last_owner not in ("", self.address) else Event.FREE
         address, active = read_running(value.data)
-        if value.owner == self.session.id:
+        if not value.owner:
+            self._is_ill("running", "nobody can take the destination over", CoordinationError(
+                f"{path} lives by no session, so it stays", remedy="Somebody has made it by hand: delete it.",
+            ))  # fmt: skip
+        elif not address:
+            self._is_ill("running", "nobody can tell who runs the destination", CoordinationError(
+                f"{path} holds {value.data[:40]!r}", remedy="It goes with its owner's session.",
+            ))  # fmt: skip
+        else:
+            self._is_well("running")
+        if value.owner and value.owner == self.session.id:
             self._last_owner = self.address
             if not active:
                 return Event.RETIRED
             self._renew(asked, doubts)
             return Event.OWN
         self._last_owner = address
-        return Event.STALE if address == self.address else Event.TAKEN
+        if address == self.address and value.owner:
+            return Event.STALE
+        self._refused = 0
+        self._note_epoch()
+        return Event.TAKEN
+
+    def _note_epoch(self) -> None:
+        """Of another's turn: should somebody delete the nodes, ours goes on from there."""
+        path = self._path("epoch")
+        try:
+            value = self.session.get(path)
+            self._epoch = max(self._epoch, read_epoch(path, value.data) if value is not None else 0)
+        except CoordinationError as error:
+            self._is_ill("EPOCH", "cannot read how often the destination was taken over", error,
+                         is_told=not isinstance(error, UnansweredError))  # fmt: skip
+            self._again[Action.LOOK] = _now() + self._wait_of(self._troubles["EPOCH"])
+        else:
+            self._is_well("EPOCH")
 
     def _watched(self) -> None:
         self._events.put(Event.CHANGED)
@@ -380,46 +529,71 @@ class RunningMonitor:
         self._failures = 0
 
     def _claim(self) -> Event:
+        """Raise the epoch and write the running node.
+
+        The epoch is kept twice, the other one where nobody deletes it with the destination: it never goes back.
+        """
         asked, doubts = _now(), self._doubts
         running, epoch = self._path("running"), self._path("epoch")
+        copy = f"{self.config.root}/epochs/{self.destination}"
+        numbers, versions = [], []
+        for path in (epoch, copy):
+            self.session.make(path)
+            value = self.session.get(path)
+            if value is None:
+                return self._overtaken(f"{path} was deleted at the same time")
+            numbers.append(read_epoch(path, value.data))
+            versions.append(value.version)
+        last = max(*numbers, self._epoch)
+        number, turn = last + 1, f"{epoch}/{uuid.uuid4().hex}"
+        text = str(number).encode()
+        writes: list[Write] = [
+            Set(epoch, text, versions[0]), Set(copy, text, versions[1]), Create(turn, b"", True),
+            Create(running, running_document(self.address), True),
+        ]  # fmt: skip
+        writes += [Delete(f"{epoch}/{earlier}") for earlier in self.session.children(epoch)]
         try:
-            self.session.make(self._path())
-            value = self.session.get(epoch)
-            if value is None:
-                with contextlib.suppress(NodeExists):
-                    self.session.write([Create(epoch, b"0")])
-                value = self.session.get(epoch)
-            if value is None:
-                return Event.REFUSED
-            number = int(value.data or b"0") + 1
-            versions = self.session.write(
-                [Set(epoch, str(number).encode(), value.version), Create(running, running_document(self.address), True)]
+            versions = self.session.write(writes)
+        except (NodeExists, NodeMissing, VersionChanged) as error:
+            return self._overtaken(error)
+        self.was_deleted = numbers[0] < last
+        if self.was_deleted:
+            self._alarms.announce(
+                AlarmKind.COORDINATION,
+                f"{epoch} held {numbers[0]} behind take-over {last}: somebody has deleted nodes of the destination, or set them "
+                f"back. This is take-over {number}. A client whose cursor was deleted too, and which this process has not "
+                "served in its last turn, begins anew where the config says: look whether it lacks anything",
             )
-        except (NodeExists, NodeMissing, VersionChanged, ValueError) as error:
-            log.info("[%s] another process was quicker: %r", self.destination, error)
-            return Event.REFUSED
-        except CoordinationError as error:
-            log.warning("[%s] cannot claim the running node: %s", self.destination, error)
-            time.sleep(0.1)
-            return Event.REFUSED
-        self._fence = Fence(epoch, versions[0], number)
+        self._epoch, self._refused = number, 0
+        self._fence = Fence(epoch, versions[0], number, turn)
         self._last_owner = self.address
         self._renew(asked, doubts)
         return Event.CLAIMED
+
+    def _overtaken(self, what: object) -> Event:
+        """Others were quicker, again and again where something is wrong."""
+        log.info("[%s] another process was quicker: %s", self.destination, what)
+        self._refused += 1
+        if self._refused > _MANY:
+            raise CoordinationError(f"nodes of {self._path()} change all the time: {what}")
+        return Event.REFUSED
 
     def _start_parts(self) -> Event:
         assert self._fence is not None
         try:
             self._parts.start_parts(self.session, self._fence)
         except NotActiveError as error:
-            log.info("[%s] another process was quicker: %s", self.destination, error)
-            return Event.FENCED
-        except Exception as error:
             self._failures += 1
-            self._tell(f"the parts do not start, so another process may take over: {error}")
-            if not isinstance(error, CanalError):
-                log.exception("[%s] the parts do not start", self.destination)
+            if self._failures <= _MANY:
+                log.info("[%s] another process was quicker: %s", self.destination, error)
+                return Event.FENCED
+            self._is_ill("START_PARTS", "the parts do not start", error)
             return Event.BROKEN
+        except BaseException as error:
+            self._failures += 1
+            self._is_ill("START_PARTS", "the parts do not start, so another process may take over", error)
+            return Event.BROKEN
+        self._is_well("START_PARTS")
         return Event.READY
 
     def _give_up(self) -> None:
@@ -451,12 +625,14 @@ class RunningMonitor:
         marked, self._marked = self._marked, set()
         for client_id in marked if self.session.is_connected else ():
             path = self._path(str(client_id), "running")
-            with contextlib.suppress(CoordinationError, NodeMissing, VersionChanged):
+            with contextlib.suppress(NodeMissing, VersionChanged):
                 value = self.session.get(path)
                 if value is not None and value.owner == self.session.id:
                     self.session.write([Delete(path, value.version)])
 
     def _join(self) -> None:
+        for path in (self._path(), f"{self.config.root}/epochs/{self.destination}"):
+            self.session.protect(path)
         for path in self._members():
             self.session.make(path.rpartition("/")[0])
             with contextlib.suppress(NodeExists):

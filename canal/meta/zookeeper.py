@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from canal.errors import CanalError, ConfigError, CoordinationError, CursorError, NotActiveError
+from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveError
 from canal.meta.memory import Client, Clients, MemoryMeta
 from canal.position import Position
 from canal.zookeeper import (
@@ -35,8 +35,33 @@ log = logging.getLogger("canal.meta")
 _TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
 _LARGEST: Final = 1_000_000  # ZooKeeper hangs up on a request of 1 MiB
 _RETRIES: Final = 5
-_PAUSE: Final = 1.0  # seconds between tries of the writer
+_PAUSE: Final = 30.0  # seconds between two tries of the writer at most
 _REMEDY: Final = "Correct the node, or delete it with its neighbour and subscribe again"
+
+
+def is_client(name: str) -> bool:
+    """Whether a node below a destination's is that of a client."""
+    return name.isascii() and name.isdecimal() and len(name) <= 18 and str(int(name)) == name
+
+
+def read_cursor(cursor: bytes, exact: bytes) -> Position:
+    """The cursor of a client's two nodes: ours, which says more, unless canal has moved its own since.
+
+    Raises:
+        CursorError: one of them holds something else.
+    """
+    try:
+        document = json.loads(cursor)
+        if not isinstance(document, dict):
+            raise CursorError("it is not a JSON object")
+        theirs = Position.from_canal(document)
+        ours = Position.from_text(exact.decode()) if exact else theirs
+    except (ValueError, RecursionError) as error:
+        raise CursorError("it is not JSON") from error
+    if Position.from_canal(ours.to_canal()) == theirs:
+        return ours
+    log.warning("a cursor was moved by another program since: going on from %s", theirs)
+    return theirs
 
 
 class ZooKeeperMeta(MemoryMeta):
@@ -113,37 +138,29 @@ class ZooKeeperMeta(MemoryMeta):
     def _load(self) -> Clients:
         self._nodes = set()
         names = self._connected().children(self._base)
-        return {int(name): self._load_client(name) for name in names if name.isascii() and name.isdecimal()}
+        return {int(name): self._load_client(name) for name in names if is_client(name)}
 
     def _load_client(self, name: str) -> Client:
-        filter, cursor, position = (self._text(f"{name}/{part}") for part in ("filter", "cursor", "position"))
+        filter, cursor, position = (self._data(f"{name}/{part}") for part in ("filter", "cursor", "position"))
         self._nodes.add(name)
         self._nodes.update(f"{name}/mark/{mark}" for mark in self._connected().children(f"{self._base}/{name}/mark"))
-        if not cursor:  # deleted, or emptied, by somebody who wants to begin anew
-            return Client(filter or "")
         try:
-            document = json.loads(cursor)
-            if not isinstance(document, dict):
-                raise CursorError("it is not a JSON object")
-            theirs = Position.from_canal(document)
-            ours = Position.from_text(position) if position else theirs
-        except (ValueError, RecursionError, CursorError) as error:
-            reason = error.message if isinstance(error, CursorError) else "it is not JSON"
-            raise CursorError(f"the cursor in {self._base}/{name} cannot be read: {reason}", remedy=_REMEDY) from error
-        if Position.from_canal(ours.to_canal()) == theirs:
-            return Client(filter or "", ours)
-        log.warning("%s/%s/cursor was moved by another program since: going on from %s", self._base, name, theirs)
-        return Client(filter or "", theirs)
+            text = filter.decode()
+        except UnicodeDecodeError as error:
+            raise CursorError(f"the filter in {self._base}/{name} is not UTF-8", remedy=_REMEDY) from error
+        if not cursor:  # deleted, or emptied, by somebody who wants to begin anew
+            return Client(text)
+        try:
+            return Client(text, read_cursor(cursor, position))
+        except CursorError as error:
+            raise CursorError(f"the cursor in {self._base}/{name} cannot be read: {error.message}", remedy=_REMEDY) from error
 
-    def _text(self, name: str) -> str | None:
+    def _data(self, name: str) -> bytes:
         value = self._connected().get(f"{self._base}/{name}")
         if value is None:
-            return None
+            return b""
         self._nodes.add(name)
-        try:
-            return value.data.decode()
-        except UnicodeDecodeError as error:
-            raise CursorError(f"{self._base}/{name} is not UTF-8", remedy=_REMEDY) from error
+        return value.data
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +246,7 @@ class MixedMeta(ZooKeeperMeta):
         super().__init__(zookeeper)
         self._writing = threading.Lock()  # held while nodes are written; never taken before _lock
         self._wanted: Clients = {}  # what the nodes are to hold
-        self._failed: CanalError | None = None  # the last write did
+        self._failures = 0  # writes in a row that failed
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._writer: threading.Thread | None = None
@@ -240,7 +257,7 @@ class MixedMeta(ZooKeeperMeta):
 
     def _open(self, destination: str) -> Clients:
         clients = self._wanted = super()._open(destination)
-        self._failed = None
+        self._failures = 0
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._writer = threading.Thread(target=self._run, name=f"canal-{destination}-meta", daemon=True)
         self._writer.start()
@@ -264,7 +281,7 @@ class MixedMeta(ZooKeeperMeta):
             self._release()
 
     def _commit(self, clients: Clients, urgent: bool) -> None:
-        if urgent or self._failed is not None:
+        if urgent or self._failures:
             self._write(clients)
         else:
             self._wanted = clients
@@ -275,19 +292,19 @@ class MixedMeta(ZooKeeperMeta):
         with self._writing:
             try:
                 self._store(self._wanted if clients is None else clients)
-            except CanalError as error:
-                if self._failed is None:
+            except Exception as error:
+                if not self._failures:
                     log.error("[%s] cursors are not written: %s", self._destination, error)
-                self._failed = error
+                self._failures += 1
                 raise
-            self._failed = None
+            self._failures = 0
             if clients is not None:
                 self._wanted = clients
 
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            self._stopping.wait(_PAUSE if self._failed is not None else self._interval)
+            self._stopping.wait(min(2.0 ** min(self._failures - 1, 10), _PAUSE) if self._failures else self._interval)
             if self._stopping.is_set():
                 return
             self._wake.clear()
@@ -295,7 +312,7 @@ class MixedMeta(ZooKeeperMeta):
                 self._write()
             except NotActiveError:
                 return
-            except CanalError:
+            except Exception:  # whatever it is: without this thread nothing would be written any more, and nobody told
                 self._wake.set()
 
 

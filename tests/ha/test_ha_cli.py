@@ -109,6 +109,54 @@ def test_a_destination_of_canal_is_read_too(config: ZooKeeper, session: Session,
     assert "client 1002\n    a cursor that cannot be read\n  client 1003\n    no cursor" in text
 
 
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"a":' * 50_000, b"\xff", b"9" * 5000, b'{"address":[]}', "٣".encode()]
+)
+def test_damaged_nodes_are_told_by_name(
+    config: ZooKeeper, session: Session, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    """Never a traceback, and the rest is told all the same."""
+    path = config.destination_path("orders")
+    late = json.loads(json.dumps(CANALS))
+    late["postion"]["timestamp"] = 1 << 200
+    documents = {
+        "running": data, "epoch": data or b"x", "1001/cursor": json.dumps(CANALS).encode(), "1001/position": data or b"x",
+        "1001/filter": data, "1002/cursor": data or b"x", "1003/cursor": json.dumps(late).encode(), "1" + "0" * 5000: b"",
+        "schema": data, "²": b"", "01": b"", "cluster/a:1": data,
+    }  # fmt: skip
+    for name, content in documents.items():
+        session.make(f"{path}/{name}")
+        session.write([Set(f"{path}/{name}", content)])
+
+    status, text, error = run(capsys, config, "status")
+    document = json.loads(run(capsys, config, "status", "--json")[1])[0]
+    refused = run(capsys, config, "release", "orders", "--timeout", "0.1")
+
+    assert (status, error) == (1, "")
+    assert "stands by a:1" in text
+    assert "damaged   " in text
+    damaged = " ".join(document["damaged"])
+    assert "/orders/running lives by no session" in damaged
+    for node in ("1001", "1002", "1003"):
+        assert f"/orders/{node} has a cursor that cannot be read" in damaged
+    assert "is no number of take-overs" in damaged
+    assert refused[0] == 1
+    assert refused[2].startswith("canal: ")
+    assert [client["id"] for client in document["clients"]] == [1001, 1002, 1003]
+
+
+def test_credentials_come_from_the_environment(
+    config: ZooKeeper, session: Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with instance(attrs.evolve(config, auth=(("digest", "cdc:s3cret:1"),))) as one:
+        one.subscribe()
+        status, out, error = run(capsys, config, "status")
+        assert (status, out) == (1, "")
+        assert "NoAuthError" in error
+        monkeypatch.setenv("CANAL_ZOOKEEPER_AUTH", "digest:cdc:s3cret:1")
+        assert "client 1001" in run(capsys, config, "status")[1]
+
+
 def test_release_waits_until_another_process_has_it(config: ZooKeeper, capsys: pytest.CaptureFixture[str]) -> None:
     with instance(attrs.evolve(config, **PATIENT)) as one:
         one.subscribe()

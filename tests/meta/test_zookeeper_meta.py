@@ -105,6 +105,51 @@ def test_a_damaged_node_is_refused(session: Session, name: str, data: bytes) -> 
         started(session)
 
 
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, b'{"postion":' * 50_000, b"9" * 5000, b"\xff", b"null", b'{"v":2,"offset":1e999}']
+)
+@pytest.mark.parametrize("name", ["cursor", "position"])
+def test_whatever_a_node_holds_is_refused_by_its_name(session: Session, name: str, data: bytes) -> None:
+    put(session, "1/cursor", CANALS)
+    put(session, f"1/{name}", data)
+    with pytest.raises(CursorError, match="example/1 cannot be read"):
+        started(session)
+
+
+def test_names_that_are_no_clients_are_left_alone(session: Session) -> None:
+    for name in ("²", "01", "1" + "0" * 5000, "x"):
+        session.make(session.config.destination_path("example", name))
+    assert started(session).subscriptions() == {}
+
+
+@pytest.mark.parametrize("kind", [MixedMeta, PeriodMixedMeta])
+def test_the_writer_survives_whatever_is_raised(session: Session, kind: type[MixedMeta], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing that is put off would ever be written again, and nobody told."""
+    meta = PeriodMixedMeta(session, 0.01) if kind is PeriodMixedMeta else kind(session)
+    meta.start("example")
+    meta.subscribe(1, "")
+    meta.update_cursor(1, HERE)
+    store, raised = meta._store, []
+
+    def broken(clients: object) -> None:
+        raised.append(clients)
+        raise RuntimeError("as injected")
+
+    monkeypatch.setattr(meta, "_store", broken)
+    meta.update_cursor(1, THERE)
+    deadline = time.monotonic() + 60
+    while not raised:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(RuntimeError):  # and the next call is told
+        meta.update_cursor(1, LATER)
+    monkeypatch.setattr(meta, "_store", store)
+    while started(session).cursor(1) != THERE:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    meta.stop()
+
+
 def test_what_a_node_cannot_hold_is_refused(session: Session) -> None:
     with pytest.raises(ConfigError):
         ZooKeeperMeta(session).start("a/b")
