@@ -42,6 +42,7 @@ from canal.errors import (  # noqa: E402
     StoreError,
     TruncatedError,
     UnknownDestinationError,
+    UnloggedChangeError,
     UnsupportedError,
     UsageError,
 )
@@ -177,6 +178,7 @@ __all__ = [
     "Transaction",
     "TruncatedError",
     "UnknownDestinationError",
+    "UnloggedChangeError",
     "UnsupportedError",
     "UsageError",
     "ZeroDate",

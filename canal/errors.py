@@ -15,6 +15,7 @@ Never carries a cell value or a password.
     │   ├── ServerError                  .errno .sqlstate
     │   ├── PositionLostError            .reason: the log is gone, or is another; needs an operator
     │   ├── SchemaError                  names or types of a table cannot be told for sure
+    │   ├── UnloggedChangeError          rows of a table changed without a word in the log: whoever follows it has others
     │   └── DecodeError
     │       ├── TruncatedError
     │       ├── ChecksumError
@@ -55,6 +56,7 @@ __all__ = [
     "ServerError",
     "PositionLostError",
     "SchemaError",
+    "UnloggedChangeError",
     "DecodeError",
     "TruncatedError",
     "ChecksumError",
@@ -202,6 +204,14 @@ class PositionLostError(ServerError):
 
 class SchemaError(SourceError):
     """The names or types of a table's columns cannot be told for sure."""
+
+
+class UnloggedChangeError(SourceError):
+    """Rows of a table changed, and the log does not tell which or how: TRUNCATE, another table of the name, a narrower column.
+
+    What follows the table by its changes alone differs from here on. No restart mends that, so it comes again until somebody
+    has brought the target to the table's state and says so, or reads the table anew.
+    """
 
 
 class DecodeError(SourceError):

@@ -589,10 +589,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_reader.py::test_a_log_that_was_begun_anew_under_its_gtids_is_an_error",
     ),
     _mutant(
-        "a TRUNCATE is passed over", "spark/watch.py",
-        '        if not ours:\n            return ""\n'
-        "        if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):",
-        '        if not ours:\n            return ""\n        if entry.event_type in (EventType.ERASE,):',
+        "a TRUNCATE is passed over", "spark/unlogged.py",
+        "    if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):", "    if entry.event_type in (EventType.ERASE,):",
         "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),
     _mutant(

@@ -5,10 +5,12 @@ Never looks at a row: the declared types decide.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Final
 
 from canal.parse.charsets import MAX_CHAR_BYTES
-from canal.schema import ColumnSchema, TableSchema
+from canal.schema import ColumnSchema, column_from_text
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BLOBS: Final = {"tiny": 1 << 8, "": 1 << 16, "medium": 1 << 24, "long": 1 << 32}
@@ -29,7 +31,7 @@ def keeps_values(old: ColumnSchema, new: ColumnSchema) -> bool:
     if _size(old) and _size(new):
         return _keeps_text(old, new)
     if before != after:
-        return after == "geometry"
+        return after == "geometry" and before != ""
     if before == "decimal":
         whole, digits = first[0] - first[1], first[1]
         return second[0] - second[1] >= whole and second[1] >= digits and (old.unsigned or not new.unsigned)
@@ -81,12 +83,22 @@ def _arguments(column: ColumnSchema) -> tuple[int, ...]:
     return numbers
 
 
-def changed_values(old: TableSchema, new: TableSchema) -> str:
+def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> str:
     """The columns of both whose values an ALTER may have changed, each with both types; "" for none."""
-    before = {column.name.lower(): column for column in old.columns}
-    pairs = [(before[column.name.lower()], column) for column in new.columns if column.name.lower() in before]
+    before = {column.name.lower(): column for column in old}
+    pairs = [(before[column.name.lower()], column) for column in new if column.name.lower() in before]
     return ", ".join(f"{two.name} was {_text(one)}, is {_text(two)}" for one, two in pairs if not keeps_values(one, two))
 
 
 def _text(column: ColumnSchema) -> str:
-    return column.column_type + (f" of {column.charset}" if column.charset else "")
+    return (column.column_type or "dropped") + (f" of {column.charset}" if column.charset else "")
+
+
+def types_text(columns: Iterable[ColumnSchema]) -> str:
+    """The declared types of columns, to compare later ones with: what ``types_from_text`` reads."""
+    return json.dumps([[column.name, column.column_type, column.charset] for column in columns])
+
+
+def types_from_text(text: str) -> list[ColumnSchema]:
+    """The columns of ``types_text``, with what their types tell."""
+    return [column_from_text(name, kind, charset=charset) for name, kind, charset in json.loads(text)] if text else []

@@ -27,12 +27,14 @@ class Offset:
     """Where a stream is: everything up to ``position`` is done. ``epoch`` rises when the source's identity changes.
 
     With ``plan`` it is in a snapshot, of which ``done`` chunks are read; the stream then begins at the plan's position.
+    ``types`` are the declared types of the columns that the rows before it had, as a ``Watch`` gives them.
     """
 
     position: Position
     epoch: int = 0
     plan: SnapshotPlan | None = None
     done: int = 0
+    types: str = ""
 
     @property
     def chunks_left(self) -> int:
@@ -43,7 +45,8 @@ class Offset:
         if self.plan is not None:
             plan = json.loads(self.plan.to_text())
             return {"v": VERSION, "ph": "snap", "ep": self.epoch, "done": self.done, "plan": plan}
-        return {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": json.loads(self.position.to_text())}
+        types = {"types": json.loads(self.types)} if self.types else {}
+        return {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": json.loads(self.position.to_text()), **types}
 
     @property
     def text(self) -> str:
@@ -69,7 +72,8 @@ class Offset:
         if phase == "snap" and type(epoch) is int and epoch >= 0:
             plan, done = SnapshotPlan.from_text(json.dumps(value.get("plan"))), value.get("done")
             if type(done) is int and 0 <= done <= len(plan.chunks):
-                return cls(plan.position, epoch, plan, done)
+                return cls(plan.position, epoch, plan, done, plan.types)
         if phase != "bin" or type(epoch) is not int or epoch < 0:
             raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)
-        return cls(Position.from_text(json.dumps(value.get("position"))), epoch)
+        types = json.dumps(value["types"]) if value.get("types") else ""
+        return cls(Position.from_text(json.dumps(value.get("position"))), epoch, types=types)

@@ -75,6 +75,13 @@ def _position(text: str) -> str | Position:
         raise ValueError(f"it is none of {forms} ({error.message})") from error
 
 
+def _places(text: str) -> tuple[str, ...]:
+    places = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(map(_FILE_PLACE.fullmatch, places)):
+        raise ValueError("it holds places as an UnloggedChangeError names them, such as binlog.000001:4, with commas between")
+    return places
+
+
 def _moment(text: str) -> Position:
     """Milliseconds since 1970, or ISO 8601; UTC where it names no zone."""
     if text.isdecimal():
@@ -123,6 +130,7 @@ class Options:
     schema_change: str = "fail"
     on_truncate: str = "fail"
     statements: str = "fail"
+    acknowledged: tuple[str, ...] = ()
     history_dir: str | None = None
     mode: str = "changes"
     snapshot: str = "never"
@@ -160,6 +168,7 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "schemaChange": ("schema_change", _one_of("fail", "keep")),
     "onTruncate": ("on_truncate", _one_of("fail", "row", "ignore")),
     "onStatement": ("statements", _one_of("fail", "ignore")),
+    "acknowledge": ("acknowledged", _places),
     "historyDir": ("history_dir", str),
     "mode": ("mode", _one_of("changes", "snapshot")),
     "snapshot": ("snapshot", _one_of("never", "initial", "consistent")),

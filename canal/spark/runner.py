@@ -78,7 +78,7 @@ class Runner:
             end = self._backlog_end(offset)
             if end is not None:
                 return end.to_dict()
-            tail = self._open(offset.position, offset.epoch)
+            tail = self._open(offset.position, offset.epoch, offset.types)
             tail.rename_base(text)
         tail.release(text)
         if self._target is not None:
@@ -176,7 +176,7 @@ class Runner:
             time.monotonic() - self._moved_at >= options.idle_advance or tail.received - self._moved_bytes >= options.idle_bytes
         )
 
-    def _open(self, start: str | Position, epoch: int) -> Tail:
+    def _open(self, start: str | Position, epoch: int, types: str = "") -> Tail:
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -184,7 +184,7 @@ class Runner:
             self._spool.close()
         self._spool = self._new_spool()
         self._tail = Tail(
-            self._options, Watch(self._shape, self._options), self._spool, start, epoch, self._target
+            self._options, Watch(self._shape, self._options, types), self._spool, start, epoch, self._target
         )
         self._moved_at, self._moved_bytes = time.monotonic(), 0
         return self._tail
@@ -215,7 +215,10 @@ class Runner:
         finally:
             connection.close()
         log.info("the stream is %d files of the log behind: executors read up to %s", len(later), position)
-        return Offset(position, offset.epoch + renames(start.journal, *later[:count]))
+        # Of the rows between only their readers know the types: those before are compared with those behind, unless something
+        # between was acknowledged.
+        types = "" if options.acknowledged else offset.types
+        return Offset(position, offset.epoch + renames(start.journal, *later[:count]), types=types)
 
     def _count(self, start: Position, later: list[str]) -> int:
         """How many of the files behind that of ``start`` a batch ends at: by their number, and by their sizes."""
@@ -246,7 +249,7 @@ class Runner:
         tail = self._tail
         if tail is not None and tail.knows(first.text) and tail.knows(last.text):
             return tail.pieces(first.text, last.text, self._carried)
-        stretch = Stretch(first.position, last.position, first.epoch)
+        stretch = Stretch(first.position, last.position, first.epoch, first.types)
         parts = plan(self._options, stretch)
         return parts if self._options.history_dir is None else self._read_here(stretch)
 
@@ -255,7 +258,7 @@ class Runner:
         self.close()
         self._spool = spool = self._new_spool()
         place = 0, 0
-        for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options), stretch, history=True):
+        for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options, stretch.types), stretch, history=True):
             place, _ = spool.add(entry, epoch, SEGMENT_BYTES)
         spool.flush()
         return spool.pieces((0, 0), place, self._carried)

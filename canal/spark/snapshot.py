@@ -35,6 +35,7 @@ from canal.parse.server_facts import SHOW_KEYS, read_server
 from canal.parse.source import MySQLSource, run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
+from canal.spark.alters import types_text
 from canal.spark.cells import is_unseen, reader_of, to_array
 from canal.spark.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
 from canal.spark.snapshot_files import SnapshotFiles, read_file
@@ -86,7 +87,8 @@ class SnapshotPlan:
 
     ``key`` names the columns that chunks are made of, () for a table that is read in one; ``index`` is their index;
     ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows; ``files`` is the
-    directory that has them already, where they were read at the position; ``collations`` are those of the key's columns.
+    directory that has them already, where they were read at the position; ``collations`` are those of the key's columns;
+    ``types`` are the declared types of the columns, with which a ``Watch`` compares those of the changes that follow.
     """
 
     schema: str
@@ -99,6 +101,7 @@ class SnapshotPlan:
     chunks: tuple[Chunk, ...]
     files: str = ""
     collations: tuple[str, ...] = ()
+    types: str = ""
 
     @property
     def name(self) -> str:
@@ -125,7 +128,7 @@ class SnapshotPlan:
             "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
             "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
             "chunks": [[one.lower, one.upper, one.rows] for one in self.chunks], "files": self.files,
-            "collations": self.collations,
+            "collations": self.collations, **({"types": self.types} if self.types else {}),
         }  # fmt: skip
         return json.dumps(fields, separators=(",", ":"))
 
@@ -230,6 +233,7 @@ def plan(
         made = SnapshotPlan(
             schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
             timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
+            types=types_text(shape.table.columns),
         )  # fmt: skip
         if files is not None:
             pace = Pace(made.name)

@@ -77,7 +77,8 @@ class CanalSource(DataSource):
             if options.table is None:
                 self._shape = Envelope()
             else:
-                self._shape = Shape(find_table(options), keep=options.schema_change == "keep")
+                since = end_of_log(options)
+                self._shape = Shape(find_table(options), options.schema_change == "keep", since)
         return self._shape
 
     def _checked(self, schema: StructType) -> Shape | Envelope:
@@ -107,6 +108,15 @@ class CanalSource(DataSource):
 
     def __repr__(self) -> str:
         return "CanalSource()"
+
+
+def end_of_log(options: Options) -> Position | None:
+    """The place of the log behind which all that comes is younger than the columns that a server tells from now on."""
+    connection: Any = another(options.source).connect()
+    try:
+        return cast(Position, connection.resolve("latest")) if connection.identity else None
+    finally:
+        connection.close()
 
 
 def find_table(options: Options) -> TableSchema:
@@ -185,7 +195,7 @@ class _Reading:
     def _entries(self, what: Piece | Stretch) -> Iterator[tuple[int, Entry]]:
         if isinstance(what, Piece):
             return read_entries(*piece_source(what))
-        return read_stretch(self._options, Watch(self._table, self._options), what)
+        return read_stretch(self._options, Watch(self._table, self._options, what.types), what)
 
     def _batches(self, entries: Iterable[tuple[int, Entry]]) -> Iterator[pa.RecordBatch]:
         """Arrow of entries, so many rows at a time."""

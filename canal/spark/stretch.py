@@ -34,11 +34,15 @@ _PREDECESSOR: Final = 15.0  # seconds that a query's process of before may take 
 
 @attrs.frozen
 class Stretch:
-    """A part of the log that whoever reads it asks the source for: (start, end]; ``epoch`` is that of its start."""
+    """A part of the log that whoever reads it asks the source for: (start, end]; ``epoch`` is that of its start.
+
+    ``types`` are the declared types that the columns had at some place before it, as a ``Watch`` takes them.
+    """
 
     start: Position
     end: Position
     epoch: int = 0
+    types: str = ""
 
     def is_by_place(self, source: str) -> bool:
         """Whether a place in a server's log tells what is in it; else the GTID sets of its ends do."""
@@ -263,7 +267,8 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
     places = [start, *(Position(journal=name, offset=4, source=identity) for name in between), end]
     epochs = [whole.epoch + renames(start.journal, *between[:count]) for count in range(len(places) - 1)]
     return [
-        Stretch(one, other, epoch)
+        # Those behind something that was acknowledged are younger, and in which part that is only its reader knows.
+        Stretch(one, other, epoch, whole.types if one is start or not options.acknowledged else "")
         for one, other, epoch in zip(places, places[1:], epochs)
         if other.row or not one.journal or _file_place(one) != _file_place(other)
     ]

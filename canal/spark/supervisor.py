@@ -23,8 +23,8 @@ log = logging.getLogger("canal.spark")
 #: Errors that come again until somebody acts. A restart may mend others: a lost connection, a killed process, a conflict.
 FATAL: Final = frozenset({
     "ConfigError", "UsageError", "StateError", "UnknownDestinationError", "NotSubscribedError", "BatchError",
-    "AuthenticationError", "PositionLostError", "SchemaError", "DecodeError", "TruncatedError", "ChecksumError",
-    "UnsupportedError", "MissingTableMapError", "HookError", "CursorError", "HistoryError", "TargetSchemaError",
+    "AuthenticationError", "PositionLostError", "SchemaError", "UnloggedChangeError", "DecodeError", "TruncatedError",
+    "ChecksumError", "UnsupportedError", "MissingTableMapError", "HookError", "CursorError", "HistoryError", "TargetSchemaError",
     "UnfitChangeError", "StreamMismatchError",
 })  # fmt: skip
 

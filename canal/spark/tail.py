@@ -42,11 +42,12 @@ class _Mark:
     place: tuple[int, int]  # segment, and offset in it
     rows: int
     bytes: int
+    types: str  # of the columns of the rows before it
     text: str = ""  # once Spark was given it
 
     @property
     def offset(self) -> Offset:
-        return Offset(self.last.position if isinstance(self.last, Entry) else self.last, self.epoch)
+        return Offset(self.last.position if isinstance(self.last, Entry) else self.last, self.epoch, types=self.types)
 
 
 class Tail:
@@ -87,7 +88,7 @@ class Tail:
             position = Position(gtid=position.gtid)
         self._start: Position | None = position
         self._stretch = None if until is None else Stretch(position, until)
-        base = _Mark(position, epoch, (0, 0), 0, 0)
+        base = _Mark(position, epoch, (0, 0), 0, 0, watch.types)
         base.text = base.offset.text
         self._marks = deque([base])
         self._given = {base.text: base}
@@ -180,7 +181,7 @@ class Tail:
         self._rows += self._open_rows
         self._bytes += self._open_bytes
         self._open_rows = self._open_bytes = 0
-        self._fresh.append(_Mark(last, epoch, self._place, self._rows, self._bytes))
+        self._fresh.append(_Mark(last, epoch, self._place, self._rows, self._bytes, self._watch.types))
 
     def _publish(self) -> None:
         """Let batches end at the new marks. Those that nobody was given and that lie near to each other are one."""

@@ -18,7 +18,7 @@ from canal.formats.arrow import arrow_type, changes, long_array, text_array
 from canal.formats.canal_json import dumps
 from canal.formats.columns import Form, column_text
 from canal.model import Entry, EntryType, EventType, Transaction
-from canal.position import journal_key
+from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema
 
 _EPOCH_BITS, _NUMBER_BITS, _OFFSET_BITS = 5, 22, 36
@@ -28,7 +28,8 @@ SNAPSHOT_ORD: Final = -1
 
 _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
-_HEAD: Final = (
+#: The first columns of every stream.
+HEAD: Final = (
     pa.field("_op", pa.string()), pa.field("_txn", pa.int64()), pa.field("_ord", pa.int64()),
     pa.field("_ts", pa.timestamp("us", "UTC")), pa.field("_gtid", pa.string()),
 )  # fmt: skip
@@ -148,6 +149,8 @@ class Shape:
         keep: go on when the table's columns change: what is of another type is converted where its value stays the same
             and else null and in ``_exact``, what is new is in ``_extra``. What is gone, or was not there yet, is null and in
             ``_absent`` in any case.
+        since: a place of the log at which the table had these columns already, where the server told one. Of rows before it
+            columns that are no more are left out, and others are converted, as by ``keep``.
 
     Raises:
         ConfigError: the table has no columns, or one has a name that only the stream may use.
@@ -155,6 +158,7 @@ class Shape:
 
     table: TableSchema
     keep: bool = False
+    since: Position | None = None
 
     def __attrs_post_init__(self) -> None:
         if not self.table.columns:
@@ -169,7 +173,15 @@ class Shape:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shape, (self.table, self.keep)
+        return Shape, (self.table, self.keep, self.since)
+
+    def is_past(self, entry: Entry) -> bool:
+        """Whether an entry lies before the place ``since``, which places of one server's log tell."""
+        since, transaction = self.since, entry.transaction
+        if since is None or transaction.source not in ("", since.source):
+            return False
+        (base, number), (other, last) = journal_key(transaction.journal), journal_key(since.journal)
+        return base == other and (number, transaction.offset) < (last, since.offset)
 
     @cached_property
     def columns(self) -> tuple[pa.Field, ...]:
@@ -188,12 +200,12 @@ class Shape:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The schema of every batch: what PySpark's ``to_arrow_schema(struct, timezone="UTC")`` gives."""
-        return pa.schema([*_HEAD, *self.columns, pa.field("_before", self._before), *self._tail])
+        return pa.schema([*HEAD, *self.columns, pa.field("_before", self._before), *self._tail])
 
     @property
     def struct(self) -> Any:
         """The PySpark ``StructType``."""
-        return _struct(self.arrow)
+        return spark_struct(self.arrow)
 
     def batch(self, entries: Sequence[Entry], epoch: int = 0) -> pa.RecordBatch:
         """The row changes of entries that share one table map's schema, one row for each, in their order.
@@ -249,7 +261,7 @@ class Shape:
             return
         found = {column.name: spark_arrow_type(column) for column in columns}
         known = {field.name: field.type for field in self.columns}
-        if not found.items() <= known.items():  # what is gone is null and in ``_absent``
+        if not found.items() <= known.items() and not self.is_past(entry):  # what is gone is null and in ``_absent``
             raise SchemaError(
                 f"the columns of {self.table.name} are not those that the query began with: {_changes(known, found)}",
                 position=f"{entry.transaction.journal}:{entry.offset}",
@@ -261,10 +273,10 @@ class Shape:
         self, columns: Sequence[ColumnSchema], arrays: Sequence[pa.Array], absent: pa.Array, exact: pa.Array
     ) -> list[pa.Array]:
         """The table's columns of one image of each row, and the arrays of ``_tail``."""
-        places = {column.name: number for number, column in enumerate(columns)}
+        places = {column.name.lower(): number for number, column in enumerate(columns)}
         image, missing, odd = [], [], []
         for field in self.columns:
-            place = places.pop(field.name, None)
+            place = places.pop(field.name.lower(), None)
             if place is None:
                 missing.append(field.name)
                 image.append(pa.nulls(len(absent), field.type))
@@ -281,12 +293,12 @@ class Shape:
             exact = _joined([exact, *(_named(texts, name) for name, texts in odd)])
         tail = [absent.cast(_NAMES), exact]
         if self.keep:
-            left = [(name, _text_values(arrays[place], columns[place])) for name, place in places.items()]
+            left = [(columns[place].name, _text_values(arrays[place], columns[place])) for place in places.values()]
             tail.append(_joined([_named(texts, name) for name, texts in left]) if left else pa.nulls(len(absent), _TEXTS))
         return [*image, *tail]
 
 
-def _struct(schema: pa.Schema) -> Any:
+def spark_struct(schema: pa.Schema) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -368,12 +380,12 @@ class Envelope:
     @property
     def arrow(self) -> pa.Schema:
         """The schema of every batch: what PySpark's ``to_arrow_schema(struct, timezone="UTC")`` gives."""
-        return pa.schema([*_HEAD, *(pa.field(name, pa.string()) for name in ("schema", "table", "data", "old", "sql"))])
+        return pa.schema([*HEAD, *(pa.field(name, pa.string()) for name in ("schema", "table", "data", "old", "sql"))])
 
     @property
     def struct(self) -> Any:
         """The PySpark ``StructType``."""
-        return _struct(self.arrow)
+        return spark_struct(self.arrow)
 
     def batch(self, entries: Sequence[Entry], epoch: int = 0) -> pa.RecordBatch:
         """The row changes and statements of ``entries``, in their order; BEGIN, END and heartbeats make no rows.

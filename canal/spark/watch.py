@@ -6,17 +6,17 @@ Never drops a change of the table's rows silently: what the rows of the log do n
 from __future__ import annotations
 
 import logging
-import re
+from collections.abc import Iterable
 from typing import Any, Final
 
-from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnsupportedError
+from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
-from canal.parse.ddl import END, WORD, Scanner
 from canal.position import Position, journal_key
-from canal.schema import TableSchema
-from canal.spark.alters import changed_values
+from canal.schema import ColumnSchema, TableSchema
+from canal.spark.alters import changed_values, types_from_text, types_text
 from canal.spark.options import Options
 from canal.spark.types import Shape, spark_arrow_type
+from canal.spark.unlogged import NOT_UNDERSTOOD, dropped, unlogged
 
 log = logging.getLogger("canal.spark")
 
@@ -28,24 +28,27 @@ class Watch:
 
     Args:
         shape: the columns of the query; None for an envelope, which takes everything.
-        options: ``schema_change``, ``on_truncate`` and ``statements``.
+        options: ``schema_change``, ``on_truncate``, ``statements`` and ``acknowledged``.
+        types: the declared types of the columns that the rows before had, as ``Watch.types`` gives them; "" for not known.
     """
 
-    def __init__(self, shape: Shape | None, options: Options) -> None:
+    def __init__(self, shape: Shape | None, options: Options, types: str = "") -> None:
         self._shape = shape
         self._options = options
         self._known = None if shape is None else {field.name: field.type for field in shape.columns}
         self._reached = False  # rows have had just the query's columns
         self._seen: TableSchema | None = None
+        self._before = {column.name.lower(): column for column in types_from_text(types)}
         self._name: tuple[str, str] | None = None
+        self.types = types
+        """Of the last row's columns that the query has, the declared types: what a later ALTER is compared with."""
 
     def delivers(self, entry: Entry) -> bool:
         """Whether an entry is part of the stream.
 
         Raises:
-            SchemaError: the table's columns have changed.
-            UnsupportedError: the table was emptied, dropped or replaced, or was changed by a statement whose rows are not
-                in the log.
+            SchemaError: the table's columns have changed; a query that is loaded anew has the new ones.
+            UnloggedChangeError: rows of the table changed without a word in the log. It comes again at every start.
         """
         if entry.entry_type is not EntryType.ROWDATA:
             return False
@@ -55,10 +58,19 @@ class Watch:
             return self._takes_statement(entry)
         if entry.table.schema is not self._seen:
             self._check_columns(entry, entry.table.schema)
-            self._seen = entry.table.schema
+            self._seen = table = entry.table.schema
+            gone = self._before.keys() - {column.name.lower() for column in table.columns}
+            mine = (column for column in table.columns if column.name in (self._known or ()))
+            self._remember((*mine, *map(ColumnSchema, sorted(gone))))
         return True
 
+    def _remember(self, columns: Iterable[ColumnSchema]) -> None:
+        """Columns as the rows have them from now on. What was dropped is remembered too: another of its name has other values."""
+        self._before |= {column.name.lower(): column for column in columns}
+        self.types = types_text(self._before.values())
+
     def _check_columns(self, entry: Entry, table: TableSchema) -> None:
+        assert self._shape is not None
         name = (table.schema, table.table)
         self._name = self._name or name
         if name != self._name:
@@ -68,16 +80,13 @@ class Watch:
             )
         if self._options.schema_change == "keep" or self._known is None:
             return
-        if self._seen is not None and (changed := changed_values(self._seen, table)):
-            raise SchemaError(
-                f"an ALTER of {table.name} may have changed values of rows, which the log does not tell: {changed}",
-                position=_place(entry),
-                remedy="Bring the target to the same state, then start the query again; or set schemaChange=keep.",
-            )
+        if changed := changed_values(self._before.values(), table.columns):
+            what = f"an ALTER of {table.name} may have changed values of rows, which the log does not tell: {changed}"
+            self._refuse(what, entry, f"{_BRING} {_place(entry)}.")
         found = {column.name: spark_arrow_type(column) for column in table.columns}
         if found == self._known:
             self._reached = True
-        elif self._reached or not found.items() <= self._known.items():
+        elif not self._shape.is_past(entry) and (self._reached or not found.items() <= self._known.items()):
             raise SchemaError(
                 f"the columns of {table.name} have changed: {_difference(self._known, found)}",
                 position=_place(entry),
@@ -86,116 +95,63 @@ class Watch:
             )
 
     def _takes_statement(self, entry: Entry) -> bool:
-        what, statement = self._loss(entry), entry.statement
-        is_statement = statement.kind == "dml" or statement.selects or not what
-        if not what and statement.doubtful and not statement.temporary:
-            assert self._shape is not None
-            what = f"a statement that is not understood may have changed {self._shape.table.name}"
+        assert self._shape is not None
+        table, options = self._shape.table, self._options
+        names = {column.name.lower() for column in table.columns} | self._before.keys()
+        what = unlogged(entry, table.schema, table.table, names)
         if not what:
-            self._check_alter(entry)
+            self._drop(dropped(entry, table.schema, table.table) & names, entry)
             return False
-        option = "onStatement" if is_statement else "onTruncate"
-        choice = self._options.statements if is_statement else self._options.on_truncate
+        if entry.statement.kind == "dml" or entry.statement.selects or what.startswith(NOT_UNDERSTOOD):
+            option, choice = "onStatement=ignore", options.statements
+        elif what.startswith("an ALTER "):
+            option, choice = "schemaChange=keep", "ignore" if options.schema_change == "keep" else ""
+        else:
+            option, choice = "onTruncate=ignore", options.on_truncate
         if choice == "ignore":
-            log.warning("%s at %s, which %s=ignore passes over", what, _place(entry), option)
+            log.warning("%s at %s, which %s passes over", what, _place(entry), option)
             return False
         if choice == "row" and entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
             return True
-        raise UnsupportedError(
-            what, position=_place(entry),
-            remedy=f"Bring the target to the same state, then start the query once with {option}=ignore"
-            + ("." if is_statement else ", or have TRUNCATE and DROP in the stream with onTruncate=row."),
-        )  # fmt: skip
+        gone = any((old[0].lower(), old[1].lower()) == self._key for old, _ in entry.statement.renames)
+        self._refuse(what, entry, f"{_RENAMED if gone else ''}{_BRING} {_place(entry)}; or let such be passed over by {option}.")
+        if what.startswith("an ALTER "):
+            self._before, self.types = {}, ""
+        return False
 
-    def _check_alter(self, entry: Entry) -> None:
-        """Raise SchemaError where the text tells of new values of rows, which the columns before and after it do not."""
+    def _drop(self, names: set[str], entry: Entry) -> None:
+        """Raise SchemaError where the query has columns that were dropped, unless it was loaded since: it has others then."""
         assert self._shape is not None
-        if self._options.schema_change == "keep" or not self._is_ours(entry) or "ALTER" not in entry.statement.event_types:
-            return
-        what = "a generated column was defined anew" if _GENERATED.search(_words(entry.sql)) else ""
-        if gone := _gone(entry.sql) & {column.name.lower() for column in self._shape.table.columns}:
-            what = f"{', '.join(sorted(gone))} was dropped or renamed"
-        if what:
+        table, is_new = self._shape.table, self._shape.since is not None and not self._shape.is_past(entry)
+        gone = sorted(names & {column.name.lower() for column in table.columns})
+        if gone and is_new and self._options.schema_change != "keep":
             raise SchemaError(
-                f"an ALTER of {self._shape.table.name} may have changed values of rows, which the log does not tell: {what}",
-                position=_place(entry),
-                remedy="Start the query again (load it anew) to read on with the present columns; if it ends here again, bring "
-                "the target to the same state, then start it once with schemaChange=keep.",
+                f"the columns of {table.name} have changed: {', '.join(gone)} was dropped", position=_place(entry),
+                remedy="Start the query again (load it anew) to read on with the present columns.",
             )  # fmt: skip
+        if names:
+            self._remember(ColumnSchema(name) for name in names)
 
-    def _is_ours(self, entry: Entry) -> bool:
+    @property
+    def _key(self) -> tuple[str, str]:
         assert self._shape is not None
-        ours = self._shape.table.schema.lower(), self._shape.table.table.lower()
-        return any((schema.lower(), table.lower()) == ours for schema, table in entry.statement.tables)
+        return self._shape.table.schema.lower(), self._shape.table.table.lower()
 
-    def _loss(self, entry: Entry) -> str:
-        """What a statement did to the table's rows that the log does not tell row by row; "" for nothing."""
-        assert self._shape is not None
-        statement = entry.statement
-        schema, table = self._shape.table.schema.lower(), self._shape.table.table.lower()
-        ours = self._is_ours(entry)
-        name = self._shape.table.name
-        if statement.temporary:
-            return ""
-        if statement.kind == "dml" or statement.selects:
-            if not ours and statement.doubtful and statement.kind == "dml":
-                return f"a statement that does not tell its tables may have changed {name}: its rows are not in the log"
-            return f"{name} was changed by a statement, whose rows are not in the log" if ours else ""
-        if any((new[0].lower(), new[1].lower()) == (schema, table) for _, new in statement.renames):
-            return f"another table was renamed to {name}, with rows that were not in the stream"
-        if any((old[0].lower(), old[1].lower()) == (schema, table) for old, _ in statement.renames):
-            return f"{name} was renamed"
-        words = _words(entry.sql) if ours or statement.schema_wide else ""
-        if statement.schema_wide and statement.database.lower() == schema and (statement.replaces or words.startswith("DROP ")):
-            return f"{name} was dropped with its database"
-        if not ours:
-            return ""
-        if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
-            return f"{name} was {'emptied by TRUNCATE' if entry.event_type is EventType.TRUNCATE else 'dropped'}"
-        if statement.replaces:
-            return f"{name} was replaced"
-        if _PARTITIONS.search(words):
-            return f"partitions of {name} were emptied, dropped or exchanged"
-        if _IGNORE.match(words):
-            return f"{name} was altered with IGNORE, which leaves out rows"
-        return ""
+    def _refuse(self, what: str, entry: Entry, remedy: str) -> None:
+        """Raise UnloggedChangeError, unless somebody has taken care of it."""
+        if _place(entry) not in self._options.acknowledged:
+            raise UnloggedChangeError(what, position=_place(entry), remedy=remedy)
+        log.warning("%s at %s, which was acknowledged", what, _place(entry))
 
 
-_PARTITIONS: Final = re.compile(
-    r"\b(?:(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT|CONVERT) (?:PARTITION|TABLESPACE)|CONVERT TABLE)\b"
+_BRING: Final = (
+    "Read the table anew (a new checkpoint, a snapshot), or bring the target to the state that the table has behind it, "
+    "then start the query with acknowledge ="
 )
-_GENERATED: Final = re.compile(r"\b(?:MODIFY|CHANGE)\b.*\bAS\b")
-_IGNORE: Final = re.compile(r"ALTER (?:ONLINE )?IGNORE TABLE\b")
-
-
-def _words(sql: str | None) -> str:
-    """The words of a statement with one space between, without comments; "?" for names in quotes, texts and marks."""
-    take, found = Scanner(sql or "").take, []
-    while (token := take())[0] != END:
-        found.append(token[2] if token[0] == WORD else "?")
-    return " ".join(found)
-
-
-def _gone(sql: str | None) -> set[str]:
-    """Names, in lower case, that an ALTER takes from columns: it drops or renames them."""
-    scan, found = Scanner(sql or ""), set()
-    while (token := scan.take())[0] != END:
-        if token[0] != WORD or token[2] not in ("DROP", "CHANGE", "RENAME"):
-            continue
-        is_column = scan.accept("COLUMN") or token[2] == "CHANGE"
-        scan.accept_all("IF", "EXISTS")
-        if not scan.at_name() or not is_column and (token[2] == "RENAME" or scan.peek()[2] in _NO_COLUMNS):
-            continue
-        name = scan.take()[1].lower()
-        scan.accept("TO")
-        if token[2] == "DROP" or scan.peek()[1].lower() != name:
-            found.add(name)
-    return found
-
-
-_NO_COLUMNS: Final = frozenset((
-    "INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "CHECK", "PARTITION", "PERIOD", "SYSTEM", "DEFAULT",
-))  # fmt: skip
+_RENAMED: Final = (
+    "Where the table has another name now, or is no more, begin anew under the name that is to be followed, with a new "
+    "checkpoint and a snapshot. Where another one has taken its name: "
+)
 
 
 def _difference(known: dict[str, Any], found: dict[str, Any]) -> str:

@@ -1,0 +1,117 @@
+"""What a statement does to a table's rows that no row of the log tells.
+
+Never looks at a row: the text of the statement decides, and what it does not tell for sure counts as done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from canal.model import Entry, EventType
+from canal.parse.ddl import END, WORD, Scanner
+
+NOT_UNDERSTOOD: Final = "a statement that is not understood"
+
+
+def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | None = None) -> str:
+    """What a statement changed of a table's rows, or may have, without a row in the log; "" for nothing.
+
+    Args:
+        columns: names of those whose renaming matters; None: all, and so does that one is dropped.
+    """
+    statement = entry.statement
+    found = _loss(entry, schema, table)
+    if not found and statement.doubtful and not statement.temporary:
+        return f"{NOT_UNDERSTOOD} may have changed {schema}.{table}"
+    return found or _altered(entry, schema, table, columns)
+
+
+def _loss(entry: Entry, schema: str, table: str) -> str:
+    statement, name = entry.statement, f"{schema}.{table}"
+    ours, schema, table = _touches(entry, schema, table), schema.lower(), table.lower()
+    if statement.temporary:
+        return ""
+    if statement.kind == "dml" or statement.selects:
+        if not ours and statement.doubtful and statement.kind == "dml":
+            return f"a statement that does not tell its tables may have changed {name}: its rows are not in the log"
+        return f"{name} was changed by a statement, whose rows are not in the log" if ours else ""
+    if any((new[0].lower(), new[1].lower()) == (schema, table) for _, new in statement.renames):
+        return f"another table was renamed to {name}, with rows that were not in the stream"
+    if any((old[0].lower(), old[1].lower()) == (schema, table) for old, _ in statement.renames):
+        return f"{name} was renamed"
+    words = _words(entry.sql) if ours or statement.schema_wide else ""
+    if statement.schema_wide and statement.database.lower() == schema and (statement.replaces or words.startswith("DROP ")):
+        return f"{name} was dropped with its database"
+    if not ours:
+        return ""
+    if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
+        return f"{name} was {'emptied by TRUNCATE' if entry.event_type is EventType.TRUNCATE else 'dropped'}"
+    if statement.replaces:
+        return f"{name} was replaced"
+    if _PARTITIONS.search(words):
+        return f"partitions of {name} were emptied, dropped or exchanged"
+    if _IGNORE.match(words):
+        return f"{name} was altered with IGNORE, which leaves out rows"
+    return ""
+
+
+def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | None) -> str:
+    """What the text of an ALTER tells of new values of rows, which the columns before and after it do not."""
+    if not _touches(entry, schema, table) or "ALTER" not in entry.statement.event_types:
+        return ""
+    dropped, renamed = _gone(entry.sql)
+    gone = dropped | renamed if columns is None else renamed & {name.lower() for name in columns}
+    what = f"{', '.join(sorted(gone))} was dropped or renamed" if gone else ""
+    if not what and _GENERATED.search(_words(entry.sql)):
+        what = "a generated column was defined anew"
+    return f"an ALTER of {schema}.{table} may have changed values of rows, which the log does not tell: {what}" if what else ""
+
+
+def dropped(entry: Entry, schema: str, table: str) -> set[str]:
+    """Names, in lower case, of columns that an ALTER of the table drops; others of that name may come, with other values."""
+    return _gone(entry.sql)[0] if _touches(entry, schema, table) and "ALTER" in entry.statement.event_types else set()
+
+
+def _touches(entry: Entry, schema: str, table: str) -> bool:
+    return any((one.lower(), other.lower()) == (schema.lower(), table.lower()) for one, other in entry.statement.tables)
+
+
+_PARTITIONS: Final = re.compile(
+    r"\b(?:(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT|CONVERT) (?:PARTITION|TABLESPACE)|CONVERT TABLE)\b"
+)
+_GENERATED: Final = re.compile(r"\b(?:MODIFY|CHANGE)\b.*\bAS\b")
+_IGNORE: Final = re.compile(r"ALTER (?:ONLINE )?IGNORE TABLE\b")
+
+
+def _words(sql: str | None) -> str:
+    """The words of a statement with one space between, without comments; "?" for names in quotes, texts and marks."""
+    take, found = Scanner(sql or "").take, []
+    while (token := take())[0] != END:
+        found.append(token[2] if token[0] == WORD else "?")
+    return " ".join(found)
+
+
+def _gone(sql: str | None) -> tuple[set[str], set[str]]:
+    """Names, in lower case, of columns that an ALTER drops; and of those that it renames, with their new names."""
+    scan, dropped, renamed = Scanner(sql or ""), set(), set()
+    while (token := scan.take())[0] != END:
+        if token[0] != WORD or token[2] not in ("DROP", "CHANGE", "RENAME"):
+            continue
+        is_column = scan.accept("COLUMN") or token[2] == "CHANGE"
+        scan.accept_all("IF", "EXISTS")
+        if not scan.at_name() or not is_column and (token[2] == "RENAME" or scan.peek()[2] in _NO_COLUMNS):
+            continue
+        name = scan.take()[1].lower()
+        scan.accept("TO")
+        if token[2] == "DROP":
+            dropped.add(name)
+        elif (new := scan.peek()[1].lower()) != name:
+            renamed |= {name, new}
+    return dropped, renamed
+
+
+_NO_COLUMNS: Final = frozenset((
+    "INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "CHECK", "PARTITION", "PERIOD", "SYSTEM", "DEFAULT",
+))  # fmt: skip
