@@ -26,7 +26,7 @@ config = canal.InstanceConfig(
     source=canal.MySQLSource(  # docs/security.md says when not to believe who answers
         host=host, port=int(port or 3306), user=user, password=password, get_server_public_key=True
     ),
-    filter=rf"{schema}\.{name}",
+    filter=rf"{schema}\.{name},{schema}\.",  # its rows, and statements about the whole database
     meta=canal.FileMeta("cursors"),
 )
 

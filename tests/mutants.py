@@ -579,8 +579,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
     ),
     _mutant(
-        "a batch is acked before it is done", "spark/batches.py", "                _call(spark, message",
-        "                instance.ack(message.id, client_id=client_id)\n                _call(spark, message",
+        "a batch is acked before it is done", "spark/batches.py", "                loop.call(message",
+        "                instance.ack(message.id, client_id=client_id)\n                loop.call(message",
         "spark/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
     ),
     _mutant(

@@ -13,10 +13,18 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.errors import ConfigError, StreamMismatchError, TargetSchemaError, UnfitChangeError, UsageError
+from canal.errors import (
+    ConfigError,
+    StreamMismatchError,
+    TargetSchemaError,
+    UnfitChangeError,
+    UnloggedChangeError,
+    UsageError,
+)
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.spark import gtids
+from canal.spark.alters import changed_values, types_from_text
 from canal.spark.outcome import fit, outcome, where
 from canal.spark.targets import Progress, Target, Work
 from canal.spark.types import pack_txn
@@ -77,6 +85,8 @@ def apply_changes(
         UnfitChangeError: a change cannot be applied exactly, by the rules above; a key is NULL; a partial image changes
             a row that the target does not have.
         StreamMismatchError: it is another stream, or a new snapshot.
+        UnloggedChangeError: rows of the table changed without any in the log, where the batch of a loop tells that. It is
+            stored in the target, and raised by every call until a snapshot replaces what is there, or ``acknowledge`` is called.
         TargetConflictError: another writer was quicker. Try again.
         TargetError: the target's stored progress is unreadable.
     """
@@ -112,6 +122,9 @@ class ApplyChanges:
         if self._table and table and table != self._table:
             raise UsageError(f"changes of {table}, where those of {self._table} were applied", remedy="Use one sink per table.")
         self._table = table or self._table
+        if (loss := getattr(batch, "loss", None)) is not None:
+            self._lose(loss, batch)
+            return
         rows = _arrow(df)
         if rows.num_rows == 0:
             return
@@ -122,16 +135,58 @@ class ApplyChanges:
             rows, replace = self._new(given, work)
             if rows.num_rows:
                 progress = _progress(given, work.progress, batch)
+                self._check_types(work, progress)
                 if self.keys is None:
                     _check_numbered(rows)
                     self._append(work, rows, progress, replace)
                 else:
                     self._merge(work, rows, self.keys, progress, replace)
 
+    def acknowledge(self) -> None:
+        """Say that the target is by now what the table was behind the place that an ``UnloggedChangeError`` named: go on."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            if work.progress is not None and work.progress.fault:
+                self._store(work, attrs.evolve(work.progress, fault=""))
+
     def progress(self) -> Progress | None:
         """How far the target is; None: nothing was applied."""
         with self.target.begin(self.stream, self.keys or ()) as work:
             return work.progress
+
+    # -- what no row tells ----------------------------------------------------------------------------------------------
+
+    def _lose(self, loss: Any, batch: Any) -> None:
+        """Settle a loss that the target is behind already, or that leaves nothing to differ; else store and raise it."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            old = work.progress
+            is_void = old is None and (self.keys is None or work.schema is None or work.is_empty())
+            row = loss.row if is_void else _in_numbers(loss.row, old, batch)
+            if old is not None and row.num_rows:
+                row, _ = self._new(row, work)
+            if is_void or not row.num_rows or old is not None and _last(row) <= old.lost:
+                loss.settle()
+                return
+            self._refuse(work, attrs.evolve(old or Progress(0, 0), types="", lost=_last(row)), _told(loss.error))
+
+    def _check_types(self, work: Work, progress: Progress) -> None:
+        """Compare the declared types with those of the rows before: a narrower column has other values in rows that are there."""
+        old = work.progress
+        if old is None or progress.snapshot != old.snapshot:
+            return
+        if changed := changed_values(types_from_text(old.types), types_from_text(progress.types)):
+            what = f"an ALTER of {self._table} may have changed values of rows, which the log does not tell: {changed}"
+            where = _place_text(*progress.place)
+            self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
+
+    def _refuse(self, work: Work, progress: Progress, fault: str) -> None:
+        self._store(work, attrs.evolve(progress, fault=fault))
+        raise _fault(fault)
+
+    def _store(self, work: Work, progress: Progress) -> None:
+        """Write the progress alone."""
+        schema = pa.schema([]) if work.schema is None else work.schema
+        nothing = schema.empty_table()
+        work.write(nothing, nothing.select(self.keys or ()), progress, added=[], replace=False)
 
     # -- what is to be applied ------------------------------------------------------------------------------------------
 
@@ -141,6 +196,8 @@ class ApplyChanges:
         begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old and old.snapshot}
         if old is None:
             return self._first(rows, work) if begun and self.keys is not None else (rows, False)
+        if old.fault and not begun:
+            raise _fault(old.fault)
         if begun:
             if self.snapshot != "replace" or min(begun) < old.txn:
                 raise StreamMismatchError(
@@ -382,6 +439,20 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
         position="" if end is None else end.to_text(),
         gtid=rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
         gtids="" if source else gtids.to_text(rows["_gtid"]),
+        types=getattr(batch, "types", "") or (old.types if begun is None else ""),
+        lost=old.lost,
+    )
+
+
+def _told(error: UnloggedChangeError) -> str:
+    return f"{error.message} (at {error.position})"
+
+
+def _fault(text: str) -> UnloggedChangeError:
+    return UnloggedChangeError(
+        text,
+        remedy="Take a snapshot with snapshot='replace', or bring the target to the state that the table has behind it, then "
+        "call acknowledge() once of what apply_changes gives for this target and stream.",
     )
 
 

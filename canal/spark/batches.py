@@ -15,16 +15,19 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.errors import CanalError, NotActiveError, UnfitChangeError
+from canal.errors import CanalError, NotActiveError, UnloggedChangeError
 from canal.instance import CLIENT_ID, Instance
-from canal.model import Entry, EntryType, EventType, Message
+from canal.model import Entry, EntryType, Message
 from canal.position import Position, journal_key
 from canal.recent import Recent
 from canal.schema import TableSchema
-from canal.spark.types import Shape
+from canal.spark.alters import types_text
+from canal.spark.types import HEAD, Shape, pack_txn, spark_struct
+from canal.spark.unlogged import unlogged
 
 log = logging.getLogger("canal.spark")
 
+_ALL: Final = "*"  # any table of a schema
 _THRESHOLD: Final = "spark.sql.execution.arrow.localRelationThreshold"
 
 
@@ -56,24 +59,33 @@ class Batch:
     epoch: int = 0
     """With ``ha``: the number of the turn in which it was handed out."""
 
+    types: str = ""
+    """The declared types of the table's columns, as ``canal.spark.alters.types_text`` gives them."""
+
+    loss: Loss | None = None
+    """Not None: the call has no rows; it tells that rows of the table changed without any in the log."""
+
     @property
     def source(self) -> str:
         """The server whose log it is of."""
         return self.end.source
 
 
-def refuse_truncate(entry: Entry) -> None:
-    """What ``foreach_batch`` does with statements unless told otherwise: it goes on, but not over a TRUNCATE.
+@attrs.define
+class Loss:
+    """Rows of a table changed, and no row of the log tells which or how: a call of ``fn`` is for that alone."""
 
-    Raises:
-        UnfitChangeError: the statement is a TRUNCATE, which no row tells of.
-    """
-    if entry.event_type == EventType.TRUNCATE:
-        header = entry.header
-        raise UnfitChangeError(
-            f"{header.schema}.{header.table} is truncated, which no row change tells of", position=entry.position,
-            remedy="Give foreach_batch a function statements= that empties the target, or passes it over.",
-        )  # fmt: skip
+    error: UnloggedChangeError
+    """What ``foreach_batch`` raises behind the call, unless it is settled."""
+
+    row: pa.Table
+    """The place of it: one row with the first five columns of the stream, ``_op`` T."""
+
+    is_settled: bool = False
+
+    def settle(self) -> None:
+        """Say that the target is, or is made, what the table is behind it: the loop goes on."""
+        self.is_settled = True
 
 
 def foreach_batch(
@@ -86,10 +98,10 @@ def foreach_batch(
     timeout: float = 1.0,
     linger: float = 0.05,
     keep: bool = False,
-    statements: Callable[[Entry], None] = refuse_truncate,
+    statements: Callable[[Entry], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Call ``fn(df, batch)`` with the changes of each table, for ever: get, call, ack; on an exception roll back and raise.
+    r"""Call ``fn(df, batch)`` with the changes of each table, for ever: get, call, ack; on an exception roll back and raise.
 
     The quickest way from the log to a DataFrame, with no query and no checkpoint: at least once by itself, exactly once with
     ``apply_changes``. A message with several tables makes a call for each, in the order of their first rows, and further ones
@@ -109,13 +121,21 @@ def foreach_batch(
         linger: seconds to wait for more changes once there is one.
         keep: what has changed of a table's columns since its first batch is in ``_extra``, ``_absent`` and ``_exact``, so
             that all batches of a table have the same columns.
-        statements: called with each statement (DDL and what else comes as one), between the rows before and behind it.
+        statements: called with each statement (DDL and what else comes as one), between the rows before and behind it, and
+            responsible for all that it does to rows. None: what of that no row of the log tells (TRUNCATE, another table of
+            the name, a renamed column, a change logged as a statement …) is told by a call of ``fn`` without rows whose batch
+            has a ``loss``, and ends the loop unless that is settled. A statement about a whole database, such as DROP
+            DATABASE, comes only where the Instance's filter passes its name with a dot (``shop\.``).
 
     Raises:
+        UnloggedChangeError: rows changed without any in the log. It comes again until that is settled: with ``apply_changes``
+            by a snapshot, or by its ``acknowledge``.
         CanalError: what stopped the parser.
         Exception: what ``fn`` raised; the batch was rolled back, and the next call of ``foreach_batch`` begins with it.
     """
-    shapes = Recent[str, Shape]()
+    config = instance.config
+    accepts = (lambda schema, table: True) if config is None else config.table_filter().accepts
+    loop = _Loop(spark, fn, statements, keep, accepts)
     with _quick(spark):
         while stop is None or not stop.is_set():
             is_over = instance._is_over(client_id)  # before the get: what came last goes first
@@ -125,7 +145,7 @@ def foreach_batch(
                     return
                 continue
             try:
-                _call(spark, message, instance.position(client_id), fn, statements, shapes, keep)
+                loop.call(message, instance.position(client_id))
                 instance.ack(message.id, client_id=client_id)
             except NotActiveError as error:
                 log.info("[%s] batch %d is left to another process: %s", instance.destination, message.id, error)
@@ -154,27 +174,101 @@ def _quick(spark: Any) -> Iterator[None]:
         spark.conf.set(_THRESHOLD, before)
 
 
-def _call(
-    spark: Any,
-    message: Message,
-    start: Position,
-    fn: Callable[[Any, Batch], None],
-    statements: Callable[[Entry], None],
-    shapes: dict[str, Shape],
-    keep: bool,
-) -> None:
-    assert message.position is not None
-    tables = tuple(dict.fromkeys(entry.table.schema.name for entry in message.entries if entry.table is not None))
-    for entry, groups, last in _sections(message.entries):
-        end = message.position if last is None else last.position
-        for schema, entries in groups:
-            shape = _shape(shapes, schema, keep)
-            rows = pa.Table.from_batches([shape.batch(entries)])
-            df = rows if spark is None else spark.createDataFrame(rows, schema=shape.struct)
-            fn(df, Batch(message.id, schema.name, tables, start, end, *_bounds(rows), message.epoch))
-        start = end
-        if entry is not None:
-            statements(entry)
+@attrs.define
+class _Loop:
+    """What the calls for all messages have in common."""
+
+    spark: Any
+    fn: Callable[[Any, Batch], None]
+    statements: Callable[[Entry], None] | None
+    keep: bool
+    accepts: Callable[[str, str], bool]
+    shapes: Recent[str, Shape] = attrs.field(factory=Recent)
+
+    def call(self, message: Message, start: Position) -> None:
+        assert message.position is not None
+        tables = tuple(dict.fromkeys(entry.table.schema.name for entry in message.entries if entry.table is not None))
+        for entry, groups, last in _sections(message.entries):
+            end = message.position if last is None else last.position
+            for schema, entries in groups:
+                shape = self._shape(schema)
+                rows = pa.Table.from_batches([shape.batch(entries)])
+                types = types_text(schema.columns)
+                self.fn(
+                    self._frame(rows),
+                    Batch(message.id, schema.name, tables, start, end, *_bounds(rows), message.epoch, types),
+                )
+            if entry is not None and self.statements is not None:
+                self.statements(entry)
+            elif entry is not None:
+                self._tell_losses(entry, Batch(message.id, "", tables, start, end, (0, 0), (0, 0), message.epoch))
+            start = end
+
+    def _shape(self, schema: TableSchema) -> Shape:
+        """Of the first version of the table that came where columns are kept, else of this one."""
+        shape = self.shapes.get(schema.name)
+        if shape is None and self.statements is None and not self.accepts(schema.schema, ""):
+            log.warning(
+                "the Instance's filter passes %s but no statements about its whole database: a DROP DATABASE goes unnoticed; "
+                "let it pass %s\\. too", schema.name, schema.schema,
+            )  # fmt: skip
+        if shape is None or not self.keep and shape.table is not schema:
+            shape = self.shapes[schema.name] = Shape(schema, self.keep)
+        return shape
+
+    def _frame(self, rows: pa.Table) -> Any:
+        return rows if self.spark is None else self.spark.createDataFrame(rows, schema=spark_struct(rows.schema))
+
+    def _tell_losses(self, entry: Entry, batch: Batch) -> None:
+        """Tell ``fn`` of each table whose rows a statement changed without any in the log.
+
+        Raises:
+            UnloggedChangeError: it was not settled.
+        """
+        for schema, table in self._touched(entry):
+            what = unlogged(entry, schema, table)
+            if not what:
+                continue
+            row = _place_row(entry)
+            place = row["_txn"][0].as_py(), row["_ord"][0].as_py()
+            error = UnloggedChangeError(
+                what, position=f"{entry.transaction.journal}:{entry.offset}",
+                remedy="Bring the target to the state that the table has behind it, and settle it (Batch.loss.settle), or give "
+                "foreach_batch a function statements= that does.",
+            )  # fmt: skip
+            loss = Loss(error, row)
+            name = "" if table == _ALL else f"{schema}.{table}"
+            shape = self.shapes.get(name)
+            rows = (shape.arrow if shape else row.schema).empty_table()
+            try:
+                self.fn(self._frame(rows), attrs.evolve(batch, table=name, first=place, last=place, loss=loss))
+            except UnloggedChangeError:
+                raise
+            except Exception as failed:
+                raise error from failed
+            if not loss.is_settled:
+                raise error
+
+    def _touched(self, entry: Entry) -> list[tuple[str, str]]:
+        """Tables of the stream that a statement names, or may be about without a name."""
+        statement = entry.statement
+        named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
+        found = [name for name in named if self.accepts(*name)]
+        if statement.schema_wide or statement.doubtful:
+            known = [(shape.table.schema, shape.table.table) for shape in self.shapes.values()]
+            found += known or [(statement.database or statement.default_schema, _ALL)]
+        return list(dict.fromkeys(found))
+
+
+def _place_row(entry: Entry) -> pa.Table:
+    """Where a statement stands, as a row of the stream."""
+    transaction = entry.transaction
+    journal, offset = transaction.journal, transaction.offset
+    values = {
+        "_op": "T", "_txn": pack_txn(0, journal, offset), "_ord": entry.first_row, "_ts": entry.timestamp * 1_000_000,
+        "_gtid": transaction.gtid or f"{journal}:{offset}",
+    }  # fmt: skip
+    return pa.table({field.name: pa.array([values[field.name]], field.type) for field in HEAD})
 
 
 def _sections(
@@ -202,14 +296,6 @@ def _sections(
             groups.setdefault(table.name, (table, []))[1].append(entry)
         last = entry
     yield None, list(groups.values()), None
-
-
-def _shape(shapes: dict[str, Shape], schema: TableSchema, keep: bool) -> Shape:
-    """Of the first version of the table that came where columns are kept, else of this one."""
-    name = schema.name
-    if name not in shapes or not keep and shapes[name].table is not schema:
-        shapes[name] = Shape(schema, keep)
-    return shapes[name]
 
 
 def _bounds(rows: pa.Table) -> tuple[tuple[int, int], tuple[int, int]]:

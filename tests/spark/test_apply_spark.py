@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import canal
-from canal.errors import ConfigError
+from canal.errors import ConfigError, UnloggedChangeError
 from canal.spark import apply_changes, foreach_batch, supervise
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget
 from canal.spark.targets.delta_spark import merge_sql
@@ -96,6 +97,7 @@ def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, 
     """The session is in one time zone, the workers in another."""
     log = FakeBinlog()
     log.table("shop", "orders", COLUMNS).insert({"id": 1, **ROW})
+    log.ddl("TRUNCATE orders", "shop")
     log.end()
     target, seen = MemoryTarget(), []
     apply, onto_delta = apply_changes(target, ["id"]), apply_changes(DeltaTarget(str(tmp_path / "orders")), ["id"])
@@ -109,14 +111,53 @@ def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, 
     config = canal.InstanceConfig(destination="shop", source=log, start="earliest")
     with canal.Instance(config) as instance:
         instance.subscribe()
-        foreach_batch(spark, instance, fn)
+        with pytest.raises(UnloggedChangeError, match="TRUNCATE"):
+            foreach_batch(spark, instance, fn)
 
-    assert seen == [(1, "timestamp_ntz", "shop.orders")]
+    assert seen == [(1, "timestamp_ntz", "shop.orders"), (0, "timestamp_ntz", "shop.orders")]
     assert target.rows is not None
     assert target.rows.to_pylist() == [{"id": 1, **ROW}]
     micros = ROW["t"] // dt.timedelta(microseconds=1)  # type: ignore[operator]
     assert delta(DeltaTarget(str(tmp_path / "orders"))) == {1: {"id": 1, **ROW, "t": micros}}
     assert spark.conf.get("spark.sql.execution.arrow.localRelationThreshold") == before
+
+
+def test_a_query_is_not_started_again_over_values_that_changed_without_a_row(
+    spark: Any, mariadb_server: ThrowawayServer, orders: str, tmp_path: Path
+) -> None:
+    """With the options of the example; new columns are what it is started again for."""
+    server, target = mariadb_server, DeltaTarget(str(tmp_path / "orders"))
+    begin = server.query("SHOW MASTER STATUS")[0]
+    options = {
+        "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": orders,
+        "startingPosition": f"{begin[0]}:{begin[1]}",
+    }  # fmt: skip
+
+    def run(**more: str) -> None:
+        sink = apply_changes(target, ["id"], schema="add", absent="null")
+
+        def start() -> Any:
+            frame = spark.readStream.format("canal").options(**options, **more).load()
+            writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            return under_way(writer.trigger(availableNow=True).start)
+
+        supervise(start, restart_on=["SchemaError"], backoff=(0.01, 0.01), most=2)
+
+    server.query(f"INSERT INTO {orders} VALUES (1, 5)")
+    run()
+    server.query(f"ALTER TABLE {orders} ADD w INT")
+    server.query(f"INSERT INTO {orders} VALUES (2, 6, 7)")
+    run()
+    server.query(f"ALTER TABLE {orders} CHANGE n m INT")
+    server.query(f"INSERT INTO {orders} VALUES (3, 8, 9)")
+    for _ in range(2):
+        with pytest.raises(Exception, match="UnloggedChangeError") as found:
+            run()
+        assert set(delta(target)) == {1, 2}
+    place = re.search(r"acknowledge = (\S+:\d+)", str(found.value))
+    assert place is not None
+    run(acknowledge=place[1])
+    assert delta(target)[3] == {"id": 3, "n": None, "w": 9, "m": 8}
 
 
 def test_a_query_whose_sink_fails_is_started_again_unless_that_is_of_no_use(spark: Any, tmp_path: Path) -> None:

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 import canal
-from canal.errors import NotActiveError, UnfitChangeError
+from canal.errors import NotActiveError, UnloggedChangeError
 from canal.spark import Batch, apply_changes, foreach_batch
-from canal.spark.targets import DeltaTarget
+from canal.spark.targets import DeltaTarget, ParquetTarget
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from tests.spark.histories import MemoryTarget
+from tests.spark.test_apply_targets import Iceberg
 
 COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
 
@@ -218,7 +220,7 @@ def test_a_truncate_stops_it_unless_it_is_dealt_with_between_the_rows() -> None:
     seen: list[Any] = []
 
     with following(log) as instance:
-        with pytest.raises(UnfitChangeError, match=r"shop\.orders is truncated"):
+        with pytest.raises(UnloggedChangeError, match=r"shop\.orders was emptied by TRUNCATE"):
             foreach_batch(None, instance, lambda df, batch: None)
         foreach_batch(
             None, instance, lambda df, batch: seen.append(df["id"].to_pylist()), statements=lambda entry: seen.append(entry.sql)
@@ -298,3 +300,167 @@ def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
     assert found[1]["t"] == -(838 * 3600 + 59 * 60 + 59) * 1_000_000 - 1
     assert found[1]["n"] == 2**64 - 1
     assert found[2]["t"] is None
+
+
+# -- what no row tells ---------------------------------------------------------------------------------------------------
+
+
+def lake(kind: str, path: Path) -> Any:
+    made: dict[str, Callable[[], Any]] = {
+        "memory": MemoryTarget, "delta": lambda: DeltaTarget(str(path / "orders")), "iceberg": lambda: Iceberg(path).make(),
+        "parquet": lambda: ParquetTarget(str(path / "orders")),
+    }  # fmt: skip
+    return made[kind]()
+
+
+BOTH = r"shop\.orders,shop\."  # rows, and statements about the whole database
+LOSSES = [
+    ("TRUNCATE TABLE orders", "emptied by TRUNCATE"),
+    ("DROP TABLE orders; CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(20))", "dropped"),
+    ("RENAME TABLE orders TO old, fresh TO orders", "another table was renamed"),
+    ("CREATE OR REPLACE TABLE orders (id INT PRIMARY KEY, v VARCHAR(20))", "replaced"),
+    ("ALTER TABLE orders TRUNCATE PARTITION p1", "partitions"),
+    ("ALTER TABLE orders CHANGE w v VARCHAR(20)", "v, w was dropped or renamed"),
+    ("ALTER TABLE orders DROP v, ADD v VARCHAR(20) DEFAULT 'x'", "v was dropped or renamed"),
+    ("ALTER IGNORE TABLE orders ADD UNIQUE (v)", "IGNORE"),
+    ("DROP DATABASE shop", "dropped with its database"),
+    ("UPDATE orders SET v = NULL", "rows are not in the log"),
+    ("SELECT restock()", "does not tell its tables"),
+    ("REFILL orders", "not understood"),
+]
+
+
+@pytest.mark.parametrize(("sql", "says"), LOSSES)
+@pytest.mark.parametrize("is_new", [False, True])
+def test_what_changes_rows_without_a_row_comes_again_until_it_is_acknowledged(sql: str, says: str, is_new: bool) -> None:
+    """Whatever starts: a loop that goes on, or one that reads the log anew, with another sink for the same target."""
+    target, applied = MemoryTarget(), []
+    with following(losing(sql), filter=BOTH) as instance:
+        for number in range(3):
+            with pytest.raises(UnloggedChangeError, match=f"{says}.*acknowledge"):
+                foreach_batch(None, instance, apply_changes(target, ["id"]), batch_size=1 + number)
+            assert rows(target) == {1: "a"}
+            applied.append(target.version)
+        assert applied[1:] == applied[:-1]
+        apply_changes(target, ["id"]).acknowledge()
+        if not is_new:
+            foreach_batch(None, instance, apply_changes(target, ["id"]))
+    if is_new:
+        with following(losing(sql), filter=BOTH) as instance:
+            foreach_batch(None, instance, apply_changes(target, ["id"]))
+    assert rows(target) == {1: "a", 2: "b"}
+
+
+def losing(sql: str) -> FakeBinlog:
+    log = FakeBinlog(clock=lambda: 1_700_000_000)
+    orders = log.table("shop", "orders", COLUMNS)
+    orders.insert({"id": 1, "v": "a"})
+    for one in sql.split("; "):
+        (log.query if one.startswith(("UPDATE", "SELECT")) else log.ddl)(one, "shop")
+    orders.insert({"id": 2, "v": "b"})
+    return log
+
+
+@pytest.mark.parametrize("kind", ["memory", "delta", "iceberg", "parquet"])
+def test_a_loss_stands_in_the_target_with_its_progress(kind: str, tmp_path: Path) -> None:
+    """Also one in the middle of a transaction, between rows of the table."""
+    target, keys = lake(kind, tmp_path), None if kind == "parquet" else ["id"]
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", COLUMNS)
+    with log.transaction() as transaction:
+        orders.insert({"id": 1, "v": "a"})
+        transaction.query("UPDATE orders SET v = 'z'", "shop")
+        orders.insert({"id": 2, "v": "b"})
+    log.ddl("TRUNCATE orders", "shop")
+    orders.insert({"id": 3, "v": "c"})
+    with following(log) as instance:
+        for says in ("rows are not in the log", "TRUNCATE"):
+            for _ in range(2):
+                sink = apply_changes(target, keys)
+                with pytest.raises(UnloggedChangeError, match=says):
+                    foreach_batch(None, instance, sink)
+            progress = sink.progress()
+            assert progress is not None
+            assert says in progress.fault
+            sink.acknowledge()
+        foreach_batch(None, instance, apply_changes(target, keys))
+    assert [progress.txn for progress in [apply_changes(target, keys).progress()] if progress and not progress.fault]
+    found = {
+        "memory": lambda: target.rows, "delta": lambda: DeltaTable(target.path).to_pyarrow_table(),
+        "iceberg": lambda: Iceberg(tmp_path).rows(target), "parquet": lambda: pq.read_table(target.path),
+    }[kind]()  # fmt: skip
+    assert sorted(found["id"].to_pylist()) == [1, 2, 3]
+
+
+NARROWER = [("VARCHAR(20)", "VARCHAR(2)"), ("INT", "SMALLINT"), ("ENUM('a','b')", "ENUM('b','c')")]
+
+
+@pytest.mark.parametrize(("old", "new"), NARROWER)
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_narrower_column_is_told_by_the_types_that_the_target_has_met(old: str, new: str, is_new: bool) -> None:
+    """Also where the rows before the ALTER were acked, and by a process that is no more."""
+    log, target = FakeBinlog(), MemoryTarget()
+    orders = log.table("shop", "orders", f"id INT PRIMARY KEY, v {old}")
+    orders.insert({"id": 1})
+    config = canal.InstanceConfig(destination="shop", source=log, start="earliest")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        stop = threading.Event()
+
+        def first(df: Any, batch: Batch) -> None:
+            apply_changes(target, ["id"])(df, batch)
+            stop.set()
+
+        foreach_batch(None, instance, first, stop=stop)
+        orders.alter(f"ALTER TABLE orders MODIFY v {new}", f"id INT PRIMARY KEY, v {new}")
+        orders.insert({"id": 2})
+        log.end()
+        for _ in range(2):
+            with pytest.raises(UnloggedChangeError, match="v was .*, is .*acknowledge"):
+                foreach_batch(None, instance, apply_changes(target, ["id"], schema="add"))
+        apply_changes(target, ["id"]).acknowledge()
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+    assert target.rows is not None
+    assert target.rows["id"].to_pylist() == [1, 2]
+
+
+def test_of_a_target_without_rows_nothing_is_lost() -> None:
+    log, target = FakeBinlog(), MemoryTarget()
+    orders = log.table("shop", "orders", COLUMNS)
+    log.ddl("DROP TABLE IF EXISTS orders", "shop")
+    orders.insert({"id": 1, "v": "a"})
+    with following(log) as instance:
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+    assert rows(target) == {1: "a"}
+
+
+def test_a_function_of_its_own_is_told_of_a_loss_and_may_settle_it() -> None:
+    seen: list[Any] = []
+
+    def settle(df: Any, batch: Batch) -> None:
+        seen.append((batch.table, df["id"].to_pylist(), batch.loss and batch.loss.row["_op"].to_pylist()))
+        if batch.loss is not None:
+            batch.loss.settle()
+
+    with following(losing("RENAME TABLE orders TO old, fresh TO orders"), filter=r"shop\.orders") as instance:
+        with pytest.raises(UnloggedChangeError, match="settle"):
+            foreach_batch(None, instance, lambda df, batch: None)
+        with pytest.raises(UnloggedChangeError, match="renamed") as found:
+            foreach_batch(None, instance, lambda df, batch: {}[batch.table] if batch.loss else None)
+        assert isinstance(found.value.__cause__, KeyError)
+        foreach_batch(None, instance, settle)
+    assert seen == [("shop.orders", [1], None), ("shop.orders", [], ["T"]), ("shop.orders", [2], None)]
+
+
+def test_statements_about_other_tables_lose_nothing() -> None:
+    sql = "TRUNCATE a; RENAME TABLE a TO b; DROP TABLE b; DROP DATABASE elsewhere; ALTER TABLE orders ADD INDEX (v)"
+    target = MemoryTarget()
+    with following(losing(sql), filter=BOTH) as instance:
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+    assert rows(target) == {1: "a", 2: "b"}
+
+
+def test_a_filter_that_keeps_statements_about_the_database_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with following(losing("ANALYZE TABLE orders"), filter=r"shop\.orders") as instance:
+        foreach_batch(None, instance, apply_changes(MemoryTarget(), ["id"]))
+    assert caplog.text.count("a DROP DATABASE goes unnoticed") == 1

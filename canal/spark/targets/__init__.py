@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -41,6 +41,11 @@ _MODULES: Final = {
 _FORMAT: Final = 1
 
 
+def _pair(value: Iterable[int]) -> tuple[int, int]:
+    one, other = value
+    return one, other
+
+
 @attrs.frozen
 class Progress:
     """How far a target has followed its stream. All that is at or before (``txn``, ``ord``) is in the table."""
@@ -69,6 +74,15 @@ class Progress:
     gtids: str = attrs.field(default="", repr=False)
     """The GTIDs of the last batch, as ``canal.spark.gtids`` has them, where it told no position. All but ``gtid`` are done to
     their ends."""
+
+    types: str = attrs.field(default="", repr=False)
+    """Declared types of the columns that the last rows had, where the batch told, as ``canal.spark.alters`` has them."""
+
+    lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
+    """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
+
+    fault: str = ""
+    """What that was, while nobody has taken care of it: nothing more is applied."""
 
     @property
     def place(self) -> tuple[int, int]:

@@ -118,8 +118,8 @@ class _IcebergWork:
                     update.union_by_name(pa.schema(added))
             transaction.set_properties({self._name: progress.to_text()})
             rows = upserts if kept is None else pa.concat_tables([kept, upserts], promote_options="default")
-            # Every snapshot is in the metadata of all that follow: the GTIDs of its batch need not be.
-            short = attrs.evolve(progress, gtid="", gtids="")
+            # Every snapshot is in the metadata of all that follow: the GTIDs of its batch and the types need not be.
+            short = attrs.evolve(progress, gtid="", gtids="", types="")
             transaction.append(rows, snapshot_properties={self._name: short.to_text()})
             transaction.commit_transaction()
 

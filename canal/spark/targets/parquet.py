@@ -88,6 +88,8 @@ class _ParquetWork:
             )
         with understood(self._target.path):
             make_folder(self._root)
+            if not upserts.num_columns:  # nothing but progress: readers may take the columns of any file
+                upserts = pq.read_schema(self._path(self._number)).empty_table()
             hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers pass over names that begin with a dot
             schema = upserts.schema.with_metadata({**(upserts.schema.metadata or {}), _PROGRESS: progress.to_text().encode()})
             try:
