@@ -25,7 +25,7 @@ from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.spark import gtids
 from canal.spark.alters import changed_values, types_from_text
-from canal.spark.outcome import fit, outcome, where
+from canal.spark.outcome import fit, outcome, where, wider
 from canal.spark.targets import Progress, Target, Work
 from canal.spark.types import pack_txn
 
@@ -264,7 +264,8 @@ class ApplyChanges:
         payload = self._payload(rows)
         schema, added = self._columns(work, payload)
         replace = replace or is_emptied
-        read = None if replace or work.schema is None else work.read
+        old = work.schema
+        read = None if replace or old is None else lambda wanted: work.read(_narrowed(wanted, old))
         upserts, deletes = outcome(rows, payload, keys, schema, read, self.absent == "null")
         work.write(upserts, deletes, progress, added=added, replace=replace)
 
@@ -304,7 +305,22 @@ class ApplyChanges:
                 f"the target (in brackets) writes the names of columns in another case: {', '.join(renamed)}",
                 remedy="Rename the target's columns.",
             )
-        return pa.schema([*work.schema, *added]), added
+        widened = self._widened(work.schema, payload)
+        schema = pa.schema([*(widened.get(field.name, field) for field in work.schema), *added])
+        return schema, [*widened.values(), *added]
+
+    def _widened(self, schema: pa.Schema, payload: pa.Table) -> dict[str, pa.Field]:
+        """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that."""
+        can, found = getattr(self.target, "widens", lambda old, new: False), {}
+        for field in schema:
+            column = payload[field.name] if field.name in payload.column_names else None
+            if column is None or column.type == field.type:
+                continue
+            kind = wider(column, field.type)
+            if kind is not None and kind != field.type and can(field.type, kind):
+                log.warning("the target's column %s becomes %s, it is %s", field.name, kind, field.type)
+                found[field.name] = pa.field(field.name, kind)
+        return found
 
     def _check_exact(self, rows: pa.Table) -> None:
         held = rows.filter(pc.and_(pc.is_valid(rows["_exact"]), pc.not_equal(rows["_op"], "D")))
@@ -325,6 +341,17 @@ class ApplyChanges:
             )
         if self.exact == "null":
             log.warning("NULL is written where a column's type cannot hold the value; count %d, columns %s", len(pairs), names)
+
+
+def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Of keys those that the columns of ``schema`` can hold, in their types: a target has no others."""
+    fields = [schema.field(name) for name in keys.column_names]
+    cast = pa.table([keys[field.name].cast(field.type, safe=False) for field in fields], schema=pa.schema(fields))
+    for field in keys.schema:
+        if field.type != cast.schema.field(field.name).type:
+            is_same = pc.equal(cast[field.name].cast(field.type), keys[field.name])
+            keys, cast = keys.filter(is_same), cast.filter(is_same)
+    return cast
 
 
 # -- places --------------------------------------------------------------------------------------------------------------

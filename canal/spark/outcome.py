@@ -13,7 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import TargetSchemaError, UnfitChangeError
+from canal.spark.types import exact_cast
 
+#: Digits of the largest integer of so many bits.
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 #: Gives the rows with some keys.
 Read = Callable[[pa.Table], pa.Table]
 
@@ -240,13 +243,38 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
                     f"the column {field.name} is {column.type} in the changes and {field.type} in the target",
                     remedy="Alter the target's column, or cast it in the DataFrame.",
                 )
-            arrays.append(column if column.type == field.type else column.cast(field.type))
+            arrays.append(column if column.type == field.type else exact_cast(column, field.type))
         except pa.ArrowInvalid as error:
             raise TargetSchemaError(
                 f"a value of the column {field.name} does not fit into the target's {field.type}",
                 remedy="Alter the target's column.",
             ) from error
     return pa.table(arrays, schema=pa.schema([pa.field(field.name, field.type) for field in schema]))
+
+
+def wider(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
+    """The type that holds a column of this type and these values, where some value does not fit; None where there is none.
+
+    It is ``kind`` itself where all of them fit.
+    """
+    is_, ours = pa.types, column.type
+    try:
+        if _goes_into(ours, kind):
+            exact_cast(column, kind)
+            return kind
+    except pa.ArrowInvalid:
+        pass
+    if is_.is_struct(ours) and is_.is_struct(kind) and [field.name for field in ours] == [field.name for field in kind]:
+        inner = [wider(pc.struct_field(column, [n]), kind.field(n).type) for n in range(kind.num_fields)]
+        return None if None in inner else pa.struct([field.with_type(one) for field, one in zip(kind, inner)])
+    if is_.is_integer(ours) and is_.is_integer(kind) or is_.is_floating(ours) and is_.is_floating(kind):
+        return max(ours, kind, key=lambda one: one.bit_width)
+    if is_.is_decimal(ours) and (is_.is_decimal(kind) or is_.is_integer(kind)):
+        digits, scale = (kind.precision, kind.scale) if is_.is_decimal(kind) else (_DIGITS[kind.bit_width], 0)
+        most = max(ours.scale, scale)
+        whole = max(ours.precision - ours.scale, digits - scale)
+        return pa.decimal128(whole + most, most) if whole + most <= 38 else None
+    return None
 
 
 def _goes_into(ours: pa.DataType, theirs: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import pyarrow as pa
@@ -327,7 +327,7 @@ def _converted(array: pa.Array, kind: pa.DataType, column: ColumnSchema) -> tupl
         return pa.array(_text_values(array, column), kind), [None] * len(array)
     if _is_number(array.type) and _is_number(kind):
         try:
-            return array.cast(kind), [None] * len(array)
+            return exact_cast(array, kind), [None] * len(array)
         except pa.ArrowInvalid:
             pass  # some value does not fit
         values = [_cast_scalar(value, kind) for value in array]
@@ -338,13 +338,24 @@ def _converted(array: pa.Array, kind: pa.DataType, column: ColumnSchema) -> tupl
     return pa.array([value.as_py() for value in values], kind), unfit
 
 
+def exact_cast(values: Any, kind: pa.DataType) -> Any:
+    """An array or scalar of another type, each value the same.
+
+    Raises:
+        pyarrow.ArrowInvalid: one does not fit.
+    """
+    if pa.types.is_decimal128(values.type) and pa.types.is_decimal128(kind):  # Arrow does not see an overflow of the 128 bits
+        values = values.cast(pa.decimal256(76, max(values.type.scale, kind.scale)))
+    return values.cast(kind)
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _cast_scalar(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     try:
-        return value.cast(kind)
+        return cast(pa.Scalar, exact_cast(value, kind))
     except pa.ArrowInvalid:
         return pa.scalar(None, kind)
 

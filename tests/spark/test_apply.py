@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSchemaError, UnfitChangeError, UsageError
 from canal.position import Position
 from canal.spark import apply_changes
+from canal.spark.outcome import fit, wider
 from canal.spark.targets import Progress
 from tests.spark.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
 
@@ -417,6 +419,36 @@ def test_a_value_that_does_not_fit_the_target_is_refused() -> None:
     apply_changes(target, KEYS)(table([change("I", 2, 0, whole(2, a=100))]))
 
     assert content(target.rows)[2, "x"]["a"] == 100
+
+
+NARROW = {"i": pa.int32(), "j": pa.int64(), "f": pa.float32(), "d": pa.decimal128(4, 2), "s": pa.struct([("x", pa.int32())])}
+WIDE = {"i": 1 << 40, "j": Decimal(2**64 - 1), "f": 1.1, "d": Decimal("12345.678"), "s": {"x": 1 << 40}}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_the_type_that_holds_a_column_and_what_comes(name: str) -> None:
+    column = pa.chunked_array([pa.array([WIDE[name]])])
+
+    kind = wider(column, NARROW[name])
+
+    assert kind is not None
+    assert column.cast(kind).to_pylist() == [WIDE[name]]
+    assert pa.array([None], NARROW[name]).cast(kind).to_pylist() == [None]
+    nothing = pa.chunked_array([pa.array([None], column.type)])
+    assert wider(nothing, NARROW[name]) == (kind if name in "jf" else NARROW[name])
+
+
+def test_a_decimal_that_the_target_cannot_hold_is_refused() -> None:
+    """Also where 128 bits are not enough, which Arrow itself does not notice."""
+    rows = pa.table({"a": [Decimal("1" * 38)]})
+
+    with pytest.raises(TargetSchemaError, match="does not fit"):
+        fit(rows, pa.schema([("a", pa.decimal128(38, 2))]))
+
+
+def test_of_a_text_and_a_number_there_is_no_wider_type() -> None:
+    assert wider(pa.chunked_array([["a"]]), pa.int32()) is None
+    assert wider(pa.chunked_array([[Decimal("1" * 38)]]), pa.decimal128(38, 2)) is None
 
 
 def test_what_is_not_of_the_form_is_refused() -> None:

@@ -34,7 +34,7 @@ from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from canal.spark.targets.delta_spark import _DeltaSparkWork
 from tests.spark.engine import PATIENCE
-from tests.spark.histories import KEYS, FaultyTarget, History, change, content, deliveries, histories, table
+from tests.spark.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 
 _numbers = itertools.count()
 
@@ -119,6 +119,41 @@ def test_the_lake_table_is_the_table_through_crashes_and_replays(lake: Lake, dat
     target = pickle.loads(pickle.dumps(lake.make()))
 
     follow(data, history, lake, lambda: content(lake.rows(target)), target)
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_column_becomes_wider_with_the_first_value_that_needs_it(lake: Lake, is_partial: bool) -> None:
+    """A key too; rows that are there, and those that are deleted and moved, are the same rows."""
+    target, big = lake.make(), 1 << 40
+    narrow = {**COLUMNS, "id": pa.int32(), "a": pa.int32()}
+    rows = [{"id": number, "k": "x", "a": number, "b": "p"} for number in range(4)]
+    changes = [change("I", 1, number, row) for number, row in enumerate(rows)]
+    apply_changes(target, KEYS)(table(changes, narrow))
+    patch = {"a": big} if is_partial else {**rows[1], "a": big}
+    apply_changes(target, KEYS)(
+        table([
+            change("U", 2, 0, patch, rows[1]), change("D", 2, 1, rows[2], rows[2]),
+            change("U", 2, 2, {**rows[3], "id": big}, rows[3]), change("I", 2, 3, {"id": 9, "k": "x", "a": None, "b": None}),
+        ])
+    )  # fmt: skip
+    apply_changes(target, KEYS)(table([change("U", 3, 0, {"a": 7}, {"id": big, "k": "x"})]))
+
+    found = {row["id"]: (row["a"], row["b"]) for row in lake.rows(target).to_pylist()}
+    assert found == {0: (0, "p"), 1: (big, "p"), big: (7, "p"), 9: (None, None)}
+    apply_changes(target, KEYS)(table(changes, narrow))
+    progress = apply_changes(target, KEYS).progress()
+    assert progress is not None
+    assert progress.place == (3, 0)
+
+
+def test_appended_changes_become_wider_too(lake: Lake) -> None:
+    target, big = lake.make(), 1 << 40
+    row = {"id": 1, "k": "x", "a": 1, "b": None}
+    apply_changes(target, None)(table([change("I", 1, 0, row)], {**COLUMNS, "a": pa.int32()}))
+    apply_changes(target, None)(table([change("U", 2, 0, {**row, "a": 2}, {**row, "a": big})]))
+
+    found = [(row["a"], row["_before"] and row["_before"]["a"]) for row in lake.rows(target).to_pylist()]
+    assert sorted(found) == [(1, None), (2, big)]
 
 
 def login(server: Any) -> dict[str, Any]:

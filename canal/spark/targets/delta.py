@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
+from canal.spark.outcome import fit
 from canal.spark.targets import Progress, matching, need, understood
 
 _DELETE: Final = "__canal_delete"
@@ -27,7 +28,9 @@ class DeltaTarget:
 
     The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers
     of a stream conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm; a RESTORE,
-    which leaves the progress where it was, is refused. TIME columns are stored as microseconds (long): Delta has no intervals.
+    which leaves the progress where it was, is refused. ``deltalake`` alters no types: the table is read whole and written
+    anew in the commit of the first value that needs a wider one. TIME columns are stored as microseconds (long): Delta has
+    no intervals.
 
     Args:
         path: directory or URL.
@@ -38,6 +41,9 @@ class DeltaTarget:
     path: str
     storage_options: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     partition_by: Sequence[str] = ()
+
+    def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
+        return True
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_DeltaWork]:
@@ -103,6 +109,13 @@ class _DeltaWork:
         )
         with understood(self._target.path, (lake.exceptions.CommitFailedError,)):
             try:
+                if self.schema is not None and any(field.name in self.schema.names for field in added):
+                    rows = upserts if replace else self._rewritten(upserts, deletes)
+                    lake.write_deltalake(
+                        self._table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=commit,
+                        partition_by=self._table.metadata().partition_columns or None,
+                    )  # fmt: skip
+                    return
                 self._prepare(lake, upserts.schema, added)
                 if replace or self.schema is None or not deletes.num_columns:
                     mode = "overwrite" if replace else "append"
@@ -129,6 +142,13 @@ class _DeltaWork:
             if lake.DeltaTable.is_deltatable(target.path, options):
                 raise TargetConflictError(f"another writer has made {target.path} meanwhile") from error
             raise TargetSchemaError(f"Delta cannot make {target.path}: {error}", remedy="Rename the columns.") from error
+
+    def _rewritten(self, upserts: pa.Table, deletes: pa.Table) -> pa.Table:
+        """The whole table as it is to be, in the columns of ``upserts``."""
+        rows = fit(self._table.to_pyarrow_table(), upserts.schema)
+        if deletes.num_columns:
+            rows = matching(rows, pa.concat_tables([upserts.select(deletes.column_names), deletes]), others=True)
+        return pa.concat_tables([rows, upserts])
 
     def _merge(self, lake: Any, upserts: pa.Table, deletes: pa.Table, commit: Any) -> None:
         flag = pa.field(_DELETE, pa.bool_())

@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal.spark.outcome import fit
 from canal.spark.targets import Progress, matching, need, understood
 
 _RETRIES: Final = "commit.retry.num-retries"
@@ -36,6 +37,14 @@ class IcebergTarget:
     table: str
     catalog: str = "default"
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+
+    def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
+        """As Iceberg's own schema evolution: int to long, float to double, more digits of a decimal before the point."""
+        if pa.types.is_struct(old):
+            return all(one.type == other.type or self.widens(one.type, other.type) for one, other in zip(old, new))
+        if pa.types.is_decimal(old):
+            return bool(pa.types.is_decimal(new) and old.scale == new.scale)
+        return bool(pa.types.is_integer(old) == pa.types.is_integer(new) and old.bit_width >= 32)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_IcebergWork]:
@@ -117,7 +126,7 @@ class _IcebergWork:
                 with transaction.update_schema() as update:
                     update.union_by_name(pa.schema(added))
             transaction.set_properties({self._name: progress.to_text()})
-            rows = upserts if kept is None else pa.concat_tables([kept, upserts], promote_options="default")
+            rows = upserts if kept is None else pa.concat_tables([kept, upserts])
             # Every snapshot is in the metadata of all that follow: the GTIDs of its batch and the types need not be.
             short = attrs.evolve(progress, gtid="", gtids="", types="")
             transaction.append(rows, snapshot_properties={self._name: short.to_text()})
@@ -137,7 +146,7 @@ class _IcebergWork:
         if rows.num_rows == 0:
             return None
         transaction.delete(near)
-        return matching(rows, keys, others=True)
+        return matching(fit(rows, upserts.schema), keys, others=True)
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
