@@ -49,6 +49,7 @@ def start() -> Any:
     return changes.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
 
 
-# %% For ever: a lost server or a killed worker is worth a restart, and so is a change of columns; wrong options are not.
+# %% For ever: a lost server or a killed worker is worth a restart, and so are new columns. Wrong options are not, and neither is
+# an UnloggedChangeError, which names what to do: bring the target to the table's state, then give start the option acknowledge.
 
 supervise(start, name=table, restart_on=["SchemaError"])

@@ -106,7 +106,7 @@ class Options:
     """What the options mean. Pickles; its text does not show the password.
 
     ``source`` is where the log comes from, ``table`` the one table (None: many, as an envelope); sizes are bytes, times
-    seconds.
+    seconds. ``is_bounded``: a range of the log is read, not followed.
     """
 
     source: Source
@@ -140,6 +140,7 @@ class Options:
     lock_timeout: float = 10.0
     batch_rows: int = 16384
     start_timeout: float = 30.0
+    is_bounded: bool = False
     instance: str | None = None
     client: int | None = None
 

@@ -104,7 +104,7 @@ class CanalSource(DataSource):
                 remedy="For a table at one moment run the stream once, with Trigger.AvailableNow.",
             )
         shape = self._checked(schema)
-        return CanalReader(self._parsed, shape)
+        return CanalReader(attrs.evolve(self._parsed, is_bounded=True), shape)
 
     def __repr__(self) -> str:
         return "CanalSource()"
@@ -147,7 +147,8 @@ def find_table(options: Options) -> TableSchema:
     if has_server:
         raise ConfigError(
             f"there is no table {name}, or the user may not see it",
-            remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it.",
+            remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it. Where it was renamed, "
+            "follow its new name with a new checkpoint and a snapshot.",
         )
     with open_instance(options, another(options.source), start) as instance:
         instance.subscribe()

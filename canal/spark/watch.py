@@ -82,7 +82,7 @@ class Watch:
             return
         if changed := changed_values(self._before.values(), table.columns):
             what = f"an ALTER of {table.name} may have changed values of rows, which the log does not tell: {changed}"
-            self._refuse(what, entry, f"{_BRING} {_place(entry)}.")
+            self._refuse(what, entry, "schemaChange=keep")
         found = {column.name: spark_arrow_type(column) for column in table.columns}
         if found == self._known:
             self._reached = True
@@ -113,8 +113,7 @@ class Watch:
             return False
         if choice == "row" and entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
             return True
-        gone = any((old[0].lower(), old[1].lower()) == self._key for old, _ in entry.statement.renames)
-        self._refuse(what, entry, f"{_RENAMED if gone else ''}{_BRING} {_place(entry)}; or let such be passed over by {option}.")
+        self._refuse(what, entry, option)
         if what.startswith("an ALTER "):
             self._before, self.types = {}, ""
         return False
@@ -132,26 +131,25 @@ class Watch:
         if names:
             self._remember(ColumnSchema(name) for name in names)
 
-    @property
-    def _key(self) -> tuple[str, str]:
-        assert self._shape is not None
-        return self._shape.table.schema.lower(), self._shape.table.table.lower()
-
-    def _refuse(self, what: str, entry: Entry, remedy: str) -> None:
+    def _refuse(self, what: str, entry: Entry, option: str) -> None:
         """Raise UnloggedChangeError, unless somebody has taken care of it."""
-        if _place(entry) not in self._options.acknowledged:
-            raise UnloggedChangeError(what, position=_place(entry), remedy=remedy)
-        log.warning("%s at %s, which was acknowledged", what, _place(entry))
+        place = _place(entry)
+        if place in self._options.acknowledged:
+            log.warning("%s at %s, which was acknowledged", what, place)
+            return
+        if self._options.is_bounded:
+            remedy = f"Read the range in two, up to this place and from behind it, or pass over such with {option}."
+        else:
+            is_gone = what.endswith(" was renamed")
+            remedy = (_GONE if is_gone else "") + _BRING.format(place=place, option=option)
+        raise UnloggedChangeError(what, position=place, remedy=remedy)
 
 
 _BRING: Final = (
-    "Read the table anew (a new checkpoint, a snapshot), or bring the target to the state that the table has behind it, "
-    "then start the query with acknowledge ="
+    "Read the table anew (a new checkpoint, a snapshot), or bring the target to the state that the table has behind it and "
+    "start the query with acknowledge = {place}; or let such be passed over by {option}."
 )
-_RENAMED: Final = (
-    "Where the table has another name now, or is no more, begin anew under the name that is to be followed, with a new "
-    "checkpoint and a snapshot. Where another one has taken its name: "
-)
+_GONE: Final = "Follow the table's new name, with a new checkpoint and a snapshot. If another table has the old name by now: "
 
 
 def _difference(known: dict[str, Any], found: dict[str, Any]) -> str:

@@ -625,6 +625,30 @@ def test_a_loss_of_rows_that_the_log_does_not_tell_is_loud(
         assert seen(engine.until(3)) == shop.expected
 
 
+def test_a_range_of_the_log_is_told_what_may_be_done_with_a_range(shop: Shop) -> None:
+    shop.insert(1)
+    shop.fake.ddl("DROP DATABASE shop", "shop")
+    shop.insert(1)
+    with shop.fake.serve(user="cdc", password="s3cr3t") as server:
+        options = {
+            "host": server.host, "port": str(server.port), "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
+        }  # fmt: skip
+        source = CanalSource(options)
+        reader = source.reader(source.schema())
+        with pytest.raises(UnloggedChangeError, match=r"dropped with its database.*Read the range in two.*onTruncate=ignore\.$"):
+            rows_of(reader, reader.partitions(), source.schema())
+
+
+def test_a_renamed_table_is_followed_by_its_new_name(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(1)
+        shop.fake.ddl("RENAME TABLE orders TO old", "shop")
+        with pytest.raises(UnloggedChangeError, match="Follow the table's new name, with a new checkpoint and a snapshot"):
+            engine.until(2)
+
+
 @both
 def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> None:
     with query() as engine:
