@@ -109,6 +109,7 @@ VALUES_CHANGE = [
 ]
 
 
+@pytest.mark.needs("full_metadata")
 @pytest.mark.parametrize(
     ("alter", "says", "is_first"),
     [
@@ -160,6 +161,7 @@ VALUES_STAY = [
 ]
 
 
+@pytest.mark.needs("full_metadata")
 @pytest.mark.parametrize(
     ("alter", "says", "is_down"),
     [*((*one, False) for one in VALUES_STAY), *((*one, True) for one in VALUES_STAY if one[1])],
@@ -189,6 +191,7 @@ def test_an_alter_that_leaves_values_as_they_are_is_nothing_that_a_new_load_does
         assert [row.get("x", row.get("X")) for row in rows] == [5, 5, None]
 
 
+@pytest.mark.needs("full_metadata")
 def test_a_column_that_came_and_went_while_the_query_was_down_is_left_out(
     server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:
@@ -222,6 +225,7 @@ def test_an_alter_right_behind_a_snapshot_is_compared_with_what_the_snapshot_rea
             engine.start()
 
 
+@pytest.mark.needs("full_metadata")
 def test_types_that_a_snapshot_read_are_those_of_the_log(
     server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:
