@@ -6,7 +6,7 @@ Never looks at Spark's batch id: what is done already is told by the place of ea
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -39,6 +39,9 @@ _EPOCH_SHIFT, _EPOCHS = 58, 32
 _UNNUMBERED: Final = -1
 #: ``_ord`` that the T of a snapshot gets here: it comes with that of chunks, and is before their rows.
 _BEFORE_ALL: Final = 1 - (1 << 63)
+#: What Spark's error names when a task's rows are more than the driver takes, and how often such a batch is halved.
+_TOO_MUCH: Final = "spark.driver.maxResultSize"
+_LEVELS: Final = 24
 _NO_TIME: Final = (1 << 63) - 1
 
 
@@ -59,7 +62,7 @@ def apply_changes(
     what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier place.
     A change of the primary key takes the old row away, and a row that tells of a TRUNCATE (``_op`` T) all rows. A partial
     row image (binlog_row_image=MINIMAL or NOBLOB) changes only the columns that it holds. The batch is collected in this
-    process: bound it by the source's options.
+    process, in parts where it is more than ``spark.driver.maxResultSize``, each a commit: bound it by the source's options.
 
     Args:
         target: one of ``canal.spark.targets``, or your own with that Protocol.
@@ -125,16 +128,19 @@ class ApplyChanges:
         if (loss := getattr(batch, "loss", None)) is not None:
             self._lose(loss, batch)
             return
-        rows = _arrow(df)
-        if rows.num_rows == 0:
-            return
-        _check_form(rows)
-        rows = _with_begin_first(rows)
+        told: list[pa.Array] = []
+        for rows in _parts(df, self.keys or ()):
+            if rows.num_rows:
+                _check_form(rows)
+                told += rows["_gtid"].chunks
+                self._apply(_with_begin_first(rows), batch, pa.chunked_array(told))
+
+    def _apply(self, rows: pa.Table, batch: Any, told: pa.ChunkedArray) -> None:
         with self.target.begin(self.stream, self.keys or ()) as work:
             given = _in_numbers(rows, work.progress, batch)
             rows, replace = self._new(given, work)
             if rows.num_rows:
-                progress = _progress(given, work.progress, batch)
+                progress = _progress(given, work.progress, batch, told)
                 self._check_types(work, progress)
                 if self.keys is None:
                     _check_numbered(rows)
@@ -357,10 +363,44 @@ def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:
 # -- places --------------------------------------------------------------------------------------------------------------
 
 
-def _arrow(df: Any) -> pa.Table:
+def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
+    """The rows of ``df``; in parts, in their order, where Spark does not give the driver so many bytes at once."""
     if isinstance(df, pa.RecordBatch):
-        return pa.Table.from_batches([df])
-    return df if isinstance(df, pa.Table) else df.toArrow()
+        yield pa.Table.from_batches([df])
+        return
+    rows = df if isinstance(df, pa.Table) else None
+    try:
+        rows = df.toArrow() if rows is None else rows
+    except Exception as error:
+        halves = _halves(df, keys, level) if _TOO_MUCH in str(error) and level < _LEVELS else ()
+        if not halves:
+            raise
+    if rows is not None:
+        yield rows
+        return
+    log.info("a batch is more than %s: it is applied in parts", _TOO_MUCH)
+    for half in halves:
+        yield from _parts(half, keys, level + 1)
+
+
+def _halves(df: Any, keys: Sequence[str], level: int) -> tuple[Any, ...]:
+    """Those of the rows that come first, and the others; of rows in one place any of them, by their keys."""
+    places = df.select("_txn", "_ord").toArrow().sort_by([("_txn", "ascending"), ("_ord", "ascending")])
+    count = places.num_rows
+    own = list(zip(*(places.take([0, count // 2, count - 1])[name].to_pylist() for name in places.column_names))) if count else []
+    if count and own[0] != own[2]:
+        cut = own[1] if own[1] != own[0] else own[2]
+        is_first = f"_txn < {cut[0]} OR (_txn = {cut[0]} AND _ord < {cut[1]})"
+    elif count > 1 and keys:
+        is_first = f"pmod(shiftrightunsigned(xxhash64({', '.join(map(_ticked, keys))}), {level}), 2) = 0"
+    else:
+        return ()
+    return df.where(is_first), df.where(f"NOT ({is_first})")
+
+
+def _ticked(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
 
 
 def _check_form(rows: pa.Table) -> None:
@@ -449,8 +489,8 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
 
 
-def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
-    """The progress when ``rows`` are applied."""
+def _progress(rows: pa.Table, old: Progress | None, batch: Any, told: pa.ChunkedArray) -> Progress:
+    """The progress when ``rows`` are applied; ``told`` are the GTIDs of the batch up to their end."""
     is_read = _is_read(rows)
     young = pc.max(_micros(rows["_ts"])).as_py()
     begun = pc.max(rows["_txn"].filter(is_read)).as_py()
@@ -465,7 +505,7 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any) -> Progress:
         source=source,
         position="" if end is None else end.to_text(),
         gtid=rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
-        gtids="" if source else gtids.to_text(rows["_gtid"]),
+        gtids="" if source else gtids.to_text(told),
         types=getattr(batch, "types", "") or (old.types if begun is None else ""),
         lost=old.lost,
     )

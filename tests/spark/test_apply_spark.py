@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 import re
 import threading
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from canal.errors import ConfigError, UnloggedChangeError
 from canal.spark import apply_changes, foreach_batch, supervise
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget
 from canal.spark.targets.delta_spark import merge_sql
+from canal.spark.types import spark_struct
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 from tests.plugins.fix_spark import under_way
-from tests.spark.histories import MemoryTarget
+from tests.spark.histories import KEYS, MemoryTarget, change, content, form, table
 
 COLUMNS = (
     "id INT PRIMARY KEY, at TIMESTAMP(6), local DATETIME(6), t TIME(6), amount DECIMAL(10,2), n BIGINT UNSIGNED, b VARBINARY(9)"
@@ -120,6 +122,33 @@ def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, 
     micros = ROW["t"] // dt.timedelta(microseconds=1)  # type: ignore[operator]
     assert delta(DeltaTarget(str(tmp_path / "orders"))) == {1: {"id": 1, **ROW, "t": micros}}
     assert spark.conf.get("spark.sql.execution.arrow.localRelationThreshold") == before
+
+
+@pytest.mark.parametrize("op", ["I", "r"])
+def test_a_batch_that_the_driver_does_not_take_at_once_is_applied_in_parts(spark: Any, tmp_path: Path, op: str) -> None:
+    """Changes in their order, each part a commit; rows of a snapshot's chunks, which have one place, in any order."""
+    count, target = 300, MemoryTarget()
+    wide = [{"id": number, "k": "x", "a": number, "b": random.Random(number).randbytes(5000).hex()} for number in range(count)]
+    changes = [change(op, 7, number if op == "I" else -1, row) for number, row in enumerate(wide)]
+    changes += [change("U", 8, number, {**row, "b": "new"}, row) for number, row in enumerate(wide[:50]) if op == "I"]
+    df = spark.createDataFrame(table(changes), schema=spark_struct(form()))
+    settings = spark._jsc.sc().conf()
+    settings.set("spark.driver.maxResultSize", "1m")
+    try:
+        apply_changes(target, KEYS)(df, 0)
+        version = target.version
+        apply_changes(target, KEYS)(df, 0)
+        settings.set("spark.driver.maxResultSize", "1")
+        with pytest.raises(Exception, match="maxResultSize"):
+            apply_changes(MemoryTarget(), KEYS)(df.where("_ord < 1 AND a = 0"), 0)
+    finally:
+        settings.set("spark.driver.maxResultSize", "1g")
+
+    found = content(target.rows)
+    assert len(found) == count
+    assert sum(row["b"] == "new" for row in found.values()) == (50 if op == "I" else 0)
+    assert version > 2
+    assert op == "r" or target.version == version
 
 
 def test_a_query_is_not_started_again_over_values_that_changed_without_a_row(
