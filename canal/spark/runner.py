@@ -70,7 +70,7 @@ class Runner:
         if offset is None:
             return self._first().to_dict()
         if offset.chunks_left:
-            return self._next_chunks(offset, rows).to_dict()
+            return self._next_chunks(offset, rows, size).to_dict()
         if offset.plan is not None:
             self._end_snapshot(offset.plan)
         text, tail = offset.text, self._tail
@@ -136,9 +136,11 @@ class Runner:
         if plan.files:
             remove(plan.files)
 
-    def _next_chunks(self, offset: Offset, rows: int | None) -> Offset:
+    def _next_chunks(self, offset: Offset, rows: int | None, size: int | None) -> Offset:
         """Where a batch of a snapshot ends: at least one chunk."""
         assert offset.plan is not None
+        if size is not None and offset.plan.row_bytes:
+            rows = min(size // offset.plan.row_bytes, size if rows is None else rows)
         chunks = offset.plan.chunks[offset.done : offset.done + self._options.chunks]
         fitting = [total for total in accumulate(chunk.rows for chunk in chunks) if rows is None or total <= rows]
         self._snapshot = offset
@@ -292,7 +294,9 @@ def snapshot_plan(options: Options, shape: Shape | None, **more: Any) -> Snapsho
     """The chunks of the table, and the place of the log that was taken before."""
     assert shape is not None
     source = cast(MySQLSource, another(options.source))
-    return plan_snapshot(source, shape, chunk_rows=options.chunk_rows, lock_timeout=options.lock_timeout, **more)
+    return plan_snapshot(
+        source, shape, chunk_rows=options.chunk_rows, chunk_bytes=options.max_bytes, lock_timeout=options.lock_timeout, **more
+    )
 
 
 def snapshot_parts(plan: SnapshotPlan, start: int = 0, end: int | None = None) -> list[SnapshotPart]:

@@ -88,7 +88,8 @@ class SnapshotPlan:
     ``key`` names the columns that chunks are made of, () for a table that is read in one; ``index`` is their index;
     ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows; ``files`` is the
     directory that has them already, where they were read at the position; ``collations`` are those of the key's columns;
-    ``types`` are the declared types of the columns, with which a ``Watch`` compares those of the changes that follow.
+    ``types`` are the declared types of the columns, with which a ``Watch`` compares those of the changes that follow;
+    ``row_bytes`` is the server's estimate of a row, 0 where it has none.
     """
 
     schema: str
@@ -102,6 +103,7 @@ class SnapshotPlan:
     files: str = ""
     collations: tuple[str, ...] = ()
     types: str = ""
+    row_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -129,6 +131,7 @@ class SnapshotPlan:
             "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
             "chunks": [[one.lower, one.upper, one.rows] for one in self.chunks], "files": self.files,
             "collations": self.collations, **({"types": self.types} if self.types else {}),
+            **({"row_bytes": self.row_bytes} if self.row_bytes else {}),
         }  # fmt: skip
         return json.dumps(fields, separators=(",", ":"))
 
@@ -197,6 +200,7 @@ def plan(
     *,
     epoch: int = 0,
     chunk_rows: int = 100_000,
+    chunk_bytes: int | None = None,
     lock_timeout: float = 10.0,
     files: SnapshotFiles | None = None,
     tell: Callable[[int], None] = lambda done: None,
@@ -210,6 +214,7 @@ def plan(
     Args:
         epoch: of the stream, for ``txn``.
         chunk_rows: rows of a chunk, about.
+        chunk_bytes: and its bytes at most, as far as the server estimates them.
         lock_timeout: seconds to wait for writers that hold the table.
         files: for a sink that only appends: the whole table, as it is at the position, is read now over one connection
             into files of ``chunk_rows`` rows, which are the chunks, and its rows are numbered. Remove them where the plan
@@ -229,11 +234,13 @@ def plan(
     with _Session(source) as session:
         found = session.table(schema, table)
         _columns_now(shape, found.state.schema)
+        if chunk_bytes is not None and found.row_bytes:
+            chunk_rows = min(chunk_rows, max(chunk_bytes // found.row_bytes, 1))
         position, timestamp = _barrier(session, found, lock_timeout, stay=files is not None)
         made = SnapshotPlan(
             schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
             timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
-            types=types_text(shape.table.columns),
+            types=types_text(shape.table.columns), row_bytes=found.row_bytes,
         )  # fmt: skip
         if files is not None:
             pace = Pace(made.name)
@@ -420,11 +427,12 @@ def _numbered(batches: Iterator[pa.RecordBatch], tell: Callable[[int], None]) ->
 
 @attrs.frozen
 class _Found:
-    """A table as the server has it: its columns and keys, its engine, and the estimate of its rows."""
+    """A table as the server has it: its columns and keys, its engine, and the estimates of its rows and their bytes."""
 
     state: TableState
     engine: str
     rows: int
+    row_bytes: int
 
     @property
     def is_transactional(self) -> bool:
@@ -501,15 +509,16 @@ class _Session:
 
         states = table_states(ask, schema, table, release=self.server)
         facts = ask(
-            "SELECT engine, table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-            (schema, table),
+            "SELECT engine, table_rows, avg_row_length FROM information_schema.tables"
+            " WHERE table_schema = %s AND table_name = %s", (schema, table),
         )
         if not states or not facts:
             raise ConfigError(
                 f"{self.source.address} has no table {schema}.{table}, or {self.source.user!r} may not see it",
                 remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it.",
             )
-        return _Found(states[0], (facts[0][0] or b"").decode(), int(facts[0][1] or 0))
+        engine, rows, row_bytes = facts[0]
+        return _Found(states[0], (engine or b"").decode(), int(rows or 0), int(row_bytes or 0))
 
     def collations(self, schema: str, table: str, columns: tuple[str, ...]) -> tuple[str, ...]:
         """The collation of each column as it is now; "" where it has none."""

@@ -367,6 +367,20 @@ def test_a_batch_of_a_snapshot_keeps_to_the_limit_of_rows(shop: Shop) -> None:
         assert 1 <= len(engine.partitions[1]) < 6
 
 
+def test_a_batch_of_a_snapshot_keeps_to_the_limit_of_bytes(shop: Shop) -> None:
+    """By the server's estimate of a row: one of them is as much as several, not as all."""
+    name = f"{shop.name}.wide"
+    shop.server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, note TEXT)")
+    values = ",".join(f"({number},REPEAT('x',1000))" for number in range(2000))
+    shop.server.query(f"INSERT INTO {name} VALUES {values}")
+    shop.server.query(f"ANALYZE TABLE {name}")
+    options = shop.options(snapshot="initial", maxBytesPerBatch="200k", chunkRows=100000, chunksPerBatch=100, table=name)
+    with Engine(options) as engine:
+        engine.start()
+        engine.until(2000)
+        assert max(map(len, engine.sink.values())) < 500
+
+
 @pytest.mark.parametrize("is_ahead", [False, True])
 @pytest.mark.parametrize("how", ["initial", "consistent"])
 def test_a_query_on_a_shared_instance_begins_with_a_snapshot(shop: Shop, tmp_path: Path, how: str, is_ahead: bool) -> None:
