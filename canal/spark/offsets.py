@@ -27,7 +27,8 @@ class Offset:
     """Where a stream is: everything up to ``position`` is done. ``epoch`` rises when the source's identity changes.
 
     With ``plan`` it is in a snapshot, of which ``done`` chunks are read; the stream then begins at the plan's position.
-    ``types`` are the declared types of the columns that the rows before it had, as a ``Watch`` gives them.
+    ``types`` are the declared types of the columns that the rows before it had, as a ``Watch`` gives them; those before
+    ``types_at``, a place, where executors alone have read what lies between.
     """
 
     position: Position
@@ -35,6 +36,7 @@ class Offset:
     plan: SnapshotPlan | None = None
     done: int = 0
     types: str = ""
+    types_at: str = ""
 
     @property
     def chunks_left(self) -> int:
@@ -46,6 +48,8 @@ class Offset:
             plan = json.loads(self.plan.to_text())
             return {"v": VERSION, "ph": "snap", "ep": self.epoch, "done": self.done, "plan": plan}
         types = {"types": json.loads(self.types)} if self.types else {}
+        if self.types_at:
+            types["types_at"] = self.types_at
         return {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": json.loads(self.position.to_text()), **types}
 
     @property
@@ -75,5 +79,5 @@ class Offset:
                 return cls(plan.position, epoch, plan, done, plan.types)
         if phase != "bin" or type(epoch) is not int or epoch < 0:
             raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)
-        types = json.dumps(value["types"]) if value.get("types") else ""
-        return cls(Position.from_text(json.dumps(value.get("position"))), epoch, types=types)
+        types, at = json.dumps(value["types"]) if value.get("types") else "", str(value.get("types_at", ""))
+        return cls(Position.from_text(json.dumps(value.get("position"))), epoch, types=types, types_at=at)

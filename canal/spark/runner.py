@@ -17,7 +17,7 @@ import attrs
 
 from canal.errors import StateError
 from canal.parse.source import MySQLSource, another
-from canal.position import Position
+from canal.position import Position, journal_key
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
 from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan
@@ -78,7 +78,7 @@ class Runner:
             end = self._backlog_end(offset)
             if end is not None:
                 return end.to_dict()
-            tail = self._open(offset.position, offset.epoch, offset.types)
+            tail = self._open(offset.position, offset.epoch, self._types(offset))
             tail.rename_base(text)
         tail.release(text)
         if self._target is not None:
@@ -217,10 +217,17 @@ class Runner:
         finally:
             connection.close()
         log.info("the stream is %d files of the log behind: executors read up to %s", len(later), position)
-        # Of the rows between only their readers know the types: those before are compared with those behind, unless something
-        # between was acknowledged.
-        types = "" if options.acknowledged else offset.types
-        return Offset(position, offset.epoch + renames(start.journal, *later[:count]), types=types)
+        epoch, at = offset.epoch + renames(start.journal, *later[:count]), offset.types_at or f"{start.journal}:{start.offset}"
+        return Offset(position, epoch, types=offset.types, types_at=at if offset.types else "")
+
+    def _types(self, offset: Offset) -> str:
+        """The types to compare later ones with: none where something behind the place that they are of was acknowledged."""
+        if offset.types_at:
+            known = _parts_of(offset.types_at)
+            places = map(_parts_of, self._options.acknowledged)
+            if any(place[0] == known[0] and place >= known for place in places):
+                return ""
+        return offset.types
 
     def _count(self, start: Position, later: list[str]) -> int:
         """How many of the files behind that of ``start`` a batch ends at: by their number, and by their sizes."""
@@ -251,7 +258,7 @@ class Runner:
         tail = self._tail
         if tail is not None and tail.knows(first.text) and tail.knows(last.text):
             return tail.pieces(first.text, last.text, self._carried)
-        stretch = Stretch(first.position, last.position, first.epoch, first.types)
+        stretch = Stretch(first.position, last.position, first.epoch, self._types(first))
         parts = plan(self._options, stretch)
         return parts if self._options.history_dir is None else self._read_here(stretch)
 
@@ -288,6 +295,11 @@ class Runner:
         finally:
             if spool is not None:
                 spool.close()
+
+
+def _parts_of(place: str) -> tuple[str, int, int]:
+    journal, _, offset = place.rpartition(":")
+    return *journal_key(journal), int(offset)
 
 
 def snapshot_plan(options: Options, shape: Shape | None, **more: Any) -> SnapshotPlan:

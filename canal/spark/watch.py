@@ -112,6 +112,7 @@ class Watch:
             log.warning("%s at %s, which %s passes over", what, _place(entry), option)
             return False
         if choice == "row" and entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
+            self._before, self.types = {}, ""  # no row is left that could have had others
             return True
         self._refuse(what, entry, option)
         if what.startswith("an ALTER "):

@@ -28,11 +28,13 @@ from canal.errors import (
     TargetError,
     TargetSchemaError,
     UnfitChangeError,
+    UnloggedChangeError,
 )
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from canal.spark.targets.delta_spark import _DeltaSparkWork
+from canal.testing import FakeBinlog
 from tests.spark.engine import PATIENCE
 from tests.spark.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 
@@ -164,6 +166,24 @@ def login(server: Any) -> dict[str, Any]:
 def in_mysql(server: Any, database: str) -> MySQLTarget:
     server.query(f"CREATE TABLE {database}.orders (id BIGINT, k VARCHAR(9), a BIGINT, b VARCHAR(9), PRIMARY KEY (id, k))")
     return MySQLTarget(f"{database}.orders", login(server))
+
+
+def test_a_loss_is_kept_in_mysql_until_it_is_acknowledged(server: Any, in_mysql: MySQLTarget) -> None:
+    log = FakeBinlog()
+    orders = log.table("shop", "orders", "id BIGINT, k VARCHAR(9), a BIGINT, b VARCHAR(9), PRIMARY KEY (id, k)")
+    orders.insert({"id": 1, "k": "x"})
+    log.ddl("CREATE OR REPLACE TABLE orders LIKE other", "shop")
+    orders.insert({"id": 2, "k": "x"})
+    log.end()
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=log, start="earliest")) as instance:
+        instance.subscribe()
+        for _ in range(2):
+            with pytest.raises(UnloggedChangeError, match="replaced.*acknowledge"):
+                foreach_batch(None, instance, apply_changes(in_mysql, KEYS))
+        assert set(in_server(server, in_mysql)) == {(1, "x")}
+        apply_changes(in_mysql, KEYS).acknowledge()
+        foreach_batch(None, instance, apply_changes(in_mysql, KEYS))
+    assert set(in_server(server, in_mysql)) == {(1, "x"), (2, "x")}
 
 
 def in_server(server: Any, target: MySQLTarget) -> dict[Any, Any]:
