@@ -115,8 +115,7 @@ class Watch:
             self._before, self.types = {}, ""  # no row is left that could have had others
             return True
         self._refuse(what, entry, option)
-        if what.startswith("an ALTER "):
-            self._before, self.types = {}, ""
+        self._before, self.types = {}, ""  # the target has all as it is behind this
         return False
 
     def _drop(self, names: set[str], entry: Entry) -> None:
