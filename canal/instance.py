@@ -671,7 +671,7 @@ class Instance:
                 if not self.is_running or (ha.may_pass and ha.fence is fence):
                     raise
                 continue  # the turn has ended meanwhile
-            if message and fence is not None and ha.may_pass and ha.fence is fence:
+            if message and fence is not None and ha.fence is fence and ha.may_pass:  # the clock last
                 message.epoch = fence.epoch
                 return message
             if message:  # too late: another process may deliver it by now

@@ -411,7 +411,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a turn that ends while a batch is taken is overlooked", "instance.py",
-        "if message and fence is not None and ha.may_pass and ha.fence is fence:", "if message and fence is not None:", _HA_RUN,
+        "if message and fence is not None and ha.fence is fence and ha.may_pass:", "if message and fence is not None:",
+        "ha/test_steps.py::test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack",
+    ),
+    _mutant(
+        "the clock is not looked at as the last thing", "instance.py", "ha.fence is fence and ha.may_pass:",
+        "ha.may_pass and ha.fence is fence:",
+        "ha/test_steps.py::test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack",
     ),
     _mutant(
         "a fence lets through whatever its version is", "zookeeper.py", "[(fence.path, fence.version)]",

@@ -24,8 +24,6 @@ _FILES: Final = {
 #: What is left to do when the clock has been looked at for the last time. Nobody can take a batch back that is held here:
 #: the epoch of the message fences what its consumer writes.
 _BEHIND_THE_LOOK: Final = {"message.epoch = fence.epoch", "return message"}
-#: Whose steps: of the thread that gets and acks, and of the one that takes part in the election.
-CONSUMER, MONITOR = "consumer", "monitor"
 
 
 class Steps:
@@ -33,39 +31,41 @@ class Steps:
 
     def __init__(self, held: Callable[[str], None]) -> None:
         self._held = held
-        self._left = {CONSUMER: 0, MONITOR: 0}
+        self._left: dict[threading.Thread, int] = {}
+        self.passed: list[str] = []
+        """What threads that were armed were about to do, since the last of them was."""
 
     def follow(self) -> None:
-        """Count from now on in this thread, the consumer's, and in those of elections that start later."""
-        sys.settrace(lambda frame, event, argument: self._enter(CONSUMER, frame))
+        """Count from now on in this thread, and in those of elections that start later."""
+        sys.settrace(self._enter)
         threading.settrace(self._enter_thread)
 
-    def arm(self, whose: str, count: int) -> None:
-        """Stop at the step that is the ``count``-th from now."""
-        self._left[whose] = count
+    def arm(self, thread: threading.Thread, count: int) -> None:
+        """Stop this thread at the step that is the ``count``-th from now."""
+        self.passed.clear()
+        self._left[thread] = count
 
     def disarm(self) -> None:
-        self._left = dict.fromkeys(self._left, 0)
+        self._left.clear()
 
     def _enter_thread(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not threading.current_thread().name.endswith("-ha"):
-            sys.settrace(None)
-            return None
-        sys.settrace(lambda frame, event, argument: self._enter(MONITOR, frame))
-        return None
+        sys.settrace(self._enter if is_monitor(threading.current_thread()) else None)
 
-    def _enter(self, whose: str, frame: FrameType) -> Any:
-        if frame.f_code.co_filename not in _FILES:
-            return None
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._step if frame.f_code.co_filename in _FILES else None
 
-        def step(frame: FrameType, event: str, argument: Any) -> Any:
-            if event == "line" and self._left[whose] > 0:
-                text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-                if frame.f_code.co_name == "_get_in_turn" and text in _BEHIND_THE_LOOK:
-                    return step
-                self._left[whose] -= 1
-                if not self._left[whose]:
-                    self._held(f"{whose}: {frame.f_code.co_qualname}: {text}")
-            return step
+    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        thread = threading.current_thread()
+        if event == "line" and self._left.get(thread, 0) > 0:
+            text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            if frame.f_code.co_name != "_get_in_turn" or text not in _BEHIND_THE_LOOK:
+                self._left[thread] -= 1
+                self.passed.append(f"{frame.f_code.co_qualname}: {text}")
+                if not self._left[thread]:
+                    self._held(self.passed[-1])
+        return self._step
 
-        return step
+
+def is_monitor(thread: threading.Thread) -> bool:
+    """Whether it takes part in an election."""
+    return thread.name.endswith("-ha")

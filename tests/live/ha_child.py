@@ -26,7 +26,7 @@ from canal.position import journal_key
 from canal.testing.journal import changes_of
 from canal.zookeeper import ZooKeeper
 from tests.ha_journal import Place, append
-from tests.steps import CONSUMER, MONITOR, Steps
+from tests.steps import Steps, is_monitor
 
 _PR_SET_PDEATHSIG = 1
 
@@ -69,6 +69,11 @@ class Consumer:
 
     def write(self, *record: Any) -> None:
         append(self.file, *record)
+
+    def stop_soon(self, thread: threading.Thread | None) -> None:
+        """Between two steps of this thread."""
+        if thread is not None:
+            self.steps.arm(thread, self.rng.randrange(1, 400))
 
     def _stop_here(self, step: str) -> None:
         self.write("STOPPED", step)
@@ -196,8 +201,8 @@ def main() -> None:
         consumer.steps.disarm()
 
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGUSR2, lambda *_: consumer.steps.arm(CONSUMER, consumer.rng.randrange(1, 400)))
-    signal.signal(signal.SIGRTMIN, lambda *_: consumer.steps.arm(MONITOR, consumer.rng.randrange(1, 400)))
+    signal.signal(signal.SIGUSR2, lambda *_: consumer.stop_soon(threading.current_thread()))
+    signal.signal(signal.SIGRTMIN, lambda *_: consumer.stop_soon(next(filter(is_monitor, threading.enumerate()), None)))
     signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=consumer.release).start())
     consumer.run()
 
