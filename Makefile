@@ -8,7 +8,7 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo spark-demo test matrix lint bench bench-spark soak asan build servers clean
+.PHONY: help demo spark-demo test matrix lint bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -21,6 +21,7 @@ help:
 	@echo "make bench   the speed bars"
 	@echo "make bench-spark  the Spark source beside ready Arrow, parquet and Debezium (Java; Maven for Debezium)"
 	@echo "make soak    the long fault runs at full size, and the live tests with each start-up option"
+	@echo "make figures  docs/reliability.md of what fault runs have found"
 	@echo "make asan    the fuzzer and the parser's tests under the address sanitizer"
 	@echo "make clean   remove what the others made"
 
@@ -64,6 +65,10 @@ bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
 	$(BIN)/python -m tests.matrix --whole mysql-9.7 mariadb-10.11
+
+# Of what runs with --record tests/reliability.jsonl have added; it runs nothing.
+figures: $(SETUP)test
+	$(BIN)/python -m tests.reliability
 
 # A copy of the tree with extensions of its own, so that those in use stay as they are.
 ASAN := $(VENV)/asan

@@ -28,7 +28,7 @@ import itertools
 import os
 import pickle
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -126,8 +126,10 @@ class Verdict:
     """By kind of fault: seconds from the owner's death to the next batch that another epoch delivered."""
     mended: dict[str, list[float]] = attrs.field(factory=dict)
     """By kind of fault: seconds from its end until acks were accepted again."""
-    steps: set[str] = attrs.field(factory=set)
-    """Where processes were stopped."""
+    steps: Counter[str] = attrs.field(factory=Counter)
+    """Where processes have stopped themselves, and how often."""
+    faults: Counter[str] = attrs.field(factory=Counter)
+    processes: int = 0
 
 
 #: What an owner did, in its order: it got a batch, an ack of one was called, it rolled all back.
@@ -136,7 +138,7 @@ _Step: TypeAlias = tuple[Literal["got", "ack", "rollback"], Batch | None]
 
 def judge(lives: Sequence[Sequence[Record]], run: Sequence[Record] = ()) -> Verdict:
     """Read the journals of all processes, one for each life, and of the run."""
-    verdict = Verdict()
+    verdict = Verdict(processes=len(lives))
     turns = _read_turns(lives, verdict)
     batches = [batch for steps in turns.values() for kind, batch in steps if kind == "got" and batch is not None]
     _check_clock(batches, verdict)
@@ -180,7 +182,7 @@ def _read_turns(lives: Sequence[Sequence[Record]], verdict: Verdict) -> dict[int
             elif kind == "ROLLBACK" and values[0] in turns:
                 turns[values[0]].append(("rollback", None))
             elif kind == "STOPPED":
-                verdict.steps.add(values[0])
+                verdict.steps[values[0]] += 1
     return dict(sorted(turns.items()))
 
 
@@ -289,6 +291,8 @@ def _measure(batches: list[Batch], run: Sequence[Record], verdict: Verdict) -> N
             following = [batch.came for batch in batches if batch.epoch > epoch]
             if following:
                 verdict.waits.setdefault(fault, []).append(min(following) - moment)
+        elif kind == "FAULT":
+            verdict.faults[values[1]] += 1
         elif kind == "OVER":
             over = values[0]
         elif kind == "MENDED":

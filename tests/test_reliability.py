@@ -1,0 +1,19 @@
+"""docs/reliability.md is what the recorded runs have found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.reliability import PAGE, page, read_results, write_result
+
+
+def test_the_page_is_made_of_the_recorded_runs() -> None:
+    assert PAGE.read_text() == page(read_results())
+
+
+def test_what_a_run_found_wrong_is_told(tmp_path: Path) -> None:
+    found = read_results()[0] | {"wrong": ["a change was lost"]}
+    write_result(tmp_path / "results", found)
+
+    assert "a change was lost" in page([found])
+    assert (tmp_path / "results").read_text().count("\n") == 1
