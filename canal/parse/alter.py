@@ -6,6 +6,7 @@ Never touches another table: renames and exchanged partitions are left to the ca
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 
 import attrs
@@ -13,6 +14,8 @@ import attrs
 from canal.parse.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
 from canal.parse.ddl import END, NAME, WORD, Scanner, Table
 from canal.parse.definition import (
+    GEOMETRIES,
+    INNODB,
     PRIMARY,
     Body,
     CharsetChoice,
@@ -25,9 +28,9 @@ from canal.parse.definition import (
     at_key,
     column_name,
     converted_type,
+    engine_name,
     expect,
     group,
-    is_innodb,
     join_choices,
     maybe_charset,
     name,
@@ -37,6 +40,7 @@ from canal.parse.definition import (
     read_definition,
     read_key,
     resolve,
+    text_size,
     type_text,
 )
 from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure
@@ -59,6 +63,9 @@ class TableState:
     hidden: int = 0
     #: Whether its first column is surely AUTO_INCREMENT, in InnoDB and without partitions.
     counts_first: bool = False
+    #: In lower case; it is taken to be InnoDB where no statement names another one.
+    engine: str = INNODB
+    partitioned: bool = False
 
     @property
     def shown(self) -> tuple[ColumnSchema, ...]:
@@ -83,8 +90,14 @@ class TableState:
 
 #: MariaDB's column of the time a row ends, in tables that name none.
 ROW_END = "row_end"
-#: The longest unique key that InnoDB can do without a hidden hash, in bytes.
-_LONGEST_KEY = 3072
+#: Bytes of the longest unique key that an engine of MariaDB keeps without a hidden hash; None: it never has one.
+_LONGEST_KEY: dict[str, int | None] = {INNODB: 3072, "myisam": 1000, "memory": None, "aria": None}
+#: What every engine can do without.
+_SURE_KEY = 255
+#: Bytes of a column of geometry that MariaDB takes into a key which does not say how many.
+_GEOMETRY_BYTES, _POINT_BYTES = 8, 25
+#: Of a TIMESTAMP(6), which versioned tables add to each unique key.
+_ROW_END_BYTES = 7
 
 
 def hidden_columns(columns: tuple[ColumnSchema, ...], keys: Iterable[Key], row_end: str) -> tuple[ColumnSchema, ...]:
@@ -94,32 +107,38 @@ def hidden_columns(columns: tuple[ColumnSchema, ...], keys: Iterable[Key], row_e
         for bound in ("row_start", ROW_END):
             column = column_from_text(bound, "timestamp(6)", nullable=False, visible=False)
             hidden.append(attrs.evolve(column, key=bound == ROW_END and any(c.key for c in columns)))
-    by_name = {column.name.lower(): column for column in columns}
-    hashed = [key for key in keys if is_hashed(key, by_name)]
-    for i, key in enumerate(hashed, 1):
-        nulls = {by_name[named.lower()].nullable for named, _ in key.columns if named.lower() in by_name}
-        nullable = True if True in nulls else None if None in nulls else False
-        hidden.append(column_from_text(f"DB_ROW_HASH_{i}", "bigint(20) unsigned", nullable=nullable, visible=False))
+    for i in range(sum(key.hash for key in keys)):
+        # In the order in which statements have named the keys, which information_schema does not tell.
+        hidden.append(column_from_text(f"DB_ROW_HASH_{i + 1}", "bigint(20) unsigned", nullable=None, visible=False))
     return tuple(hidden)
 
 
-def is_hashed(key: Key, columns: dict[str, ColumnSchema]) -> bool:
-    """Whether MariaDB keeps a unique key by a hash of its columns."""
+def _hashed(key: Key, columns: dict[str, ColumnSchema], engine: str, row_end: str) -> Key:
+    """A key as MariaDB keeps it: ``hash``, which was whether it is asked for, is whether it makes a hidden column."""
+    parts = tuple(_geometry_part(part, columns) for part in key.columns)
     if not key.unique or key.is_primary:
-        return False
+        return attrs.evolve(key, columns=parts, hash=False)
     sizes = [_key_bytes(columns[named.lower()], length) for named, length in key.columns if named.lower() in columns]
-    return key.hash or sum(sizes) > _LONGEST_KEY
+    if row_end and row_end.lower() not in {named.lower() for named, _ in key.columns}:
+        sizes.append(_ROW_END_BYTES)
+    is_long = None in sizes or sum(size or 0 for size in sizes) > (_LONGEST_KEY.get(engine, _SURE_KEY) or sys.maxsize)
+    if engine not in _LONGEST_KEY and (is_long or key.hash):
+        raise NotUnderstoodError("how long a unique key may get")
+    return attrs.evolve(key, columns=parts, hash=_LONGEST_KEY.get(engine) is not None and (is_long or key.hash))
 
 
-def _key_bytes(column: ColumnSchema, length: int | None) -> int:
+def _geometry_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
+    base = columns[part[0].lower()].base_type if part[0].lower() in columns else ""
+    return (part[0], _GEOMETRY_BYTES) if part[1] is None and base in GEOMETRIES and base != "point" else part
+
+
+def _key_bytes(column: ColumnSchema, length: int | None) -> int | None:
+    """What a column takes in a key; None where MariaDB takes all of it by a hash only."""
     base = column.base_type
-    if base.endswith(("text", "blob")) and length is None:
-        return _LONGEST_KEY + 1
-    if base not in ("char", "varchar", "binary", "varbinary") and length is None:
-        return 8
-    if length is None:
-        length = int(column.column_type.partition("(")[2].partition(")")[0])
-    return length * MAX_CHAR_BYTES.get(column.charset or "", 1)
+    if base.endswith(("text", "blob")) or base in GEOMETRIES and base != "point":
+        return None if length is None else length * MAX_CHAR_BYTES.get(column.charset or "", 1)
+    length = length or _declared(column)
+    return length * MAX_CHAR_BYTES.get(column.charset or "", 1) if length else _bytes(column)
 
 
 def functional_columns(key: Key) -> list[ColumnSchema]:
@@ -174,12 +193,13 @@ def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | 
 
 
 def with_keys(
-    columns: list[ColumnSchema], keys: list[Key], row_end: str
+    columns: list[ColumnSchema], keys: list[Key], row_end: str, ordered: bool = False
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...]]:
     """Columns with their key flags, and the keys in the server's order.
 
     Where there is no primary key, the servers show and log the first unique one without NULLs and prefixes as such.
-    MariaDB adds the end of a row's time to the unique keys of versioned tables.
+    MariaDB adds the end of a row's time to the unique keys of versioned tables, and leaves keys in their order (``ordered``)
+    where a statement adds none: only the first one is ever such.
     """
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
@@ -187,7 +207,8 @@ def with_keys(
     keys = [attrs.evolve(key, columns=tuple(_part(part, by_name) for part in key.columns)) for key in keys]
     if not primary and any(_needs_nullability(key, by_name) for key in keys):
         raise NotUnderstoodError("a unique key of a column that may be nullable")
-    keys.sort(key=lambda key: _rank(key, by_name))
+    if not ordered:
+        keys.sort(key=lambda key: _rank(key, by_name))
     chosen: set[str] = set()
     if keys and _rank(keys[0], by_name) <= 1:
         chosen = {column.lower() for column, _ in keys[0].columns} | {row_end.lower()}
@@ -195,18 +216,23 @@ def with_keys(
 
 
 def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
-    """0 for the primary key, 1 for a unique key that can stand in for it, 2 for other unique keys, 3 for the rest."""
+    """0 for the primary key, 1 for a unique key that can stand in for it, then other unique ones, those by a hash, the rest."""
     if key.is_primary:
         return 0
     if not key.unique:
+        return 5
+    parts = [(columns.get(named.lower()), length) for named, length in key.columns]
+    if key.hash:
+        return 4
+    if any(column is None or column.nullable is not False for column, _ in parts):
         return 3
-    return 1 if all(_can_identify(columns.get(named.lower()), length) for named, length in key.columns) else 2
+    return 1 if all(_can_identify(column, length) for column, length in parts) else 2
 
 
 def _needs_nullability(key: Key, columns: dict[str, ColumnSchema]) -> bool:
     """Whether it may stand in for the primary key or not, as a column is nullable or not, which is not known."""
     sure = {name: attrs.evolve(one, nullable=False) if one.nullable is None else one for name, one in columns.items()}
-    return _rank(key, columns) == 2 and _rank(key, sure) == 1
+    return _rank(key, columns) == 3 and _rank(key, sure) == 1
 
 
 def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
@@ -216,8 +242,10 @@ def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
 
 
 def _part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
-    """A column of a key; a prefix as long as the column is none."""
+    """A column of a key; a prefix as long as the column is none, but for a POINT's."""
     column = columns.get(part[0].lower())
+    if column is not None and column.base_type == "point":
+        return part[0], _POINT_BYTES
     if column is not None and f"({part[1]})" in column.column_type and column.labels is None:
         return part[0], None
     return part
@@ -248,6 +276,8 @@ class Alteration:
     #: Dropped columns and keys, with whether IF EXISTS was given.
     dropped: dict[str, bool] = attrs.field(factory=dict)
     dropped_keys: dict[str, bool] = attrs.field(factory=dict)
+    #: Of keys, checks or foreign keys.
+    dropped_constraints: set[str] = attrs.field(factory=set)
     renamed_keys: dict[str, str] = attrs.field(factory=dict)
     visible: dict[str, bool] = attrs.field(factory=dict)
     body: Body = attrs.field(factory=Body)
@@ -259,8 +289,12 @@ class Alteration:
     #: CONVERT PARTITION … TO TABLE: the new table; CONVERT TABLE … TO PARTITION: the one that goes.
     split_off: Table | None = None
     taken_in: Table | None = None
-    #: It gets an engine that is not InnoDB, or its partitions are others.
-    elsewhere: bool = attrs.field(default=False, eq=False)
+    #: The engine that it gets, in lower case, "" where none is named.
+    engine: str = ""
+    #: It gets partitions, or loses them.
+    partitioned: bool | None = None
+    #: There are clauses that make the table anew, of which nothing else here tells.
+    remakes: bool = False
 
 
 def read_alteration(scan: Scanner, dialect: Dialect, default_schema: str) -> Alteration:
@@ -278,6 +312,12 @@ _HARMLESS = frozenset(
     "KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PASSWORD ROW_FORMAT STATS_AUTO_RECALC STATS_PERSISTENT "
     "STATS_SAMPLE_PAGES TABLESPACE STORAGE UNION TRANSACTIONAL PAGE_CHECKSUM SEQUENCE ENCRYPTION COMPRESSION "
     "AUTOEXTEND_SIZE ENGINE_ATTRIBUTE SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE START".split()
+)
+
+#: Those of them that leave a table and its keys as they are.
+_IDLE = frozenset(
+    "ENABLE DISABLE ALGORITHM LOCK NOWAIT WAIT DISCARD IMPORT TRUNCATE COALESCE REORGANIZE EXCHANGE ANALYZE CHECK OPTIMIZE "
+    "REBUILD REPAIR".split()
 )
 
 
@@ -302,7 +342,7 @@ class _AlterReader:
             self.scan.take()
 
     def _partitions(self) -> None:
-        self.found.elsewhere = True
+        self.found.partitioned = self.scan.peek()[2] == "PARTITION"
         self._skip()
 
     def _clause(self) -> None:
@@ -318,6 +358,7 @@ class _AlterReader:
         elif key in ("PARTITION", "REMOVE"):
             self._partitions()
         elif key == "ORDER":
+            self.found.remakes = True
             self._skip()
         else:
             self._options()
@@ -330,8 +371,9 @@ class _AlterReader:
             if choice is not None:
                 self.found.charset = join_choices(self.found.charset, choice)
             elif scan.peek()[2] == "ENGINE":
-                self.found.elsewhere |= not is_innodb(scan)
+                self.found.engine = engine_name(scan)
             elif scan.peek()[2] in _HARMLESS:
+                self.found.remakes |= scan.peek()[2] not in _IDLE
                 self._harmless()
             elif scan.peek()[0] in (WORD, NAME) and scan.peek(1)[2] == "=":
                 self._option()
@@ -342,6 +384,7 @@ class _AlterReader:
             raise NotUnderstoodError("an empty clause")
 
     def _option(self) -> None:
+        self.found.remakes = True
         self.scan.take()
         self.scan.accept("=")
         pass_value(self.scan)
@@ -387,6 +430,7 @@ class _AlterReader:
             self.found.versioned = True
             return None
         if at_key(scan):
+            self.found.remakes |= scan.peek()[2] in ("CONSTRAINT", "CHECK", "FOREIGN", "PERIOD")
             return read_key(scan, self.dialect, body)
         scan.accept("COLUMN")
         conditional = self._if_exists()
@@ -405,6 +449,7 @@ class _AlterReader:
         first, after = bool(self.scan.accept("FIRST")), ""
         if not first and self.scan.accept("AFTER"):
             after = name(self.scan)
+        self.found.remakes |= first or bool(after)  # also where IF EXISTS leaves nothing else to do
         self._take_keys(keys, conditional)
         self.found.placed.append(_Placed(column.name, column, old, first, after, conditional))
 
@@ -420,18 +465,24 @@ class _AlterReader:
         if scan.accept_all("SYSTEM", "VERSIONING"):
             found.versioned = False
         elif scan.accept_all("PERIOD", "FOR"):
+            found.remakes = True
             self._if_exists()
             name(scan)
         elif key == "PRIMARY":
             scan.take()
             expect(scan, "KEY")
             found.dropped_keys[PRIMARY.lower()] = False
-        elif key in ("INDEX", "KEY", "CONSTRAINT"):
+        elif key in ("INDEX", "KEY"):
             scan.take()
             conditional = self._if_exists()
-            # A constraint may be a check or a foreign key as well.
-            found.dropped_keys[name(scan).lower()] = conditional or key == "CONSTRAINT"
+            found.dropped_keys[name(scan).lower()] = conditional
+        elif key == "CONSTRAINT":
+            scan.take()
+            self._if_exists()
+            found.remakes = True
+            found.dropped_constraints.add(name(scan).lower())
         elif key in ("FOREIGN", "CHECK"):
+            found.remakes = True
             scan.take()
             scan.accept("KEY")
             self._if_exists()
@@ -460,6 +511,7 @@ class _AlterReader:
 
     def _alter(self) -> None:
         scan = self.scan
+        self.found.remakes = True
         if scan.peek()[2] in ("INDEX", "KEY", "CHECK", "CONSTRAINT"):
             scan.take()
             self._if_exists()
@@ -561,15 +613,16 @@ def altered(
         raise NotUnderstoodError("two columns of one name")
     row_end = _row_end(state, change)
     made, keys = _keys(state, change, dialect, columns, columns_made, row_end)
-    if keys is not None and not dialect.has("hash_keys"):  # USING HASH is but a word there
-        keys = tuple(attrs.evolve(key, hash=False) for key in keys)
     hidden: tuple[ColumnSchema, ...] = ()
     if dialect.is_mariadb and keys is not None:
         hidden = hidden_columns(made, keys, row_end)
     elif state.hidden or (dialect.is_mariadb and (row_end or any(key.unique for key in change.body.keys))):
         raise NotUnderstoodError("hidden columns, and the keys are not known")
-    counts_first = _counts_first(state, change, columns_made)
-    return TableState(attrs.evolve(state.schema, columns=made + hidden), charset, keys, row_end, len(hidden), counts_first)
+    schema = attrs.evolve(state.schema, columns=made + hidden)
+    engine = change.engine or state.engine
+    partitioned = state.partitioned if change.partitioned is None else change.partitioned
+    counts_first = engine == INNODB and not partitioned and _counts_first(state, change, columns_made)
+    return TableState(schema, charset, keys, row_end, len(hidden), counts_first, engine, partitioned)
 
 
 def _row_end(state: TableState, change: Alteration) -> str:
@@ -656,10 +709,9 @@ def _may_be_generated(state: TableState) -> bool:
 
 
 def _counts_first(state: TableState, change: Alteration, made: list[_Made]) -> bool:
-    """Whether the first column is surely AUTO_INCREMENT after the clauses, in InnoDB and without partitions."""
+    """Whether the first column is surely AUTO_INCREMENT after the clauses."""
     defined = [p.definition for p in change.placed if p.definition is not None and p.name.lower() == made[0].name]
-    is_counting = defined[-1].auto_increment if defined else state.counts_first and made[0].is_of(state.defined[0])
-    return is_counting and not change.elsewhere
+    return defined[-1].auto_increment if defined else state.counts_first and made[0].is_of(state.defined[0])
 
 
 def _remove_new(name: str, made: list[_Made]) -> None:
@@ -700,7 +752,7 @@ def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> C
         return column
     labels = column.labels
     if labels is None:
-        text = converted_type(column.column_type, column.charset, charset)
+        text = converted_type(column.column_type, column.charset, charset, dialect)
     else:
         labels = _relabelled(labels, str(column.charset), charset, dialect)
         text = type_text(ColumnType(base, labels=labels), dialect, charset)
@@ -723,11 +775,13 @@ def _keys(
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
     if state.keys is None:
         return _unknown_keys(state, change, columns, made), None
-    names = {column.name.lower(): column.name for column in columns}
-    if any(part and part.lower() not in names for key in change.body.keys for part, _ in key.columns):
+    by_name = {column.name.lower(): column for column in columns}
+    if any(part and part.lower() not in by_name for key in change.body.keys for part, _ in key.columns):
         raise NotUnderstoodError("a key of a column that the table does not have")
-    dropped = set(change.dropped_keys)
-    for missing in dropped - {key.name.lower() for key in state.keys}:
+    # MariaDB does not find those by a hash among the constraints.
+    constraints = {key.name.lower() for key in state.keys if key.unique and not key.hash} & change.dropped_constraints
+    dropped = constraints | change.dropped_keys.keys()
+    for missing in change.dropped_keys.keys() - {key.name.lower() for key in state.keys}:
         # The index of a foreign key, which is not kept here; but a name like a_2 depends on all others.
         if not change.dropped_keys[missing] and (missing == "primary" or missing.rpartition("_")[2].isdigit()):
             raise NotUnderstoodError(f"no key {missing!r}")
@@ -737,28 +791,59 @@ def _keys(
             continue
         found = (((_successor(part, made) if part else None), length) for part, length in key.columns)
         parts = tuple((part or "", length) for part, length in found if part != "")
-        parts = tuple((part, _length(part, length, state, change, columns)) for part, length in parts)
+        parts = tuple((part, _length(part, length, state, change, columns) if part else None) for part, length in parts)
         if parts:
-            named = change.renamed_keys.get(key.name.lower(), key.name)
-            # USING HASH does not outlive an ALTER that does more than rename the table.
-            kept.append(Key(named, key.unique, parts, key.hash and change == Alteration(rename=change.rename or ("", ""))))
-    added = [
-        attrs.evolve(key, columns=tuple((names[part.lower()] if part else "", length) for part, length in key.columns))
-        for key in change.body.keys
-    ]
+            kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
+    added = [attrs.evolve(key, columns=tuple(_added_part(part, by_name) for part in key.columns)) for key in change.body.keys]
     ordered = named_keys(kept, added, state.keys)
+    if not dialect.has("hash_keys"):  # USING HASH is but a word there
+        ordered = [attrs.evolve(key, hash=False) for key in ordered]
+    elif change.remakes or len(ordered) > len(kept) or _has_effect(state, change):
+        ordered = _rehashed(state, change, ordered[: len(kept)], ordered[len(kept) :], columns, row_end)
     if dialect.logs_functional_keys:
         columns = _with_functional(columns, state.keys, dropped, change.renamed_keys, ordered)
-    return with_keys(columns, ordered, row_end)
+    return with_keys(columns, ordered, row_end, dialect.is_mariadb and len(ordered) == len(kept))
+
+
+def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
+    """A column of a new key; of a number its bytes may stand there as a prefix."""
+    if not part[0]:
+        return part
+    column, length = columns[part[0].lower()], part[1]
+    base = column.base_type
+    if length and base.endswith(("text", "blob")):
+        return column.name, min(length, text_size(base))
+    return column.name, length if length and _takes_prefix(column, length) else None
+
+
+def _has_effect(state: TableState, change: Alteration) -> bool:
+    """Whether clauses, IF EXISTS or not, do more than to give the table another name."""
+    columns = {column.name.lower() for column in state.shown}
+    keys = {key.name.lower() for key in state.keys or ()}
+    others = (change.placed, change.renamed_keys, change.visible, change.charset, change.convert, change.versioned is not None)
+    gone = columns & change.dropped.keys() or keys & change.dropped_keys.keys()
+    return bool(gone or any(others) or change.engine or change.partitioned is not None)
+
+
+def _rehashed(
+    state: TableState, change: Alteration, kept: list[Key], added: list[Key], columns: list[ColumnSchema], row_end: str
+) -> list[Key]:
+    """The keys of a table that is made anew, of which USING HASH is forgotten for those that there were."""
+    by_name = {column.name.lower(): column for column in columns}
+    if "memory" in (state.engine, change.engine) and change.engine not in ("", state.engine) and any(k.unique for k in kept):
+        raise NotUnderstoodError("MEMORY does not tell which keys are USING HASH")
+    engine = change.engine or state.engine
+    return [_hashed(one, by_name, engine, row_end) for one in [*(attrs.evolve(key, hash=False) for key in kept), *added]]
 
 
 def _length(
     name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
     """What a key takes of a column; of a text in the place of a dropped column as much as it took of that one."""
+    new = next(column for column in columns if column.name.lower() == name.lower())
     if name.lower() not in change.dropped:
-        return length
-    old, new = (next(c for c in some if c.name.lower() == name.lower()) for some in (state.shown, columns))
+        return length if length and _takes_prefix(new, length) else None
+    old = next(column for column in state.shown if column.name.lower() == name.lower())
     is_whole_text = length is None and old.base_type.endswith(("text", "blob"))
     is_text = new.charset is not None or new.base_type.endswith(("char", "binary", "blob"))
     if is_whole_text or not is_text or (old.column_type, old.charset) == (new.column_type, new.charset):
@@ -767,9 +852,18 @@ def _length(
     return None if found in (0, _declared(new)) else found
 
 
+def _takes_prefix(column: ColumnSchema, length: int) -> bool:
+    """Whether a key may take so many characters of the column; else it takes all of it."""
+    base = column.base_type
+    if base in GEOMETRIES:
+        return True
+    most = text_size(base) if base.endswith(("text", "blob")) else _declared(column)
+    return length <= most
+
+
 _BYTES = {
     "tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 3, "year": 1,
-    "timestamp": 4, "datetime": 5, "time": 3, "uuid": 16, "inet4": 4, "inet6": 16,
+    "timestamp": 4, "datetime": 5, "time": 3, "uuid": 16, "inet4": 4, "inet6": 16, "point": _POINT_BYTES,
 }  # fmt: skip
 
 
@@ -782,10 +876,15 @@ def _bytes(column: ColumnSchema) -> int:
         return sum(digits // 9 * 4 + (digits % 9 + 1) // 2 for digits in (numbers[0] - numbers[1], numbers[1]))
     if column.labels is not None:
         members = len(column.labels)
-        return (1 if members < 256 else 2) if base == "enum" else min(8, (members + 7) // 8)
+        return (1 if members < 256 else 2) if base == "enum" else _set_bytes(members)
     if base not in _BYTES:
         raise NotUnderstoodError("how much a key took")
     return _BYTES[base] + ((numbers[0] + 1) // 2 if numbers and base in ("timestamp", "datetime", "time") else 0)
+
+
+def _set_bytes(members: int) -> int:
+    size = (members + 7) // 8
+    return 8 if size > 4 else size
 
 
 def _declared(column: ColumnSchema) -> int:
@@ -806,7 +905,7 @@ def _unknown_keys(
     """Key flags where the indexes are not known, as far as that goes without them."""
     flagged = {_successor(column.name, made).lower() for column in state.schema.keys}
     nullable = {_successor(column.name, made).lower() for column in state.schema.columns if column.nullable}
-    if change.dropped_keys or "" in flagged:
+    if change.dropped_keys or change.dropped_constraints or "" in flagged:
         raise NotUnderstoodError("a key is dropped, and the others are not known")
     if not flagged and (change.dropped or any(c.name.lower() in nullable and not c.nullable for c in columns)):
         raise NotUnderstoodError("a unique key may become the primary one")
@@ -819,7 +918,7 @@ def _unknown_keys(
 def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> TableState:
     """The table that CREATE TABLE … LIKE makes."""
     named = attrs.evolve(state, schema=TableSchema(schema, table, state.schema.columns))
-    return altered(named, Alteration(), dialect, None)
+    return altered(named, Alteration(remakes=True), dialect, None)
 
 
 def created(
@@ -828,5 +927,5 @@ def created(
     """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
     change = Alteration(placed=[_Placed(column.name, column) for column in body.columns], body=body)
     change.versioned = options.versioned or body.versioned
-    change.elsewhere = options.elsewhere
+    change.engine, change.partitioned = options.engine, options.partitioned
     return altered(TableState(TableSchema(schema, table, ()), charset, ()), change, dialect, charset)

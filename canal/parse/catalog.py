@@ -15,6 +15,7 @@ from canal.parse import ddl
 from canal.parse.alter import Alteration, TableState, altered, copied, created, read_alteration
 from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.definition import (
+    INNODB,
     Body,
     Dialect,
     Key,
@@ -549,7 +550,7 @@ class _Run:
         if state is None:
             return
         if change.split_off is not None:
-            self._set(change.split_off, _named(state, change.split_off))
+            self._set(change.split_off, attrs.evolve(_named(state, change.split_off), partitioned=False))
         charsets = self._default_charset(table[0]), self._default_charset(self.schema)
         state = altered(state, change, self.dialect, *charsets)
         if target is not None:
@@ -673,6 +674,8 @@ def table_to_document(state: TableState) -> dict[str, Any]:
         "row_end": state.row_end,
         "hidden": state.hidden,
         **({"counts_first": True} if state.counts_first else {}),
+        **({"engine": state.engine} if state.engine != INNODB else {}),
+        **({"partitioned": True} if state.partitioned else {}),
         "columns": [
             [
                 c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels),
@@ -708,4 +711,6 @@ def table_from_document(document: dict[str, Any]) -> TableState:
         document["row_end"],
         document["hidden"],
         document.get("counts_first", False),
+        document.get("engine", INNODB),
+        document.get("partitioned", False),
     )

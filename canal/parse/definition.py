@@ -20,6 +20,8 @@ REAL_AS_FLOAT, ORACLE, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 20
 
 #: Names of primary keys and system-versioning columns that the servers give themselves.
 PRIMARY = "PRIMARY"
+#: The engine of tables that name none.
+INNODB = "innodb"
 
 
 class NotUnderstoodError(Exception):
@@ -124,8 +126,9 @@ class Options:
     versioned: bool = False
     #: A query gives further columns.
     queried: bool = False
-    #: It has an engine that is not InnoDB, or partitions.
-    elsewhere: bool = False
+    #: In lower case, "" where none is named.
+    engine: str = ""
+    partitioned: bool = False
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -246,6 +249,10 @@ _PLAIN = frozenset(
     "tinyint smallint mediumint int bigint float double decimal bit year date time datetime timestamp char varchar "
     "binary varbinary tinytext text mediumtext longtext tinyblob blob mediumblob longblob enum set json geometry point "
     "linestring polygon multipoint multilinestring multipolygon geometrycollection vector uuid inet4 inet6".split()
+)
+#: As the servers spell them.
+GEOMETRIES = frozenset(
+    "geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection geomcollection".split()
 )
 _SYNONYMS = {
     "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
@@ -448,23 +455,33 @@ def _character_text(found: ColumnType, dialect: Dialect, charset: str | None) ->
     return (f"{base}({length})" if length is not None else base) + " /*M!100301 COMPRESSED*/" * found.compressed
 
 
+def text_size(base: str) -> int:
+    """Bytes that a TEXT or BLOB type holds."""
+    return dict(_BLOB_SIZES)[base[:-4]]
+
+
 def blob_of(size: int, kind: str) -> str:
     """The smallest TEXT or BLOB type for so many bytes."""
     return next((prefix for prefix, most in _BLOB_SIZES if size <= most), "long") + kind
 
 
-def converted_type(text: str, old: str | None, new: str) -> str:
-    """The type that CONVERT TO makes of a text column's, so that it still has room for as many characters."""
+def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> str:
+    """The type that CONVERT TO makes of a text column's, so that it still has room for as many characters.
+
+    MySQL 9.7 makes a TEXT, which may have less room, of every VARCHAR that gets too long and whose charset was a wide one.
+    """
     base = re.match("[a-z]*", text)[0]  # type: ignore[index]
     width = MAX_CHAR_BYTES.get(new, 1)
     if base.endswith("text"):
-        most = dict(_BLOB_SIZES)[base[:-4]]
-        made = blob_of(most // MAX_CHAR_BYTES.get(old or "", 1) * width, "text")
+        made = blob_of(text_size(base) // MAX_CHAR_BYTES.get(old or "", 1) * width, "text")
         text = made + text[len(base) :]
     elif base == "varchar":
         size = int(text[len("varchar(") : text.index(")")]) * width
         if size > 0xFFFF:
-            text = blob_of(size, "text") + text[text.index(")") + 1 :]
+            is_unsure = MAX_CHAR_BYTES.get(old or "", 1) > 1 and dialect.has("wide_varchar_may_become_text")
+            if is_unsure and not dialect.has("wide_varchar_becomes_text"):
+                raise NotUnderstoodError("which TEXT a VARCHAR becomes")
+            text = ("text" if is_unsure else blob_of(size, "text")) + text[text.index(")") + 1 :]
     if new == "binary":
         text = re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", text))
     return text
@@ -548,6 +565,8 @@ class _ColumnReader:
 
     def key(self, unique: bool) -> None:
         self.keys["" if unique else PRIMARY] = None
+        if not unique:
+            self.nullable = False
 
     def own_keys(self) -> list[Key]:
         """Beside a primary key of the column MariaDB makes no unique one."""
@@ -957,10 +976,10 @@ def create_options(scan: Scanner) -> Options:
         elif key == "(":
             group(scan)
         elif key == "ENGINE":
-            found.elsewhere |= not is_innodb(scan)
+            found.engine = engine_name(scan)
         elif key == "PARTITION":
             scan.take()
-            found.elsewhere = True
+            found.partitioned = True
         elif scan.take()[2] and scan.accept("="):
             if scan.peek()[2] == "(":  # UNION=(t1,t2)
                 group(scan)
@@ -969,11 +988,12 @@ def create_options(scan: Scanner) -> Options:
     return found
 
 
-def is_innodb(scan: Scanner) -> bool:
-    """Whether ENGINE, which comes next, names InnoDB."""
+def engine_name(scan: Scanner) -> str:
+    """What ENGINE, which comes next, names, in lower case."""
     scan.take()
     scan.accept("=")
-    return scan.take()[1].lower() == "innodb"
+    found = scan.take()[1].lower()
+    return "memory" if found == "heap" else found
 
 
 _QUERY_STARTS = frozenset(("AS", "SELECT", "VALUES", "TABLE", "WITH", "IGNORE", "REPLACE"))

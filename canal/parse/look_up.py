@@ -13,7 +13,7 @@ import attrs
 
 from canal.parse.alter import ROW_END, TableState, functional_columns, hidden_columns, with_keys
 from canal.parse.charsets import lenient_text
-from canal.parse.definition import Key
+from canal.parse.definition import INNODB, PRIMARY, Key
 from canal.parse.server_facts import Release
 from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
 
@@ -106,18 +106,21 @@ def _state(
     shown = [column_of(column[:6]) for column in columns]
     bounds = [str(column[0]) for column in columns if column[7] == "ROW END"]
     row_end = (bounds[0] if bounds else ROW_END) if kind == "SYSTEM VERSIONED" else ""
-    keys = _keys(indexes, row_end, release.is_mariadb and engine != "MEMORY")
+    keys = _keys(indexes, row_end, release.is_mariadb and str(engine).lower() != "memory")
     flagged = {column.name.lower() for column in shown if column.key} - {row_end.lower()}
-    keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
+    if not release.is_mariadb:  # which gives them in its order
+        keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
     if release.logs_functional_keys:
         shown = _with_functional(shown, [int(column[6]) for column in columns], keys)
-    made, ordered = with_keys(shown, keys, row_end)
+    made, ordered = with_keys(shown, keys, row_end, release.is_mariadb)
     # Which key stands in for a missing primary one is for the server to say.
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
     hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()
     charset = None if collation is None else _charset(str(collation))
-    counts_first = engine == "InnoDB" and "partitioned" not in str(options) and "auto_increment" in str(columns[0][5])
-    return TableState(TableSchema(schema, table, made + hidden), charset, ordered, row_end, len(hidden), counts_first)
+    engine, partitioned = str(engine).lower(), "partitioned" in str(options)
+    counts_first = engine == INNODB and not partitioned and "auto_increment" in str(columns[0][5])
+    schema = TableSchema(schema, table, made + hidden)
+    return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned)
 
 
 def _with_functional(shown: list[ColumnSchema], numbers: list[int], keys: list[Key]) -> list[ColumnSchema]:
@@ -167,5 +170,5 @@ def _keys(rows: list[tuple[Any, ...]], row_end: str, hashes: bool) -> list[Key]:
             for part in parts
             if not (unique and row_end and str(part[2]).lower() == row_end.lower())
         )
-        keys.append(Key(str(name), unique, columns, hashes and unique and parts[0][4] == "HASH"))
+        keys.append(Key(str(name), unique, columns, hashes and unique and name != PRIMARY and parts[0][4] == "HASH"))
     return keys

@@ -344,3 +344,47 @@ alter table notgk3 add e int first
 create table notgk4 (my_row_id bigint unsigned not null auto_increment invisible primary key, a int)
 alter table notgk4 engine=memory
 alter table notgk4 add c int first
+
+create table h1 (a int not null, unique (a) using hash)
+alter table h1 disable keys
+alter table h1 algorithm=copy
+alter table h1 drop constraint if exists a
+alter table h1 drop constraint a
+create or replace table h1 (a int not null, unique (a) using hash)
+alter table h1 rename h1b
+alter table h1b add column if not exists a int first
+create or replace table h1 (a int not null, b int not null, unique (a) using hash, unique (b) using hash)
+create table h1c like h1
+alter table h1 engine=innodb, rename h1d
+create table h2 (a varchar(2000) charset utf8mb4 not null, unique (a))
+alter table h2 convert to character set latin1
+alter table h2 convert to character set utf8mb4, add b int first
+alter table h2 modify a varchar(20) not null
+create table h3 (a varchar(3072) charset latin1 not null unique)
+create table h4 (a varchar(3073) charset latin1 not null unique)
+alter table h4 drop key a, add unique (a(3072))
+create table h5 (a varchar(767) charset utf8mb4 not null, b tinyint not null, c bigint not null, unique (a, b), unique (a, c))
+create table h6 (a text not null, unique (a(768)), unique (a(769)), unique (a)) charset utf8mb4
+create table h7 (a geometry not null, b point not null, unique (a), unique (b), unique (a(10)))
+alter table h7 add c int
+create table h8 (a varchar(1000) charset latin1 not null, b varchar(1001) charset latin1 not null, unique (a), unique (b)) engine=myisam
+alter table h8 add c int first
+alter table h8 engine=innodb
+alter table h8 engine=myisam
+create table h9 (a int not null, unique (a) using hash) engine=memory
+alter table h9 add b int
+create table h10 (a varchar(1500) charset latin1 not null, unique (a)) engine=aria
+create table h11 (a int, b text)
+create unique index k using hash on h11 (a)
+create unique index k2 on h11 (b)
+alter table h11 modify a int not null, drop key k2
+create table h12 (a varchar(768) charset utf8mb4 unique, b bit(9), c varchar(3070) charset latin1, d datetime(6), unique (b, c), unique (c, d)) with system versioning
+create table h13 (a blob unique, primary key (a(500)))
+create table h14 (a int, b int, unique (b), unique (a))
+alter table h14 modify a int not null
+alter table h14 add c int
+alter table h14 add unique (c)
+create table h15 (a varchar(20) not null, b mediumint not null, unique (a(10)), unique u (b(3)))
+alter table h15 modify a int not null
+alter table h15 add column if not exists d int primary key
+alter table h15 add column if not exists e int primary key

@@ -322,17 +322,59 @@ def test_which_hidden_column_goes_with_a_key_is_no_guess() -> None:
 
 def test_rows_of_versioned_and_hashed_tables_have_columns_that_are_not_shown() -> None:
     made = catalog()
-    made.apply("create table t (a int primary key, b text unique) with system versioning", D, flavor="mariadb")
-    made.apply("alter table t add c int", D, flavor="mariadb")
+    made.apply("create table t (a int primary key, b text unique) with system versioning", D, flavor="mariadb", version=(11, 8))
+    made.apply("alter table t add c int", D, flavor="mariadb", version=(11, 8))
 
     assert text(made) == (
         "a int(11)!*, b text, c int(11), row_start timestamp(6)!-, row_end timestamp(6)!*-, "
-        "DB_ROW_HASH_1 bigint(20) unsigned-"
+        "DB_ROW_HASH_1 bigint(20) unsigned!-"
     )
 
-    made.apply("alter table t drop system versioning, drop index b", D, flavor="mariadb")
+    made.apply("alter table t drop system versioning, drop index b", D, flavor="mariadb", version=(11, 8))
 
     assert text(made) == "a int(11)!*, b text, c int(11)"
+
+
+HASHES = [  # columns of a table of MariaDB, and the names of its unique keys, those by a hash in capitals
+    ("a int not null, unique (a) using hash", "A"),
+    ("a varchar(2000) not null, unique (a)", "A"),
+    ("a varchar(3072) charset latin1 not null unique, b varchar(3073) charset latin1 not null unique", "a B"),
+    ("a varchar(767), b tinyint, c bigint, unique x (a, b), unique y (a, c)", "x Y"),
+    ("a text, unique (a(768)), unique (a(769)), unique (a)", "a A_2 A_3"),
+    ("a geometry not null, b point not null, unique (a), unique (b)", "A b"),
+]
+
+
+@pytest.mark.parametrize(("columns", "keys"), HASHES)
+def test_a_unique_key_by_a_hash_has_a_hidden_column_and_identifies_no_row(columns: str, keys: str) -> None:
+    made = catalog()
+    made.apply(f"create table t ({columns})", D, flavor="mariadb", version=(10, 5))
+    state = made.get(D, "t")
+    assert state is not None
+    assert state.keys is not None
+
+    assert sorted(key.name.upper() if key.hash else key.name for key in state.keys) == sorted(keys.split())
+    assert state.hidden == sum(key.hash for key in state.keys)
+    chosen = {column.name for column in state.schema.columns if column.key}
+    assert chosen == {part for key in state.keys[:1] if not key.hash and len(key.columns) == 1 for part, _ in key.columns} - {
+        column.name for column in state.schema.columns if column.nullable or column.base_type in ("point", "text")
+    }
+
+
+def test_which_keys_are_by_a_hash_depends_on_the_engine_and_outlives_what_leaves_the_table_as_it_is() -> None:
+    made = catalog()
+    options: dict[str, Any] = {"flavor": "mariadb", "version": (10, 5)}
+    for sql, hidden in (
+        ("create table t (a varchar(1001) charset latin1, unique (a)) engine=MyISAM", 1), ("alter table t add b int", 1),
+        ("alter table t engine=InnoDB", 0), ("alter table t add unique k (b) using hash", 1), ("alter table t disable keys", 1),
+        ("alter table t rename to t2, drop column if exists x", 1), ("rename table t2 to t", 1), ("alter table t force", 0),
+        ("create unique index c using hash on t (b)", 1), ("alter table t drop constraint if exists c", 0),
+    ):  # fmt: skip
+        assert not made.apply(sql, D, **options).doubtful, sql
+        state = made.get(D, "t") or made.get(D, "t2")
+        assert state is not None
+        assert state.hidden == hidden, sql
+        assert table_from_document(table_to_document(state)) == state
 
 
 def test_without_the_indexes_a_lost_key_makes_a_table_doubtful() -> None:
