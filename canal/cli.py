@@ -76,6 +76,10 @@ def _tail_options(commands: Any) -> None:
     tail.add_argument(
         "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
     )
+    tail.add_argument(
+        "--unknown-columns", choices=("positions", "error"), default="positions",
+        help="of tables whose columns nobody knows: @1, @2 and so on (default), or an error",
+    )  # fmt: skip
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")
     tail.add_argument(
@@ -117,7 +121,7 @@ def _tail(options: argparse.Namespace) -> int:
     start = _start(options.start or ("latest" if live else "earliest"))
     config = canal.InstanceConfig(
         destination="tail", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
-        alarm=_alarm,
+        alarm=_alarm, unknown_columns=options.unknown_columns,
     )  # fmt: skip
     if live:
         for name in ("schema", "lower_case_table_names"):

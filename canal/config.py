@@ -88,6 +88,11 @@ def _check_on_lost(instance: object, attribute: object, value: object) -> None:
         raise ConfigError(f"on_lost is one of {', '.join(ON_LOST)}, not {value!r}")
 
 
+def _check_unknown_columns(instance: object, attribute: object, value: object) -> None:
+    if value not in ("positions", "error"):
+        raise ConfigError(f'unknown_columns is "positions" or "error", not {value!r}')
+
+
 def _check_on_slow(instance: object, attribute: object, value: object) -> None:
     if value not in ("wait", "evict"):
         raise ConfigError(f'on_slow is "wait" or "evict", not {value!r}')
@@ -109,6 +114,9 @@ class InstanceConfig:
         shadow_tables: also deliver the tables that gh-ost and pt-online-schema-change make beside the table that they
             alter, and the renames that put them in its place; see docs/limits.md. Without it a table is left out when it
             is named like one of theirs and the table that it would belong to exists and passes the filters.
+        unknown_columns: what to do with rows of a table whose columns nobody knows: none that names them was given, or a
+            statement of the log has changed them in a way that cannot be followed. "positions" names them @1, @2 and so on, with
+            an alarm, and what the log does not tell of them is taken for signed numbers and bytes; "error" stops the instance.
         start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
             ``timestamp`` (milliseconds since 1970).
         standby: another server of the same replication, read when ``source`` does not answer, or after
@@ -157,6 +165,7 @@ class InstanceConfig:
     black_field_filter: str = attrs.field(default="", validator=_check_text)
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     shadow_tables: bool = False
+    unknown_columns: str = attrs.field(default="positions", validator=_check_unknown_columns)
     start: str | Position = attrs.field(default="latest", validator=check_start)
     standby: Source | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))

@@ -86,6 +86,7 @@ class Instance:
             inflated_bytes=max(config.store_bytes, MAX_INFLATED_BYTES),
             alarm=config.alarm,
             shadow_tables=config.shadow_tables,
+            unknown_columns=config.unknown_columns,
             history=config.history(),
             standby=config.standby,
             standby_start=config.standby_start,

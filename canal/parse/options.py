@@ -30,6 +30,7 @@ class ParserOptions:
     inflated_bytes: int
     alarm: Alarm
     shadow_tables: bool
+    unknown_columns: str
     history: SchemaHistory
     log_positions: LogPositionManager
     on_lost: str

@@ -74,6 +74,7 @@ class BinlogParser:
         inflated_bytes: an event that comes out of a compressed one and is larger is refused.
         alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
         shadow_tables: deliver the tables of online schema changes too.
+        unknown_columns: see :class:`canal.InstanceConfig`.
         history: keeps the schemas of tables whose names the log does not carry.
 
     An Instance sets three callables. ``oldest`` gives the position before which nobody will resume (None: not known).
@@ -96,6 +97,7 @@ class BinlogParser:
         inflated_bytes: int = MAX_INFLATED_BYTES,
         alarm: Alarm = log_alarm,
         shadow_tables: bool = False,
+        unknown_columns: str = "positions",
         history: SchemaHistory | None = None,
         standby: Source | None = None,
         standby_start: str | Position = "latest",
@@ -123,6 +125,7 @@ class BinlogParser:
             inflated_bytes=inflated_bytes,
             alarm=alarm,
             shadow_tables=shadow_tables,
+            unknown_columns=unknown_columns,
             history=self.history,
             log_positions=log_positions or MemoryLogPositionManager(),
             on_lost=on_lost,

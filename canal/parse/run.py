@@ -84,16 +84,15 @@ class ParserRun:
         self.alarms.reset(destination)
         self.link = Link(options.sources, destination, self.alarms)
         self._locator = Locator(options, self.link, destination, self.alarms, resume)
-        self._follower = SchemaFollower(
-            options.history, lambda text: self.alarms.tell(AlarmKind.SCHEMA, text), options.oldest, options.tables.accepts
-        )
+        schema = partial(self.alarms.tell, AlarmKind.SCHEMA)
+        self._follower = SchemaFollower(options.history, schema, options.oldest, options.tables.accepts)
         missing = partial(self.alarms.tell, AlarmKind.MISSING)
         self._shadows = (
             None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like, missing)
         )
         self._resolver = TableResolver(
             self._follower.find, options.tables, options.fields, options.time_zone,
-            None if options.json_text else self._json_columns, self._shadows,
+            None if options.json_text else self._json_columns, self._shadows, options.unknown_columns, schema,
         )  # fmt: skip
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False

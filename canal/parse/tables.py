@@ -287,6 +287,8 @@ class TableResolver:
         json_columns: names the columns of a table that are MariaDB's JSON, which the log does not tell from LONGTEXT; None:
             JSON is given as text, not as objects.
         shadows: which tables are those of online schema changes, and so not delivered; None: no table is.
+        unknown_columns: "positions" names the columns of a table that nobody knows @1, @2 and so on, "error" is a SchemaError.
+        alarm: called with a text when such a table comes.
     """
 
     def __init__(
@@ -297,8 +299,12 @@ class TableResolver:
         timezone: tzinfo,
         json_columns: Callable[[str, str], Container[str]] | None = None,
         shadows: ShadowTables | None = None,
+        unknown_columns: str = "positions",
+        alarm: Callable[[str], None] = log.warning,
     ) -> None:
         self._shadows = shadows
+        self._unknown_columns = unknown_columns
+        self._alarm = alarm
         self._find = find
         self._tables = tables
         self._fields = fields
@@ -424,13 +430,19 @@ class TableResolver:
         if raw.names is not None:
             return schema_from_map(*self._told(raw))
         if known is not None:
+            self._positional.pop((raw.schema, raw.table), None)
             return merge_schema(raw, known)
+        problem = f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log"
+        if self._unknown_columns == "error":
+            raise SchemaError(
+                problem,
+                remedy='Give schema= to the source, leave the table out with black_filter, or choose unknown_columns="positions".',
+            )
         if self._positional.is_first((raw.schema, raw.table)):
-            log.warning(
-                "[%s] nothing is known of the columns of %s.%s: they are named @1, @2 and so on, and where the log does not "
-                "tell them integers count as signed, text is bytes, ENUM and SET are numbers; give schema= to the source",
-                self.destination, raw.schema, raw.table,
-            )  # fmt: skip
+            self._alarm(
+                f"{problem}: they are named @1, @2 and so on, and where the log does not tell them integers count as signed, "
+                "text is bytes, ENUM and SET are numbers; give schema= to the source"
+            )
         return positional_schema(raw)
 
 

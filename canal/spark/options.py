@@ -132,6 +132,7 @@ class Options:
     statements: str = "fail"
     acknowledged: tuple[str, ...] = ()
     history_dir: str | None = None
+    unknown_columns: str = "positions"
     mode: str = "changes"
     snapshot: str = "never"
     snapshot_dir: str | None = None
@@ -171,6 +172,7 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "onStatement": ("statements", _one_of("fail", "ignore")),
     "acknowledge": ("acknowledged", _places),
     "historyDir": ("history_dir", str),
+    "unknownColumns": ("unknown_columns", _one_of("positions", "error")),
     "mode": ("mode", _one_of("changes", "snapshot")),
     "snapshot": ("snapshot", _one_of("never", "initial", "consistent")),
     "snapshotDir": ("snapshot_dir", str),

@@ -146,7 +146,7 @@ def open_instance(options: Options, source: Source, start: str | Position, *, hi
     config = InstanceConfig(
         destination="spark", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
         store_bytes=options.store_bytes, start_timeout=options.start_timeout,
-        schema_history=kept,
+        schema_history=kept, unknown_columns=options.unknown_columns,
     )  # fmt: skip
     instance = Instance(config)
     if isinstance(source, Until):

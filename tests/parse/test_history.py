@@ -283,6 +283,31 @@ def test_files_are_read_by_the_statements_in_them(tmp_path: Path) -> None:
     assert found == [("id", "a", "b"), ("id", "b", "a")]
 
 
+def test_columns_that_become_unknown_are_an_alarm_or_an_error(tmp_path: Path) -> None:
+    """From files, where nobody can be asked."""
+    fake = FakeBinlog(metadata="MINIMAL")
+    fake.ddl("CREATE TABLE shop.t (id INT, a INT)")
+    table = fake.table("shop", "t", "id INT, a INT")
+    table.insert({"id": 1})
+    fake.ddl("ALTER TABLE shop.t ADD b INT FIRST OR SO")
+    for number in (2, 3):
+        table.insert({"id": number})
+    fake.end()
+    fake.write(tmp_path)
+    alarms: list[str] = []
+    files: dict[str, Any] = {"alarm": lambda destination, text: alarms.append(text), "start": "earliest"}
+
+    assert names(canal.LocalBinlogSource(tmp_path), **files) == [("id", "a"), ("@1", "@2"), ("@1", "@2")]
+    (alarm,) = (text for text in alarms if "shop.t" in text)
+    assert isinstance(alarm, canal.AlarmMessage)
+    assert alarm.kind is canal.AlarmKind.SCHEMA
+
+    with pytest.raises(canal.SchemaError, match=r"nothing is known of the columns of shop\.t .*schema="):
+        names(canal.LocalBinlogSource(tmp_path), unknown_columns="error", **files)
+    with pytest.raises(canal.ConfigError, match="unknown_columns"):
+        names(canal.LocalBinlogSource(tmp_path), unknown_columns="maybe", **files)
+
+
 def test_a_log_that_begins_anew_does_not_begin_with_no_tables(tmp_path: Path) -> None:
     """After RESET MASTER, or where the log was turned on later, tables are older than its first file."""
     fake = FakeBinlog(metadata="MINIMAL")
