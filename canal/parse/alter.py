@@ -295,6 +295,8 @@ class Alteration:
     partitioned: bool | None = None
     #: There are clauses that make the table anew, of which nothing else here tells.
     remakes: bool = False
+    #: It is a CREATE TABLE … LIKE.
+    copies: bool = False
 
 
 def read_alteration(scan: Scanner, dialect: Dialect, default_schema: str) -> Alteration:
@@ -667,7 +669,8 @@ def _columns(
             continue
         column = attrs.evolve(column, visible=change.visible.get(old, column.visible))
         if new is not None and new.definition is not None:
-            if convert and not dialect.is_mariadb and new.definition.type.base.endswith(("text", "blob")):
+            is_text = new.definition.type.base.endswith(("text", "blob"))
+            if convert and is_text and dialect.has("converts_by_old_column"):
                 raise NotUnderstoodError("what was in the column decides how long it gets")
             column = resolve(new.definition, dialect, charset, forced=convert is not None)
         else:
@@ -789,9 +792,8 @@ def _keys(
     for key in state.keys:
         if key.name.lower() in dropped:
             continue
-        found = (((_successor(part, made) if part else None), length) for part, length in key.columns)
-        parts = tuple((part or "", length) for part, length in found if part != "")
-        parts = tuple((part, _length(part, length, state, change, columns) if part else None) for part, length in parts)
+        found = (_kept_part(part, state, change, columns, made) for part in key.columns)
+        parts = tuple(part for part in found if part is not None)
         if parts:
             kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
     added = [attrs.evolve(key, columns=tuple(_added_part(part, by_name) for part in key.columns)) for key in change.body.keys]
@@ -802,7 +804,8 @@ def _keys(
         ordered = _rehashed(state, change, ordered[: len(kept)], ordered[len(kept) :], columns, row_end)
     if dialect.logs_functional_keys:
         columns = _with_functional(columns, state.keys, dropped, change.renamed_keys, ordered)
-    return with_keys(columns, ordered, row_end, dialect.is_mariadb and len(ordered) == len(kept))
+    is_ordered = dialect.is_mariadb and len(ordered) == len(kept) and not change.copies
+    return with_keys(columns, ordered, row_end, is_ordered)
 
 
 def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
@@ -811,6 +814,8 @@ def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) 
         return part
     column, length = columns[part[0].lower()], part[1]
     base = column.base_type
+    if base == "point":
+        return column.name, _POINT_BYTES
     if length and base.endswith(("text", "blob")):
         return column.name, min(length, text_size(base))
     return column.name, length if length and _takes_prefix(column, length) else None
@@ -836,14 +841,25 @@ def _rehashed(
     return [_hashed(one, by_name, engine, row_end) for one in [*(attrs.evolve(key, hash=False) for key in kept), *added]]
 
 
+def _kept_part(
+    part: tuple[str, int | None], state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made]
+) -> tuple[str, int | None] | None:
+    """A part of a key that stays, None where its column is gone."""
+    old, length = part
+    new = _successor(old, made) if old else ""
+    if not old or not new:
+        return None if old else part
+    return new, _length(old, new, length, state, change, columns)
+
+
 def _length(
-    name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
+    old_name: str, name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
     """What a key takes of a column; of a text in the place of a dropped column as much as it took of that one."""
     new = next(column for column in columns if column.name.lower() == name.lower())
-    if name.lower() not in change.dropped:
+    if old_name.lower() not in change.dropped:
         return length if length and _takes_prefix(new, length) else None
-    old = next(column for column in state.shown if column.name.lower() == name.lower())
+    old = next(column for column in state.shown if column.name.lower() == old_name.lower())
     is_whole_text = length is None and old.base_type.endswith(("text", "blob"))
     is_text = new.charset is not None or new.base_type.endswith(("char", "binary", "blob"))
     if is_whole_text or not is_text or (old.column_type, old.charset) == (new.column_type, new.charset):
@@ -918,7 +934,7 @@ def _unknown_keys(
 def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> TableState:
     """The table that CREATE TABLE … LIKE makes."""
     named = attrs.evolve(state, schema=TableSchema(schema, table, state.schema.columns))
-    return altered(named, Alteration(remakes=True), dialect, None)
+    return altered(named, Alteration(remakes=True, copies=True), dialect, None)
 
 
 def created(

@@ -29,7 +29,7 @@ from canal.errors import (
 from canal.model import TableMap
 from canal.parse import ddl
 from canal.parse.alter import TableState
-from canal.parse.catalog import Catalog, table_to_document
+from canal.parse.catalog import Catalog, table_from_document, table_to_document
 from canal.parse.ddl import Scanner, Statement, Table
 from canal.parse.decoder import BinlogDecoder
 from canal.parse.events import ddl_context, query_context
@@ -46,6 +46,8 @@ log = logging.getLogger("canal.parse")
 _FORMAT_DESCRIPTION = 15
 #: Steps between two looks for what the history may forget.
 PRUNE_INTERVAL = 1000
+#: Tables that were read from the source and are kept beside the history.
+_MOST_READ = 100
 _INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
 
 
@@ -202,6 +204,9 @@ class SchemaFollower:
         self._seen_to: Position | None = None  # end of the part of the log that ``_ahead`` is about
         #: What the source said of tables, and ends of the log: from before and from after it was asked.
         self._live: dict[Table, tuple[TableState | None, Position, Position]] = {}
+        #: Tables that were read from the source, [place, document], for who resumes before, when the source may tell others.
+        self._read_at: list[list[Any]] = []
+        self._doubted: dict[Table, Position] = {}  # where tables became doubtful
         self._told = Told[Table]()
         self._steps = 0
 
@@ -232,6 +237,8 @@ class SchemaFollower:
         self._ahead, self._seen_to, self._opaque = [], None, 0
         self._live.clear()
         self._checked.clear()
+        self._doubted.clear()
+        self._read_at = []
         self._catalog = None
         try:
             found = self._history.restore(attrs.evolve(same_as or position, row=0))
@@ -278,6 +285,9 @@ class SchemaFollower:
         for name, version in found.tables.items():
             self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
         self._log = found.settings.get("log") or []
+        self._read_at = list((found.ahead or found.settings).get("read", ()))
+        if found.ahead.get("read"):
+            self._add(place, {}, self._settings())
         if place.journal and (not self._log or self._log[1] != place.journal):  # the newest journal is purged last
             self._log = _log_of(self._connection, place)
             self._add(place, {}, self._settings())
@@ -302,6 +312,7 @@ class SchemaFollower:
             self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
             return
         applied = logged.apply(catalog)
+        self._doubted.update((_folded(name), logged.end) for name in applied.doubtful)
         for _, name in statement.renames:
             if name in applied.doubtful and self._accepts(*name):
                 self._fetch(name, logged.end)
@@ -333,7 +344,8 @@ class SchemaFollower:
 
     def _settings(self) -> dict[str, Any]:
         assert self._catalog is not None
-        return {**self._catalog.settings(), "opaque": self._opaque, "log": self._log}
+        read = {"read": self._read_at} if self._read_at else {}
+        return {**self._catalog.settings(), "opaque": self._opaque, "log": self._log, **read}
 
     def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
         assert self._catalog is not None
@@ -381,6 +393,10 @@ class SchemaFollower:
         """The table as it is now, if that is what it was at the place of the stream; else an error."""
         full = ".".join(name)
         place = self.decoder.group_place
+        before = self._read_before(raw, name) if state is None or problem else None
+        if before is not None:
+            self._keep(name, before)
+            return before
         live, read_at = self._live_table(name, place)
         if read_at is None:  # nobody to ask
             if state is None:
@@ -429,8 +445,29 @@ class SchemaFollower:
             )  # fmt: skip
         if live != state or self._checked.get(_folded(name), 0) < self._opaque:
             self._checked[_folded(name)] = self._opaque
-            self._catalog.put(live)
-            self._add(self.decoder.place, {name: self._document(live)}, None)
+            self._read_at = [*self._still_of_use(), [self.decoder.place.to_text(), self._document(live)]]
+            self._keep(name, live)
+
+    def _keep(self, name: Table, state: TableState) -> None:
+        assert self._catalog is not None
+        self._catalog.put(state)
+        self._add(self.decoder.place, {name: self._document(state)}, self._settings())
+
+    def _still_of_use(self) -> list[list[Any]]:
+        """The tables that were read where somebody may still resume before."""
+        oldest = self._oldest()
+        read = self._read_at[1 - _MOST_READ :]
+        return [one for one in read if oldest is None or _behind(Position.from_text(one[0]), oldest)]
+
+    def _read_before(self, raw: RawTableMap, name: Table) -> TableState | None:
+        """The table as it was read from the source when the stream was here, or shortly before, the last time."""
+        for text, document in reversed(self._read_at):
+            state, place = table_from_document(document), Position.from_text(text)
+            is_it = _folded((state.schema.schema, state.schema.table)) == _folded(name)
+            is_of_before = _behind(place, self.decoder.place) or _behind(self._doubted.get(_folded(name), place), place)
+            if is_it and not is_of_before and not misfit(raw, state.schema):
+                return state
+        return None
 
     def _tell(self, text: str, name: Table | None = None) -> None:
         """Raise the alarm, once per table."""

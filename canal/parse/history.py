@@ -33,10 +33,14 @@ Version = dict[str, Any] | bool | None
 
 @attrs.frozen
 class Snapshot:
-    """All tables as of a position (none of them None), and ``settings``: what is not about a table, as JSON values."""
+    """All tables as of a position (none of them None), and ``settings``: what is not about a table, as JSON values.
+
+    ``ahead`` are the settings of the last step of those that are forgotten, which come after the position.
+    """
 
     tables: Mapping[Table, Version]
     settings: Mapping[str, Any]
+    ahead: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @runtime_checkable
@@ -125,9 +129,11 @@ class MemoryHistory:
 
     def restore(self, position: Position) -> Snapshot | None:
         count = self._done(position)
+        ahead: Mapping[str, Any] = next((given for _, _, given in reversed(self._steps[count:]) if given is not None), {})
         del self._steps[count:]
         tables, settings = self._merged(count)
-        return Snapshot({table: state for table, state in tables.items() if state is not None}, settings) if count else None
+        kept: dict[Table, Version] = {table: state for table, state in tables.items() if state is not None}
+        return Snapshot(kept, settings, ahead) if count else None
 
     def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
         self._steps.append((position, dict(tables), settings))
@@ -213,6 +219,7 @@ class FileHistory:
             return None
 
     def _at(self, last: int, position: Position) -> Snapshot:
+        ahead = self._settings("id > ?", last)
         with self._transaction() as database:
             database.execute("DELETE FROM version WHERE step > ?", (last,))
             database.execute("DELETE FROM step WHERE id > ?", (last,))
@@ -220,13 +227,16 @@ class FileHistory:
             "SELECT name, state FROM version v WHERE step = (SELECT max(step) FROM version WHERE name = v.name)"
         )
         tables = {_table(name): _value(state) for name, state in rows}
-        ((settings,),) = database.execute(
-            "SELECT settings FROM step WHERE settings IS NOT NULL ORDER BY id DESC LIMIT 1"
+        kept = {table: state for table, state in tables.items() if state is not None}
+        return Snapshot(kept, self._settings("id <= ?", last), ahead)
+
+    def _settings(self, where: str, step: int) -> dict[str, Any]:
+        """The last of some steps."""
+        assert self._database is not None
+        ((settings,),) = self._database.execute(
+            f"SELECT settings FROM step WHERE {where} AND settings IS NOT NULL ORDER BY id DESC LIMIT 1", (step,)
         ).fetchall() or [(None,)]
-        return Snapshot(
-            {table: state for table, state in tables.items() if state is not None},
-            {} if settings is None else _value(settings),
-        )
+        return {} if settings is None else dict(_value(settings))
 
     def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
         with self._errors("write"):

@@ -436,7 +436,7 @@ class TableResolver:
         if self._unknown_columns == "error":
             raise SchemaError(
                 problem,
-                remedy='Give schema= to the source, leave the table out with black_filter, or choose unknown_columns="positions".',
+                remedy='Give schema= to the source, leave the table out with black_filter, or set unknown_columns="positions".',
             )
         if self._positional.is_first((raw.schema, raw.table)):
             self._alarm(

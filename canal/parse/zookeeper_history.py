@@ -112,6 +112,8 @@ class ZooKeeperHistory:
             self._load()
             count = self._done(self._steps, position)
             found = self._merged(self._steps[:count]) if count else None
+            if found is not None and count < len(self._steps):
+                found = attrs.evolve(found, ahead=self._merged(self._steps[count:]).settings)
         if count < len(self._steps):
             with self._errors("write"):
                 self._commit(self._steps[:count])

@@ -313,11 +313,14 @@ ATTRIBUTES = ("", "", "", "not null", "null", "unique", "primary key", "invisibl
 class Maker:
     """Makes statements that a server may or may not accept; most are about tables and columns that there are."""
 
-    def __init__(self, seed: str, catalog: Callable[[], Catalog], databases: tuple[str, ...], flavor: str) -> None:
+    def __init__(self, seed: str, catalog: Callable[[], Catalog], databases: tuple[str, ...], server: ThrowawayServer) -> None:
         self.random = random.Random(seed)
         self.catalog = catalog
         self.databases = databases
-        self.engines = ("myisam", "memory", "aria") if flavor == "mariadb" else ("myisam", "memory")
+        self.engines = ("myisam", "memory", "aria") if server.kind == "mariadb" else ("myisam", "memory")
+        #: Old servers spoil labels in ucs2.
+        is_old = not is_since(server, mysql=(8, 0), mariadb=(10, 3))
+        self.types = [one for one in TYPES if not (is_old and "ucs2" in one)]
         #: Columns of the table that the statement is about.
         self.there: list[str] = []
 
@@ -352,7 +355,7 @@ class Maker:
         return self.any(qualified, table.table) if table.schema == self.databases[0] else qualified
 
     def definition(self) -> str:
-        return f"{self.any(*TYPES)} {self.any(*ATTRIBUTES)}"
+        return f"{self.any(*self.types)} {self.any(*ATTRIBUTES)}"
 
     def position(self) -> str:
         return self.any("", "", "first", f"after {self.name()}")
@@ -467,7 +470,7 @@ def metadata_of(server: ThrowawayServer, metadata: str) -> Iterator[None]:
 
 def random_statements(oracle: Oracle, seed: str, count: int) -> int:
     """Run random statements, with rows, until so many were accepted."""
-    make = Maker(seed, lambda: oracle.catalog, oracle.databases, oracle.flavor)
+    make = Maker(seed, lambda: oracle.catalog, oracle.databases, oracle.server)
     oracle.doubts = ("engine=", "convert to character set default")  # MEMORY keeps keys USING HASH to itself
     oracle.run("set sql_mode = ''")
     oracle.run("set system_versioning_alter_history = keep")

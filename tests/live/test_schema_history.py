@@ -320,6 +320,41 @@ def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
     assert found[1][1] == "old"
 
 
+def test_what_was_read_of_a_table_is_known_to_a_reader_that_resumes_before(
+    pair: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first reader, which is not acked, reads a table; later the source tells another one."""
+    from canal.parse import catalog
+
+    reader = catalog.read_alteration
+
+    def not_understood(scan: Any, *args: Any) -> Any:
+        found = reader(scan, *args)
+        if any(one.name == "n" for one in found.placed):
+            raise catalog.NotUnderstoodError("a word of a later version")
+        return found
+
+    monkeypatch.setattr(catalog, "read_alteration", not_understood)
+    run(pair[:1], database, FIRST[:3])
+    options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": end_of_log(pair[0])}
+    read(config(pair[0], database, **options), pair[0])
+    run(pair[:1], database, ["ALTER TABLE {d}.t CHANGE a n VARCHAR(20), CHANGE b a VARCHAR(20)"])
+    run(pair[:1], database, ["INSERT INTO {d}.t VALUES (2, 'n', 'a')"])
+    for _ in range(2):
+        with canal.Instance(config(pair[0], database, **options)) as instance:
+            instance.subscribe()
+            rows: list[Any] = []
+            while not rows or rows[-1][1] == "mark":  # nothing is acked
+                rows += rows_of(instance.get_without_ack(1, timeout=60))
+            row = rows[-1]
+            assert row[3] == {"id": 2, "n": "n", "a": "a"}
+        run(pair[:1], database, ["ALTER TABLE {d}.t CHANGE a z VARCHAR(20)", "ALTER TABLE {d}.t CHANGE z a VARCHAR(20)"])
+
+    run(pair[:1], database, ["INSERT INTO {d}.t VALUES (3, 'n', 'a')"])
+    found = [row[3] for row in read(config(pair[0], database, **options), pair[0])]
+    assert found == [{"id": 2, "n": "n", "a": "a"}, {"id": 3, "n": "n", "a": "a"}]
+
+
 @pytest.mark.lines("mariadb")
 def test_a_statement_that_failed_half_way_is_not_taken_for_done(pair: Servers, database: str) -> None:
     """MariaDB logs a CREATE OR REPLACE that fails behind its DROP, with its error: the table is gone."""
