@@ -241,11 +241,19 @@ def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
     )
 
 
+def with_points(keys: Iterable[Key], columns: Iterable[ColumnSchema], is_mariadb: bool) -> list[Key]:
+    """The keys, of which a POINT is always all; MariaDB takes that for a prefix, so that it identifies no row."""
+    points = {column.name.lower() for column in columns if column.base_type == "point"}
+    length = _POINT_BYTES if is_mariadb else None
+    return [
+        attrs.evolve(key, columns=tuple((name, length if name.lower() in points else size) for name, size in key.columns))
+        for key in keys
+    ]
+
+
 def _part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
-    """A column of a key; a prefix as long as the column is none, but for a POINT's."""
+    """A column of a key; a prefix as long as the column is none."""
     column = columns.get(part[0].lower())
-    if column is not None and column.base_type == "point":
-        return part[0], _POINT_BYTES
     if column is not None and f"({part[1]})" in column.column_type and column.labels is None:
         return part[0], None
     return part
@@ -797,7 +805,7 @@ def _keys(
         if parts:
             kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
     added = [attrs.evolve(key, columns=tuple(_added_part(part, by_name) for part in key.columns)) for key in change.body.keys]
-    ordered = named_keys(kept, added, state.keys)
+    ordered = with_points(named_keys(kept, added, state.keys), columns, dialect.is_mariadb)
     if not dialect.has("hash_keys"):  # USING HASH is but a word there
         ordered = [attrs.evolve(key, hash=False) for key in ordered]
     elif change.remakes or len(ordered) > len(kept) or _has_effect(state, change):
@@ -814,8 +822,6 @@ def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) 
         return part
     column, length = columns[part[0].lower()], part[1]
     base = column.base_type
-    if base == "point":
-        return column.name, _POINT_BYTES
     if length and base.endswith(("text", "blob")):
         return column.name, min(length, text_size(base))
     return column.name, length if length and _takes_prefix(column, length) else None

@@ -88,6 +88,10 @@ def _rules(scan: Scanner) -> tuple[str, str]:
             return rules["DELETE"], rules["UPDATE"]
 
 
+def _lower(table: Table) -> Table:
+    return table[0].lower(), table[1].lower()
+
+
 class CascadeWatch:
     """Knows the cascading keys of all tables and raises an alarm for those of the tables that are delivered.
 
@@ -115,11 +119,17 @@ class CascadeWatch:
             return
         if "ERASE" in statement.event_types:
             for table in statement.tables:
-                self._keys.pop(table, None)
+                self._taken(table)
         self.add(keys_in(sql, statement.default_schema, sql_mode=sql_mode, flavor=flavor))
-        moved = [(new, self._keys.pop(old, set())) for old, new in statement.renames]
+        moved = [(new, self._taken(old)) for old, new in statement.renames]
         for new, keys in moved:
             self.add(attrs.evolve(key, child=new) for key in keys)
+
+    def _taken(self, table: Table) -> set[ForeignKey]:
+        """The keys of a table, not kept any more. Statements may spell its name otherwise (lower_case_table_names)."""
+        if table not in self._keys:
+            table = next((one for one in self._keys if _lower(one) == _lower(table)), table)
+        return self._keys.pop(table, set())
 
     def _tell(self, keys: list[ForeignKey]) -> None:
         for child, group in groupby(keys, key=lambda key: key.child):

@@ -77,7 +77,7 @@ class Catalog:
         self._whole: set[str] = set()
         #: Temporary tables by session.
         self._temporary: dict[int | None, set[Table]] = {}
-        #: Where the setting is not known, all names that there were, by what is the same in lower case.
+        #: Where the setting is not known, the names that there are, by what is the same in lower case.
         self._spelled: dict[Table, set[Table]] = {}
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -95,9 +95,7 @@ class Catalog:
 
     def remove(self, schema: str, table: str) -> None:
         """A table that was looked for and does not exist: it is not doubtful any more."""
-        key = self._fold((schema, table))
-        self._tables.pop(key, None)
-        self._doubtful.pop(key, None)
+        self._drop(self._fold((schema, table)))
 
     def set_database(self, schema: str, charset: str) -> None:
         """Set the default charset of a database; "": it is not known."""
@@ -133,6 +131,11 @@ class Catalog:
     def _spell(self, key: Table) -> None:
         if self.lower_case_table_names is None:
             self._spelled.setdefault(_lower(key), set()).add(key)
+
+    def _drop(self, key: Table) -> None:
+        self._tables.pop(key, None)
+        self._doubtful.pop(key, None)
+        _discard(self._spelled, _lower(key), key)
 
     def _fold_name(self, text: str) -> str:
         return text.lower() if self.lower_case_table_names else text
@@ -209,11 +212,10 @@ class Catalog:
     def _commit(self, change: _Change) -> Applied:
         for table, state in change.states.items():
             key = self._fold(table)
-            self._doubtful.pop(key, None)
             if state is None:
-                self._tables.pop(key, None)
-                _discard(self._spelled, _lower(key), key)
+                self._drop(key)
             else:
+                self._doubtful.pop(key, None)
                 self._spell(key)
                 self._tables[key] = state
         for table in change.doubtful:

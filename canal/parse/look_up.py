@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from canal.parse.alter import ROW_END, TableState, functional_columns, hidden_columns, with_keys
+from canal.parse.alter import ROW_END, TableState, functional_columns, hidden_columns, with_keys, with_points
 from canal.parse.charsets import lenient_text
 from canal.parse.definition import INNODB, PRIMARY, Key
 from canal.parse.server_facts import Release
@@ -108,6 +108,7 @@ def _state(
     row_end = (bounds[0] if bounds else ROW_END) if kind == "SYSTEM VERSIONED" else ""
     keys = _keys(indexes, row_end, release.is_mariadb and str(engine).lower() != "memory")
     flagged = {column.name.lower() for column in shown if column.key} - {row_end.lower()}
+    keys = with_points(keys, shown, release.is_mariadb)
     if not release.is_mariadb:  # which gives them in its order
         keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
     if release.logs_functional_keys:

@@ -77,6 +77,17 @@ def test_a_key_moves_with_its_table() -> None:
     assert told(shadow, "DROP TABLE _child_new", swap, delivers=delivers) == []
 
 
+def test_a_statement_may_spell_a_table_otherwise_than_the_server() -> None:
+    """As with lower_case_table_names."""
+    told: list[str] = []
+    watch = CascadeWatch(lambda schema, table: True, told.append)
+    watch.add(DELETES)
+    watch.follow("RENAME TABLE S.CHILD TO s.kid", classify("RENAME TABLE S.CHILD TO s.kid", "s"))
+
+    assert len(told) == 2
+    assert "s.kid" in told[1]
+
+
 def test_files_tell_keys_by_their_statements_and_by_schema(tmp_path: Path) -> None:
     fake = FakeBinlog(flavor="mariadb")
     fake.ddl("CREATE TABLE child (a INT, FOREIGN KEY (a) REFERENCES parent (id) ON DELETE CASCADE)", schema="s")

@@ -164,6 +164,10 @@ def test_without_the_setting_names_that_differ_in_case_are_one_table_or_two() ->
     assert made.apply("create table if not exists orders (x int)", D).doubtful
     assert not made.namesakes((D, "x"))
     assert made.namesakes((D, "oRders")) == [(D, "Orders"), (D, "orders")]
+    for number in range(3):  # what is gone is not kept
+        made.apply(f"create table gone{number} (a int)", D)
+        made.apply(f"drop table gone{number}", D)
+    assert [name for _, name in made._spelled] == ["orders"]
 
     made = catalog("create table t (a int)", lower_case_table_names=None)
     made.apply("create temporary table T (z int)", D, session=7)
