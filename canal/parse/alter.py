@@ -237,8 +237,9 @@ def _needs_nullability(key: Key, columns: dict[str, ColumnSchema]) -> bool:
 
 def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
     return (
-        column is not None and length is None and column.nullable is False and not column.base_type.endswith(("text", "blob"))
-    )
+        column is not None and length is None and column.nullable is False and not column.virtual
+        and not column.base_type.endswith(("text", "blob"))
+    )  # fmt: skip
 
 
 def with_points(keys: Iterable[Key], columns: Iterable[ColumnSchema], is_mariadb: bool) -> list[Key]:
@@ -576,6 +577,7 @@ class _AlterReader:
             self._skip()
         else:
             expect(scan, "TO")
+            found.convert = None  # where MySQL 5.7 takes several, the last one counts
             while (choice := maybe_charset(scan)) is not None:
                 found.convert = join_choices(found.convert, choice)
             if found.convert is None:
@@ -608,6 +610,9 @@ def altered(
     charset = change.charset.over(database) if change.charset else convert or state.charset
     if convert and not dialect.is_mariadb:  # refused since 8.0 where it differs from the default
         charset = convert
+    wide = [column for column in state.shown if column.labels is not None and column.charset in WIDE]
+    if convert and dialect.is_mariadb and len(wide) > 1:
+        raise NotUnderstoodError("members of one column may become those of another one")
     known = {column.name.lower() for column in state.shown}
     change = attrs.evolve(change, placed=_effective(change.placed, known))
     columns_made = _columns(state, change, dialect, convert or charset, convert)
