@@ -805,7 +805,7 @@ def _keys(
     for key in state.keys:
         if key.name.lower() in dropped:
             continue
-        found = (_kept_part(part, state, change, columns, made) for part in key.columns)
+        found = (_kept_part(part, state, change, dialect, columns, made) for part in key.columns)
         parts = tuple(part for part in found if part is not None)
         if parts:
             kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
@@ -853,14 +853,26 @@ def _rehashed(
 
 
 def _kept_part(
-    part: tuple[str, int | None], state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made]
+    part: tuple[str, int | None], state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema],
+    made: list[_Made],
 ) -> tuple[str, int | None] | None:
     """A part of a key that stays, None where its column is gone."""
     old, length = part
     new = _successor(old, made) if old else ""
     if not old or not new:
         return None if old else part
+    if length is None and not dialect.is_mariadb and old.lower() not in change.dropped:
+        length = _members_prefix(next(column for column in state.shown if column.name.lower() == old.lower()))
     return new, _length(old, new, length, state, change, columns)
+
+
+def _members_prefix(column: ColumnSchema) -> int | None:
+    """What MySQL's key of a whole ENUM or SET takes of a text in its place: the bytes of its number, mostly."""
+    if column.labels is None:
+        return None
+    lengths, size, width = list(map(len, column.labels)), _bytes(column), MAX_CHAR_BYTES.get(column.charset or "", 1)
+    most = max(lengths) if column.base_type == "enum" else sum(lengths) + len(lengths) - 1
+    return None if most * width == size else size // width or None
 
 
 def _length(
