@@ -27,7 +27,6 @@ changes = (
     .option("port", port or 3306)
     .option("user", user)
     .option("password", password)
-    .option("getServerPublicKey", True)  # docs/security.md says when not to believe who answers
     .option("table", table)
     .option("startingTime", begin)
     .option("endingTime", end)

@@ -16,7 +16,7 @@ def main() -> None:
     schema, table = name.split(".")
     config = canal.InstanceConfig(
         destination="cache",
-        source=canal.MySQLSource(host=host, user=user, password=password, get_server_public_key=True),  # docs/security.md
+        source=canal.MySQLSource(host=host, user=user, password=password),
         filter=rf"{schema}\.{table}",
         meta=canal.FileMeta("cursors"),
     )

@@ -120,8 +120,7 @@ def main() -> None:
     title("Now with a server of your own")
     show_line(
         "   canal.MySQLSource(host=..., user=..., password=...) instead of the FakeBinlog is all that changes; or look at one:\n"
-        "     .venv/bin/canal tail 'mysql://user@host:3306/?get_server_public_key=true'\n"
-        "   (that option believes who answers; docs/security.md says what else there is.)\n"
+        "     .venv/bin/canal tail mysql://user@host:3306/\n"
         "   The server needs binlog_format=ROW (and better binlog_row_metadata=FULL), the user REPLICATION SLAVE,\n"
         "   REPLICATION CLIENT and SELECT. README.md goes on from here."
     )

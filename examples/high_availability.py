@@ -40,7 +40,7 @@ def main() -> None:
     hosts, host, user, password, path = sys.argv[1:]
     config = canal.InstanceConfig(
         destination="example",
-        source=canal.MySQLSource(host=host, user=user, password=password, get_server_public_key=True),  # docs/security.md
+        source=canal.MySQLSource(host=host, user=user, password=password),
         ha=canal.ZooKeeper(hosts=hosts, session_timeout=6.0, takeover_delay=2.0),
     )
     database = sqlite3.connect(path, timeout=30, isolation_level=None)

@@ -39,7 +39,6 @@ def start() -> Any:
         .option("port", port or 3306)
         .option("user", user)
         .option("password", password)
-        .option("getServerPublicKey", True)  # docs/security.md says when not to believe who answers
         .option("table", table)
         .option("startingPosition", "earliest")
         .option("maxRowsPerBatch", 50_000)

@@ -152,13 +152,11 @@ _NO_PLUGIN: Final = 2061
 class Trust:
     """What whoever answers may be given of a password: nothing that can be read, unless one of these says so.
 
-    ``proved``: the connection, once it is open, proves who answers. ``any_tls``: TLS is enough. ``server_key``: what the
-    server sends as its key is believed. ``public_key``: its RSA key in PEM. ``cleartext``: plugins that want the password
-    itself get it from who is proved.
+    ``proved``: the connection, once it is open, proves who answers. ``server_key``: what the server sends as its key is believed.
+    ``public_key``: its RSA key in PEM. ``cleartext``: plugins that want the password itself get it from who is proved.
     """
 
     proved: bool = False
-    any_tls: bool = False
     server_key: bool = False
     public_key: bytes = b""
     cleartext: bool = False
@@ -231,37 +229,26 @@ class _Connection(_Driver):  # type: ignore[misc]
             self.is_remembered = not self._is_trusted()
             return self._read_packet()
         if self._unix or is_encrypted(self):
-            return self._hand_over()
+            return self._ask(self.password + b"\0")
         return self._encrypted(b"\2", salt)
 
     def _sha256(self, salt: bytes) -> Any:
         """Unlike PyMySQL's it is right for a Unix socket, and for MySQL 5.6 without a password."""
         if not self.password or is_encrypted(self):
-            return self._hand_over()
+            return self._ask(self.password + b"\0")
         return self._encrypted(b"\1", salt)
 
     def _is_trusted(self) -> bool:
         """Whether who answers may learn the password; over a plain connection, by a key that it sends."""
         trust = self.trust
-        if trust.proved or trust.server_key:
-            return True
-        return trust.any_tls if is_encrypted(self) else bool(trust.public_key)
-
-    def _hand_over(self) -> Any:
-        """Send the password itself."""
-        if self.password and not self._is_trusted():
-            raise self._untrusted("TLS, whose certificate nobody looks at")
-        return self._ask(self.password + b"\0")
-
-    def _untrusted(self, over: str) -> Exception:
-        return pymysql.err.OperationalError(
-            _NO_PLUGIN, f"the server asks for the password itself, over {over}: nothing proves who answers"
-        )
+        return trust.proved or trust.server_key or bool(trust.public_key) or is_encrypted(self)
 
     def _encrypted(self, request: bytes, salt: bytes) -> Any:
         """Send the password under the server's RSA key."""
         if not self._is_trusted():
-            raise self._untrusted("a connection without TLS, by a key that it sends itself")
+            raise pymysql.err.OperationalError(
+                _NO_PLUGIN, "the server asks for the password without TLS, by a key that it sends: nothing proves who answers"
+            )
         key = self.trust.public_key or self._fetch_key(request)
         try:
             secret = _auth.sha2_rsa_encrypt(self.password, salt, key)

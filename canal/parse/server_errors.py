@@ -156,8 +156,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "An account for LDAP or PAM: allow_cleartext=True sends the password itself, over a unix_socket or with "
             'ssl_mode="VERIFY_IDENTITY" (or "VERIFY_CA" and ssl_ca) only. Or, as an administrator, give it another plugin.'),
     Meaning("password to a stranger", During.LOGIN, (2061,), r"nothing proves who answers", AuthenticationError,
-            'Use ssl_mode="VERIFY_IDENTITY" or "VERIFY_CA" with ssl_ca, or without TLS the server\'s RSA key, server_public_key. '
-            "Where nobody else can answer, get_server_public_key=True believes the key that comes."),
+            "Use TLS (ssl_mode), or the server's RSA key, server_public_key. Where nobody else can answer, "
+            "get_server_public_key=True believes the key that comes."),
     Meaning("TLS needed", During.LOGIN, (2061,), r"TLS", AuthenticationError,
             'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" where the server has no TLS 1.2), or as an administrator '
             "give the account another plugin."),

@@ -263,7 +263,7 @@ class MySQLSource:
     binlog_row_metadata=FULL. ``server_id`` must differ from that of every other replica and reader of the server; when
     it is not given each run of an instance draws its own, so that several may share the object. ``ssl_mode`` has the
     meanings of MySQL's own client: PREFERRED encrypts where the server can, and only the VERIFY modes look at the
-    certificate. A password is not sent so that whoever answers can read it, but with REQUIRED or an option that says so:
+    certificate. Without TLS a password is not sent so that whoever answers can read it, but with an option that says so:
     docs/security.md has what each mode protects against. ``tls_min_version`` is one of "TLSv1", "TLSv1.1", "TLSv1.2" and
     "TLSv1.3"; without it Python decides, which takes TLS 1.2 and newer. Below that the weak ciphers and keys of such servers
     (MySQL 5.7 and MariaDB 10.2 or older) are taken too.
@@ -380,8 +380,8 @@ class MySQLSource:
     def _trust(self) -> _pymysql.Trust:
         return _pymysql.Trust(
             proved=bool(self.unix_socket or self.ssl_mode == "VERIFY_IDENTITY" or self.ssl_mode == "VERIFY_CA" and self.ssl_ca),
-            any_tls=self.ssl_mode not in _OPTIONAL, server_key=self.get_server_public_key,
-            public_key=_public_key(self.server_public_key), cleartext=self.allow_cleartext,
+            server_key=self.get_server_public_key, public_key=_public_key(self.server_public_key),
+            cleartext=self.allow_cleartext,
         )  # fmt: skip
 
     def log_in(self, opening: _pymysql.Opening) -> Any:

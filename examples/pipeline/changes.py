@@ -19,7 +19,6 @@ def order_changes() -> Any:
         .option("port", os.environ.get("MYSQL_PORT", "3306"))
         .option("user", os.environ["MYSQL_USER"])
         .option("password", os.environ["MYSQL_PASSWORD"])
-        .option("getServerPublicKey", True)  # docs/security.md says when not to believe who answers
         .option("table", "shop.orders")
         .option("startingPosition", "earliest")
         .load()

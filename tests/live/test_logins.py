@@ -256,7 +256,7 @@ def test_the_plugin_that_a_server_greets_with_makes_no_difference(line: Line, gr
 def test_a_server_that_nothing_proves_gets_a_password_only_where_an_option_says_so(
     guarded: ThrowawayServer, module_line: Line, certificates: Certificates
 ) -> None:
-    """As MySQL's own client, but that PREFERRED does not give it to a certificate that nobody looks at either."""
+    """As MySQL's own client."""
     line = module_line
     has_key = line.facts.fits(["mysql>=8.0"])  # 5.6 and 5.7 as they are carried have none
     old = {"tls_min_version": "TLSv1"}
@@ -275,7 +275,7 @@ def test_a_server_that_nothing_proves_gets_a_password_only_where_an_option_says_
             if has_key:
                 guarded.query("FLUSH PRIVILEGES")
             found = answer(guarded, user=name, password="pw", **{"get_server_public_key": False} | ways[way] | options[option])
-            refused = way == "plain" and not option or way == "PREFERRED" and option != "any"
+            refused = way == "plain" and not option
             wanted: Any = meaning("password to a stranger") if refused else "plain" if way in ("plain", "socket") else "TLS"
             if not has_key and (way, option) in [("plain", "any"), ("socket", ""), ("socket", "any")]:
                 wanted = meaning("TLS needed")

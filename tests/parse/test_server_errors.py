@@ -93,8 +93,8 @@ SEEN = [
     (During.LOGIN, 3159, "Connections using insecure transport are prohibited while --require_secure_transport=ON.",
      "TLS demanded"),
     (During.LOGIN, 2061, "the server asks for the password in clear text, and allow_cleartext is not set", "clear text"),
-    (During.LOGIN, 2061, "the server asks for the password itself, over TLS, whose certificate nobody looks at: nothing "
-     "proves who answers", "password to a stranger"),
+    (During.LOGIN, 2061, "the server asks for the password without TLS, by a key that it sends: nothing proves "
+     "who answers", "password to a stranger"),
     (During.QUERY, 2068, "the server answered that it wants a file of ours (LOCAL INFILE)", "file wanted"),
     (During.LOGIN, 2020, "the server's answer takes more than 1 MiB of memory", "answer too large"),
     (During.LOGIN, 2061, "the server has no RSA key, so that the password needs TLS", "TLS needed"),

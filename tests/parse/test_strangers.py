@@ -219,7 +219,7 @@ def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
         return option == "allow_cleartext" and way in PROVED
     if ask is ask_behind_the_cache or way in NOTICED:
         return False
-    if option == "get_server_public_key" or way in PROVED or way in ("REQUIRED", "VERIFY_CA, public"):
+    if option == "get_server_public_key" or way in PROVED or way in ("PREFERRED", "REQUIRED", "VERIFY_CA, public"):
         return True
     return option == "server_public_key" and way in ("DISABLED", "PREFERRED, no TLS")  # it has the key, so it is the server
 
@@ -277,7 +277,10 @@ def test_a_pinned_key_is_the_one_that_counts(papers: Papers) -> None:
     assert [len(one) for one in heard] == [256]
 
 
-@pytest.mark.parametrize(("options", "count"), [({}, 1), ({"get_server_public_key": True}, 0), ({"ssl_mode": "REQUIRED"}, 0)])
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({"ssl_mode": "DISABLED"}, 1), ({"ssl_mode": "DISABLED", "get_server_public_key": True}, 0), ({}, 0)],
+)
 def test_a_login_that_works_until_the_servers_restart_is_a_warning(
     papers: Papers, caplog: pytest.LogCaptureFixture, options: dict[str, Any], count: int
 ) -> None:
