@@ -222,11 +222,11 @@ class Session:
             if now < self._login_at or _is_alive(client) and now < self._lost_at + self.config.session_timeout:
                 return
             client.remove_listener(self._listen)
+            self._listen("LOST")  # before the new one can connect
             self._client = self._launch()
             self._login_at = now + min(2.0**self._logins, _LONGEST)
             self._logins = min(self._logins + 1, 10)
         OwnThread(target=_end, name="canal-zookeeper-end", args=(client,)).start()
-        self._listen("LOST")
 
     @property
     def has_ended(self) -> bool:

@@ -329,6 +329,8 @@ class RunningMonitor:
         if not self.session.is_connected:
             self._do(Action.OPEN, self._watch_contact)
             return None
+        if self._role is Role.CONNECTING:  # it should have been told, and would wait for ever
+            return Event.CONNECTED
         action = next((action for action, due in self._again.items() if _now() >= due), None)
         if action is not None:
             del self._again[action]

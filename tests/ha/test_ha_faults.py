@@ -410,6 +410,28 @@ def test_with_credentials_a_destination_that_was_open_becomes_theirs(group: Grou
     assert "s3cret" not in "".join(group.alarms)
 
 
+def test_a_session_that_is_begun_anew_is_lost_before_it_can_connect(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told the other way round, it would be taken for lost for ever."""
+    states: list[str] = []
+    session = Session(attrs.evolve(group.config, hosts="127.0.0.1:1", session_timeout=0.01), states.append)
+    launch = session._launch
+    monkeypatch.setattr(session, "_launch", lambda: (session._listen("CONNECTED"), launch())[1])
+    session.open()
+    until(lambda: session.revive() or len(states) >= 3)
+    session.close()
+    assert states[:3] == ["CONNECTED", "LOST", "CONNECTED"]
+
+
+def test_a_monitor_that_was_not_told_of_its_contact_finds_it(group: Group) -> None:
+    group.config = attrs.evolve(group.config, session_timeout=6.0)
+    instance = group.instance()
+    ha = instance._ha
+    assert ha is not None
+    ha._events.put(running.Event.LOST)
+    until(lambda: ha.transitions[Role.CONNECTING] == 2)
+    assert instance.wait_active(60)
+
+
 # -- nodes that an operator deletes ------------------------------------------------------------------------------------
 
 
