@@ -862,12 +862,14 @@ def _kept_part(
     if not old or not new:
         return None if old else part
     if length is None and not dialect.is_mariadb and old.lower() not in change.dropped:
-        length = _members_prefix(next(column for column in state.shown if column.name.lower() == old.lower()))
+        length = _prefix_of_whole(next(column for column in state.shown if column.name.lower() == old.lower()))
     return new, _length(old, new, length, state, change, columns)
 
 
-def _members_prefix(column: ColumnSchema) -> int | None:
-    """What MySQL's key of a whole ENUM or SET takes of a text in its place: the bytes of its number, mostly."""
+def _prefix_of_whole(column: ColumnSchema) -> int | None:
+    """What MySQL's key of a whole ENUM, SET or POINT takes of a text in its place: its bytes, mostly."""
+    if column.base_type == "point":
+        return _POINT_BYTES
     if column.labels is None:
         return None
     lengths, size, width = list(map(len, column.labels)), _bytes(column), MAX_CHAR_BYTES.get(column.charset or "", 1)
