@@ -412,12 +412,12 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a turn that ends while a batch is taken is overlooked", "instance.py",
         "if message and fence is not None and ha.fence is fence and ha.may_pass:", "if message and fence is not None:",
-        "ha/test_steps.py::test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack",
+        "ha/test_running.py::test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing",
     ),
     _mutant(
         "the clock is not looked at as the last thing", "instance.py", "ha.fence is fence and ha.may_pass:",
         "ha.may_pass and ha.fence is fence:",
-        "ha/test_steps.py::test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack",
+        "ha/test_running.py::test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing[in_the_last_look]",
     ),
     _mutant(
         "a fence lets through whatever its version is", "zookeeper.py", "[(fence.path, fence.version)]",

@@ -72,6 +72,52 @@ def test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused(group:
     assert third.epoch == 3
 
 
+@pytest.mark.parametrize("when", ["behind_the_store", "in_the_last_look"])
+def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
+    group: Group, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The process was stopped there for longer than its lease; what it has taken comes again, to whose turn it is then."""
+    instance = group.instance()
+    ha, client, consumer = instance._ha, instance._client(canal.instance.CLIENT_ID), threading.current_thread()
+    get, take_back = client.get, canal.instance.take_back
+    taken: list[int] = []
+    held_for = 0.0
+
+    def now() -> float:
+        return time.monotonic() + (held_for if threading.current_thread() is consumer else 0.0)
+
+    def hold() -> None:
+        nonlocal held_for
+        held_for = 1000.0 if len(taken) == 1 else 0.0
+
+    def take(*arguments: Any) -> canal.Message:
+        message = get(*arguments)
+        if message:
+            taken.append(message.id)
+            if when == "behind_the_store":
+                hold()
+        return message
+
+    def fence(self: Any) -> Any:
+        if when == "in_the_last_look" and threading.current_thread() is consumer:
+            hold()
+        return self._fence
+
+    def go_on(one: Any) -> None:
+        taken.append(0)
+        hold()
+        take_back(one)
+
+    monkeypatch.setattr("canal.ha.running._now", now)
+    monkeypatch.setattr("canal.instance.take_back", go_on)
+    monkeypatch.setattr(client, "get", take)
+    monkeypatch.setattr(type(ha), "fence", property(fence))
+    group.write(2)
+    message = instance.get_without_ack(1000, timeout=60, linger=0.2)
+    assert ids_of(message) == [0, 1]
+    assert [number > 0 for number in taken] == [True, False, True]
+
+
 def test_an_operator_may_retire_the_owner_as_in_canal(group: Group) -> None:
     first, second = group.instance(zookeeper=PATIENT), group.instance()
     session = group.session()
