@@ -271,7 +271,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the cursors of two lives of a log are compared by number", "position.py", "            lives = self._lives(other)\n",
         "            lives = 0\n",
-        "test_continuity_model.py::test_a_reset_while_two_clients_are_in_a_later_journal[direct]",
+        "test_position.py::test_positions_of_a_log_that_was_reset_are_not_compared_by_their_numbers[b.000005-40-1-False]",
+        "test_narrowing.py::test_a_cursor_that_cannot_be_compared_holds_nothing_back[of a log before with more journals]",
     ),
     _mutant(
         "the GTIDs that a head lists prove nothing", "parse/continuity.py", "        if missing:\n            raise",
