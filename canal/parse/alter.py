@@ -796,6 +796,8 @@ def _keys(
         raise NotUnderstoodError("a key of a column that the table does not have")
     # MariaDB does not find those by a hash among the constraints.
     constraints = {key.name.lower() for key in state.keys if key.unique and not key.hash} & change.dropped_constraints
+    if not dialect.has("unique_constraints"):
+        constraints = set()
     dropped = constraints | change.dropped_keys.keys()
     for missing in change.dropped_keys.keys() - {key.name.lower() for key in state.keys}:
         # The index of a foreign key, which is not kept here; but a name like a_2 depends on all others.
@@ -817,7 +819,7 @@ def _keys(
         ordered = _rehashed(state, change, ordered[: len(kept)], ordered[len(kept) :], columns, row_end)
     if dialect.logs_functional_keys:
         columns = _with_functional(columns, state.keys, dropped, change.renamed_keys, ordered)
-    is_ordered = dialect.is_mariadb and len(ordered) == len(kept) and not change.copies
+    is_ordered = dialect.has("keeps_key_order") and len(ordered) == len(kept) and not change.copies
     return with_keys(columns, ordered, row_end, is_ordered)
 
 

@@ -16,11 +16,11 @@ from canal.errors import ServerError
 
 Feature = Literal[
     "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_by_old_column", "converts_in_place",
-    "counts_years", "explain_format", "explicit_defaults", "fractions", "functional_keys", "generated_keys",
-    "geomcollection", "gtids", "hash_keys", "heartbeats", "hides_functional_keys", "in_place_alters", "json_checks",
+    "counts_years", "explain_format", "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection",
+    "gtids", "hash_keys", "heartbeats", "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
     "label_charsets", "logs_explicit_defaults", "may_count_years", "read_only_transactions", "row_events", "row_metadata",
-    "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged", "virtual_values",
-    "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
+    "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged", "unique_constraints",
+    "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -56,6 +56,10 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "bare_integers": {"mysql": (8, 0, 19)},
     # Unique keys of any length, kept by a hash in a hidden column.
     "hash_keys": {"mariadb": (10, 4, 3)},
+    # DROP CONSTRAINT finds unique keys: MariaDB 10.2.11 does not (IF EXISTS lets it pass), 10.5 does.
+    "unique_constraints": {"mysql": (8, 0, 19), "mariadb": (10, 5)},
+    # Keys keep their order where a statement adds none: 10.1 and 10.2 put them in order anew each time, 10.5 does not.
+    "keeps_key_order": {"mariadb": (10, 5)},
     # An ALTER that changes no column makes no copy: 5.6 then leaves the table's charset as it is, despite CONVERT TO.
     "in_place_alters": {"mysql": (5, 6)},
     "converts_in_place": {"mysql": (5, 7)},
