@@ -37,9 +37,9 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 BESIDE := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
-		{ echo "== compiled, Spark" && CANAL_PURE=0 $(BESIDE) tests/spark && \
-		echo "== interpreted" && \
-		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not spark'; \
+		{ echo "== compiled, Spark"; CANAL_PURE=0 $(BESIDE) tests/spark; spark=$$?; \
+		echo "== interpreted"; \
+		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not spark' && test $$spark = 0; \
 		} >$(VENV)/second.log 2>&1 & \
 		echo "== compiled, all but Spark" && CANAL_PURE=0 $(BIN)/python -m pytest --ignore=tests/spark; first=$$?; \
 		echo "== waiting for the rest" && wait $$!; second=$$?; cat $(VENV)/second.log; test $$first = 0 -a $$second = 0; \

@@ -216,16 +216,19 @@ def with_keys(
 
 
 def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
-    """0 for the primary key, 1 for a unique key that can stand in for it, then other unique ones, those by a hash, the rest."""
+    """0 for the primary key, 1 for a unique key that can stand in for it, then other unique ones, those by a hash, the rest.
+
+    Of those that may be NULL, the ones with a part of a column come behind the others.
+    """
     if key.is_primary:
         return 0
     if not key.unique:
-        return 5
+        return 6
     parts = [(columns.get(named.lower()), length) for named, length in key.columns]
     if key.hash:
-        return 4
+        return 5
     if any(column is None or column.nullable is not False for column, _ in parts):
-        return 3
+        return 3 if all(length is None for _, length in parts) else 4
     return 1 if all(_can_identify(column, length) for column, length in parts) else 2
 
 
