@@ -199,7 +199,7 @@ def with_keys(
 
     Where there is no primary key, the servers show and log the first unique one without NULLs and prefixes as such.
     MariaDB adds the end of a row's time to the unique keys of versioned tables, and leaves keys in their order (``ordered``)
-    where a statement adds none: only the first one is ever such.
+    where a statement adds none, unless the first one cannot be such any more: only the first one is ever such.
     """
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
@@ -629,6 +629,9 @@ def altered(
         raise NotUnderstoodError("no column is left")
     if len({column.name.lower() for column in columns}) != len(columns):
         raise NotUnderstoodError("two columns of one name")
+    members = [column.labels for column in columns if column.labels is not None and column.charset in WIDE]
+    if len(set(members)) < len(members) and not dialect.has("wide_labels"):
+        raise NotUnderstoodError("members that two columns have are spoiled")
     row_end = _row_end(state, change)
     made, keys = _keys(state, change, dialect, columns, columns_made, row_end)
     hidden: tuple[ColumnSchema, ...] = ()
@@ -823,7 +826,17 @@ def _keys(
     if dialect.logs_functional_keys:
         columns = _with_functional(columns, state.keys, dropped, change.renamed_keys, ordered)
     is_ordered = dialect.has("keeps_key_order") and len(ordered) == len(kept) and not change.copies
+    is_ordered = is_ordered and not _is_demoted(state, change, kept, by_name)
     return with_keys(columns, ordered, row_end, is_ordered)
+
+
+def _is_demoted(state: TableState, change: Alteration, kept: list[Key], columns: dict[str, ColumnSchema]) -> bool:
+    """Whether the unique key that stood in for the primary one cannot any more: MariaDB then puts all keys in order anew."""
+    if not state.keys or not kept:
+        return False
+    old, new = state.keys[0], kept[0]
+    is_same = change.renamed_keys.get(old.name.lower(), old.name) == new.name
+    return is_same and _rank(old, {column.name.lower(): column for column in state.shown}) == 1 < _rank(new, columns)
 
 
 def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:

@@ -384,6 +384,15 @@ create table h14 (a int, b int, unique (b), unique (a))
 alter table h14 modify a int not null
 alter table h14 add c int
 alter table h14 add unique (c)
+create table h13b (d enum('it''s','ab')) charset ucs2
+alter table h13b add x int
+alter table h13b add y enum('it''s','ab')
+create table h14b (a char(3), b int not null, c int, unique f (b), unique g (a), unique h (c))
+alter table h14b modify a char(3) not null, modify c int not null
+alter table h14b add d int
+alter table h14b modify b int
+create table h14c (a point, b int, c int, unique (a), unique (b, c))
+alter table h14c modify a bit(3) not null
 create table h15 (a varchar(20) not null, b mediumint not null, unique (a(10)), unique u (b(3)))
 alter table h15 modify a int not null
 alter table h15 add column if not exists d int primary key
