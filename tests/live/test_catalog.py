@@ -111,7 +111,9 @@ class Oracle:
         try:
             self.cursor.execute(sql)
             self.cursor.fetchall()
-        except pymysql.MySQLError:
+        except pymysql.MySQLError as error:
+            if error.args[0] in (0, 2006, 2013):
+                pytest.fail(f"the server is gone behind {sql!r}")
             self.failed += 1
             return False
         before = len(self.statements)
@@ -237,8 +239,9 @@ class Oracle:
     def spoils_members(self, schema: str, table: str) -> bool:
         """Whether two columns in a wide charset have the same members, of which old servers make others."""
         found = self.ask(
-            "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s AND data_type IN ('enum', 'set') "
-            "AND character_set_name = 'ucs2' GROUP BY column_type HAVING COUNT(*) > 1", (schema, table),
+            "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
+            "AND data_type IN ('enum', 'set') AND character_set_name = 'ucs2' GROUP BY column_type HAVING COUNT(*) > 1",
+            (schema, table),
         )  # fmt: skip
         return bool(found) and not is_since(self.server, mysql=(8, 0), mariadb=(10, 3))
 
@@ -492,6 +495,8 @@ def random_statements(oracle: Oracle, seed: str, count: int) -> int:
     accepted = 0
     while accepted < count:
         sql = make.statement()
+        if oracle.flavor == "mysql" and "convert to" in sql and "primary key" in sql:
+            continue  # MySQL 9.7.4 crashes over a new key that is too long, beside CONVERT TO
         if not oracle.run(sql):
             continue
         accepted += 1
