@@ -43,7 +43,7 @@ from canal.parse.definition import (
     text_size,
     type_text,
 )
-from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure
+from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
 
 
 @attrs.frozen
@@ -613,9 +613,10 @@ def altered(
     charset = change.charset.over(database) if change.charset else convert or state.charset
     if convert and not dialect.is_mariadb:  # refused since 8.0 where it differs from the default
         charset = convert
-    wide = [column for column in state.shown if column.labels is not None and column.charset in WIDE]
-    if convert and dialect.is_mariadb and len(wide) > 1:
-        raise NotUnderstoodError("members of one column may become those of another one")
+    if convert and convert not in WIDE and not dialect.has("members_apart"):
+        wide = [_label_sizes(c.labels, c.charset) for c in state.shown if c.labels is not None and c.charset in WIDE]
+        if len(set(wide)) < len(wide):
+            raise NotUnderstoodError("members of one column may become those of another one")
     known = {column.name.lower() for column in state.shown}
     change = attrs.evolve(change, placed=_effective(change.placed, known))
     columns_made = _columns(state, change, dialect, convert or charset, convert)
@@ -783,6 +784,10 @@ def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> C
         visible=column.visible, virtual=column.virtual,
     )  # fmt: skip
     return attrs.evolve(made, labels=labels)
+
+
+def _label_sizes(labels: tuple[str, ...], charset: str | None) -> tuple[int, ...]:
+    return tuple(len(encoded(one, str(charset)) if is_sure(one) else label_bytes(one)) for one in labels)
 
 
 def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -> tuple[str, ...]:

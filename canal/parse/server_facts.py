@@ -18,9 +18,9 @@ Feature = Literal[
     "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_by_old_column", "converts_in_place",
     "counts_years", "explain_format", "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection",
     "gtids", "hash_keys", "heartbeats", "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
-    "label_charsets", "logs_explicit_defaults", "may_count_years", "read_only_transactions", "row_events", "row_metadata",
-    "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged", "unique_constraints",
-    "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
+    "label_charsets", "logs_explicit_defaults", "may_count_years", "members_apart", "read_only_transactions", "row_events",
+    "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged",
+    "unique_constraints", "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
 ]  # fmt: skip
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
@@ -65,6 +65,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "converts_in_place": {"mysql": (5, 7)},
     # Labels of ENUM and SET in ucs2, utf16 and utf32 as they are: before it CONVERT TO makes others of them, and of theirs.
     "wide_labels": {"mysql": (8,), "mariadb": (10, 3)},
+    # CONVERT TO from ucs2 and its like keeps the members of two columns apart: 10.5 does not, where they are as long; 10.11 does.
+    "members_apart": {"mysql": (5,), "mariadb": (10, 11)},
     # CONVERT TO takes the length of a TEXT that the same statement defines from the old column: 8.0.12 does not, 8.0.15 does.
     "converts_by_old_column": {"mysql": (8, 0, 13)},
     # CONVERT TO makes a TEXT, and no longer one, of a VARCHAR of several bytes a character: 8.0.15 does not, 9.7 does.
