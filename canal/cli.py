@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -410,21 +410,22 @@ class _RichProgress(AbstractContextManager[Callable[[int], None]]):
 
 @contextmanager
 def _zookeeper(options: argparse.Namespace) -> Iterator[Session]:
-    if not options.verbose:
-        logging.getLogger("canal.ha.kazoo").setLevel(logging.CRITICAL)
     scheme, _, credential = os.environ.get("CANAL_ZOOKEEPER_AUTH", "").partition(":")
     auth = [(scheme, credential)] if scheme else []
     session = Session(canal.ZooKeeper(hosts=options.hosts, root=options.root, auth=auth))
-    session.open()
-    try:
+    kazoo = logging.getLogger("canal.ha.kazoo")
+    with ExitStack() as leaving:
+        if not options.verbose:
+            leaving.callback(kazoo.setLevel, kazoo.level)
+            kazoo.setLevel(logging.CRITICAL)
+        leaving.callback(session.close)
+        session.open()
         if not session.wait_connected(min(options.timeout, 10.0)):
             raise canal.CoordinationError(
                 f"ZooKeeper at {options.hosts} does not answer",
                 remedy="Check the addresses, and that a majority of its members runs.",
             )
         yield session
-    finally:
-        session.close()
 
 
 def _ha_status(options: argparse.Namespace) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -20,3 +22,21 @@ hypothesis.settings.load_profile(os.environ.get("CANAL_HYPOTHESIS", "ci" if os.e
 def full_size() -> bool:
     """Whether a soak test runs at full size (``make soak``) or in its one-minute form."""
     return os.environ.get("CANAL_SOAK") == "full"
+
+
+def _loggers() -> dict[str, tuple[int, bool, bool]]:
+    known = logging.Logger.manager.loggerDict
+    ours = {name: logger for name, logger in list(known.items()) if name.split(".")[0] in ("canal", "kazoo")}
+    return {
+        name: (logger.level, logger.propagate, logger.disabled)
+        for name, logger in ours.items()
+        if isinstance(logger, logging.Logger) and (logger.level, logger.propagate, logger.disabled) != (0, True, False)
+    }
+
+
+@pytest.fixture(autouse=True)
+def unchanged_loggers() -> Iterator[None]:
+    """A test that leaves a logger of the library quieter than it was would blind the tests behind it."""
+    before = _loggers()
+    yield
+    assert _loggers() == before, "the test, or the code it runs, leaves a logger changed"
