@@ -173,7 +173,7 @@ class Catalog:
             session: thread id of its event, which tells apart temporary tables.
         """
         statement = ddl.classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
-        if statement.kind != "ddl":
+        if statement.kind != "ddl" and not statement.remade:
             return Applied()
         if error and statement.event_type == "CREATE" and statement.replaces and not statement.temporary:
             gone = _Change(dict.fromkeys(statement.tables))  # in the log only if the old table is
@@ -343,7 +343,7 @@ class _Run:
         verb = scan.take()[2]
         handlers: dict[str, Callable[[], None]] = {
             "CREATE": self._create, "ALTER": self._alter, "DROP": self._drop, "RENAME": self._rename,
-            "TRUNCATE": self._truncate,
+            "TRUNCATE": self._truncate, "OPTIMIZE": self._optimize,
         }  # fmt: skip
         if verb not in handlers:
             raise NotUnderstoodError(f"unknown verb {verb}")
@@ -608,6 +608,15 @@ class _Run:
         self.scan.accept("RESTRICT", "CASCADE")
 
     def _truncate(self) -> None:
+        self._skip()
+
+    def _optimize(self) -> None:
+        """MariaDB makes a table of InnoDB anew, which forgets that a unique key was asked for USING HASH."""
+        for one in self.statement.remade:
+            table = self.catalog._stored(one[0]), self.catalog._stored(one[1])
+            state = self._get(table)
+            if state is not None and self.dialect.has("hash_keys") and any(key.hash for key in state.keys or ()):
+                self._altered(table, Alteration(remakes=state.engine == INNODB))
         self._skip()
 
     def _rename(self) -> None:

@@ -78,6 +78,8 @@ class Statement:
     savepoint: str = ""
     #: XA COMMIT … ONE PHASE.
     one_phase: bool = False
+    #: OPTIMIZE TABLE: tables whose rows stay; MariaDB makes a table of InnoDB anew, as ALTER TABLE … FORCE does.
+    remade: tuple[Table, ...] = ()
 
 
 # -- transaction statements: the hot path ------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ class Scanner:
 # -- handlers ----------------------------------------------------------------------------------------------------------
 
 _OTHER_VERBS = frozenset(
-    "GRANT REVOKE SET FLUSH ANALYZE OPTIMIZE REPAIR CHECK CHECKSUM INSTALL UNINSTALL LOCK UNLOCK USE RESET CHANGE "
+    "GRANT REVOKE SET FLUSH ANALYZE REPAIR CHECK CHECKSUM INSTALL UNINSTALL LOCK UNLOCK USE RESET CHANGE "
     "START STOP KILL SHOW DESCRIBE DESC EXPLAIN HELP PREPARE EXECUTE DEALLOCATE SHUTDOWN RESTART CLONE BINLOG CACHE "
     "HANDLER PURGE SIGNAL RESIGNAL GET BACKUP".split()
 )
@@ -577,6 +579,13 @@ def _truncate(scan: Scanner, schema: str) -> Statement:
         return _doubtful(schema)
     _wait(scan)
     return Statement("ddl", "TRUNCATE", (table,), schema, ("TRUNCATE",), doubtful=scan.broken or not scan.at_end())
+
+
+def _optimize(scan: Scanner, schema: str) -> Statement:
+    scan.accept("NO_WRITE_TO_BINLOG", "LOCAL")
+    if not scan.accept(*_TABLE_WORDS):
+        return _doubtful(schema)
+    return Statement("other", "QUERY", default_schema=schema, remade=tuple(_table_list(scan, schema)))
 
 
 def _rename(scan: Scanner, schema: str) -> Statement:
@@ -856,6 +865,7 @@ _HANDLERS: dict[str, _Handler] = {
     "ALTER": _alter,
     "DROP": _drop,
     "TRUNCATE": _truncate,
+    "OPTIMIZE": _optimize,
     "RENAME": _rename,
     "INSERT": _insert,
     "REPLACE": _insert,

@@ -303,7 +303,7 @@ class SchemaFollower:
     def changed(self, statement: Statement, sql: str, data: bytes) -> None:
         """A statement of the log comes by."""
         catalog = self._catalog
-        if catalog is None or statement.kind != "ddl":
+        if catalog is None or (statement.kind != "ddl" and not statement.remade):
             return
         logged = logged_statement(self.decoder, statement, sql, data)
         if logged.is_opaque:

@@ -397,3 +397,14 @@ create table h15 (a varchar(20) not null, b mediumint not null, unique (a(10)), 
 alter table h15 modify a int not null
 alter table h15 add column if not exists d int primary key
 alter table h15 add column if not exists e int primary key
+
+create table oz1 (a int, b int, unique u (a) using hash)
+optimize table oz1
+alter table oz1 add c int
+create table oz2 (a int, b varchar(4000), unique u (a) using hash, unique v (b))
+optimize local table oz1
+optimize tables oz2, oz1
+create table oz3 (a int, b varchar(4000), unique u (a) using hash, unique v (b)) engine=myisam
+optimize table oz3
+create table oz4 (a int, b int, unique u (a) using hash) partition by key (a) partitions 2
+optimize table oz4

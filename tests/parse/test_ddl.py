@@ -392,7 +392,6 @@ def test_changes_that_the_text_does_not_name(sql: str) -> None:
         "CREATE SPATIAL REFERENCE SYSTEM 1",
         "FLUSH TABLES t",
         "analyze table src",
-        "optimize table src",
         "LOAD INDEX INTO CACHE t",
         "USE x",
         "/*!40101 SET NAMES utf8 */",
@@ -400,6 +399,13 @@ def test_changes_that_the_text_does_not_name(sql: str) -> None:
 )
 def test_statements_that_change_no_table(sql: str) -> None:
     assert classify(sql, "d") == Statement("other", "QUERY", default_schema="d")
+
+
+@pytest.mark.parametrize("words", ["table", "NO_WRITE_TO_BINLOG tables", "local table"])
+def test_optimize_names_what_it_may_make_anew(words: str) -> None:
+    found = classify(f"optimize {words} src, `b c`.t", "d")
+
+    assert found == Statement("other", "QUERY", default_schema="d", remade=(("d", "src"), ("b c", "t")))
 
 
 @pytest.mark.parametrize(
