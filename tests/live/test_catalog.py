@@ -34,6 +34,8 @@ RANDOM_STATEMENTS = int(os.environ.get("CANAL_DDL_STATEMENTS", "10000"))
 QUERY, FORMAT, TABLE_MAP = 2, 15, 19
 #: ER_UNIQUE_KEY_NEED_ALL_FIELDS_IN_PF.
 _SPOILED = 1503
+#: ER_NOT_KEYFILE.
+_DAMAGED = 1034
 
 Columns = tuple[tuple[Any, ...], ...]
 
@@ -115,6 +117,8 @@ class Oracle:
             if error.args[0] in (0, 2006, 2013):
                 pytest.fail(f"the server is gone behind {sql!r}")
             self.failed += 1
+            if error.args[0] == _DAMAGED and self.flavor == "mysql":
+                self.drop_damaged()
             return False
         before = len(self.statements)
         self.follow()
@@ -203,6 +207,13 @@ class Oracle:
                 if error.args[0] == _SPOILED:
                     self.cursor.execute(f"DROP TABLE `{schema}`.`{table}`")
                     self.follow()
+
+    def drop_damaged(self) -> None:
+        """MySQL 9.7 renames columns of a damaged MyISAM table in an ALTER that it refuses, and logs nothing."""
+        for state in self.catalog.tables():
+            if state.engine == "myisam":
+                self.cursor.execute(f"DROP TABLE `{state.schema.schema}`.`{state.schema.table}`")
+        self.follow()
 
     def tables(self) -> dict[tuple[str, str], Columns]:
         """What the server says."""
@@ -495,7 +506,7 @@ def random_statements(oracle: Oracle, seed: str, count: int) -> int:
     accepted = 0
     while accepted < count:
         sql = make.statement()
-        if oracle.flavor == "mysql" and "convert to" in sql and "primary key" in sql:
+        if oracle.flavor == "mysql" and "convert to" in sql and re.search("unique|primary key|add index", sql):
             continue  # MySQL 9.7.4 crashes over a new key that is too long, beside CONVERT TO
         if not oracle.run(sql):
             continue
