@@ -1224,7 +1224,7 @@ class Stand:
         jumps = sum("LOST" in text for text in self.losses)
         if self.run.error is None and rest and not _are_stretches(rest, older, self.after, jumps):
             return self._fault(at, rest)
-        if self.reading.on_lost == "earliest" and self.run.error is None:
+        if self.reading.on_lost == "earliest" and self.run.error is None and not self._is_traceless(at):
             gap = next((number for number in range(at, len(self.timeline) + 1) if self._is_lost(number)), at)
             wanted = [row for row in self.timeline[gap:] if row in readable and self._is_there(row)]
             if self.model.setup.form == "files":  # what is read to its end is what there was

@@ -118,6 +118,17 @@ def test_a_reset_within_a_second_behind_a_log_that_ends_with_a_stop(form: str, f
     check(Setup(form, flavor, gtid), *begin, read(meanwhile=((0, ("reset", 0, True)), (-1, ("rotate", 0))), chunk=1))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_reset_that_only_one_of_two_clients_at_one_place_can_prove(form: str, count: int) -> None:
+    """The other one's cursor does not say when its journal was begun, and the new log has an event's end there too."""
+    gtids, aged = meanwhile(("gtids", 0, True), RESET), ("age", 0, "plain")
+    check(
+        Setup(form, "mysql", gtid=False, clients=2), read(meanwhile=gtids), read(meanwhile=((1, ("write", 0, count, 2)),)), aged,
+        RESET, ("write", 0, count, 2), read(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("start", [(), (("restart", 0),)])
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 @pytest.mark.parametrize("form", ["direct", "wire"])

@@ -90,7 +90,7 @@ class Locator:
         )  # fmt: skip
         start, how = decision.start, decision.how
         if self.started is None and not self._is_policy(decision):
-            self._check_marks(connection, decision.rule == "same log")
+            self._check_marks(connection, decision.rule == "same log" and stored is not None and bool(stored.incarnation))
         if how in (How.GTID, How.OLDEST):
             assert place is not None
             _check_purged(connection, place)
