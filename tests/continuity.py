@@ -1153,8 +1153,9 @@ class Stand:
             return "files are damaged"
         if files is not None and any("with neither ROTATE nor STOP" in text for text in self.losses):
             return "the server has crashed"
+        is_switched = any(step[0] == "gtids" for _, step in self.reading.meanwhile)
         if stored is None:
-            is_gone = files is not None or any(step[0] == "gtids" for _, step in self.reading.meanwhile)
+            is_gone = files is not None or is_switched
             return "journals were removed before they were read" if self.reading.meanwhile and is_gone else ""
         if files is not None and self.reading.meanwhile:
             return "files were removed meanwhile"
@@ -1172,7 +1173,8 @@ class Stand:
             return "the cursor is inside a transaction whose journal is gone"
         if self.cursor.server != self.log.number and stored.row:
             return "the cursor is inside a transaction, and this server may have others before it"
-        if self.model.setup.gtid != self.log.fake.gtid or any(not txn.gtid for txn in self.log.life.txns) and stored.gtid:
+        is_switched = is_switched or self.model.setup.gtid != self.log.fake.gtid
+        if is_switched or any(not txn.gtid for txn in self.log.life.txns) and stored.gtid:
             return "gtid_mode was switched"
         return ""
 

@@ -43,6 +43,7 @@ from canal.parse.definition import (
     text_size,
     type_text,
 )
+from canal.parse.server_facts import Release
 from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
 
 
@@ -193,7 +194,7 @@ def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | 
 
 
 def with_keys(
-    columns: list[ColumnSchema], keys: list[Key], row_end: str, ordered: bool = False
+    columns: list[ColumnSchema], keys: list[Key], row_end: str, release: Release, ordered: bool = False
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...]]:
     """Columns with their key flags, and the keys in the server's order.
 
@@ -205,17 +206,17 @@ def with_keys(
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
     by_name = {column.name.lower(): column for column in columns}
     keys = [attrs.evolve(key, columns=tuple(_part(part, by_name) for part in key.columns)) for key in keys]
-    if not primary and any(_needs_nullability(key, by_name) for key in keys):
+    if not primary and any(_needs_nullability(key, by_name, release) for key in keys):
         raise NotUnderstoodError("a unique key of a column that may be nullable")
     if not ordered:
-        keys.sort(key=lambda key: _rank(key, by_name))
+        keys.sort(key=lambda key: _rank(key, by_name, release))
     chosen: set[str] = set()
-    if keys and _rank(keys[0], by_name) <= 1:
+    if keys and (_rank(keys[0], by_name, release) <= 1 or release.has("full_prefixes") and _identifies(keys[0], by_name, True)):
         chosen = {column.lower() for column, _ in keys[0].columns} | {row_end.lower()}
     return tuple(attrs.evolve(c, key=c.name.lower() in chosen) for c in columns), tuple(keys)
 
 
-def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
+def _rank(key: Key, columns: dict[str, ColumnSchema], release: Release) -> int:
     """0 for the primary key, 1 for a unique key that can stand in for it, then other unique ones, those by a hash, the rest.
 
     Of those that may be NULL, the ones with a part of a column come behind the others.
@@ -224,25 +225,43 @@ def _rank(key: Key, columns: dict[str, ColumnSchema]) -> int:
         return 0
     if not key.unique:
         return 6
-    parts = [(columns.get(named.lower()), length) for named, length in key.columns]
     if key.hash:
         return 5
-    if any(column is None or column.nullable is not False for column, _ in parts):
-        return 3 if all(length is None for _, length in parts) else 4
-    return 1 if all(_can_identify(column, length) for column, length in parts) else 2
+    takes_full = release.has("full_prefixes_first")
+    if _identifies(key, columns, takes_full):
+        return 1
+    parts = [(columns.get(named.lower()), length) for named, length in key.columns]
+    if all(column is not None and column.nullable is False for column, _ in parts):
+        return 2
+    return 3 if all(length is None or takes_full and _is_full(column, length) for column, length in parts) else 4
 
 
-def _needs_nullability(key: Key, columns: dict[str, ColumnSchema]) -> bool:
+def _needs_nullability(key: Key, columns: dict[str, ColumnSchema], release: Release) -> bool:
     """Whether it may stand in for the primary key or not, as a column is nullable or not, which is not known."""
     sure = {name: attrs.evolve(one, nullable=False) if one.nullable is None else one for name, one in columns.items()}
-    return _rank(key, columns) == 3 and _rank(key, sure) == 1
+    return _rank(key, columns, release) == 3 and _rank(key, sure, release) == 1
 
 
-def _can_identify(column: ColumnSchema | None, length: int | None) -> bool:
-    return (
-        column is not None and length is None and column.nullable is False and not column.virtual
-        and not column.base_type.endswith(("text", "blob"))
+def _identifies(key: Key, columns: dict[str, ColumnSchema], takes_full: bool) -> bool:
+    """Whether a unique key tells all rows apart. ``takes_full``: also by a prefix that takes all of a TINYTEXT."""
+    return key.unique and not key.hash and all(
+        _can_identify(columns.get(named.lower()), length, takes_full) for named, length in key.columns
     )  # fmt: skip
+
+
+def _can_identify(column: ColumnSchema | None, length: int | None, takes_full: bool) -> bool:
+    if column is None or column.nullable is not False or column.virtual:
+        return False
+    if length is None:
+        return not column.base_type.endswith(("text", "blob"))
+    return takes_full and _is_full(column, length)
+
+
+def _is_full(column: ColumnSchema | None, length: int) -> bool:
+    """Whether a prefix of a TEXT or BLOB has as many bytes as the column."""
+    if column is None or not column.base_type.endswith(("text", "blob")):
+        return False
+    return _key_bytes(column, length) == text_size(column.base_type)
 
 
 def with_points(keys: Iterable[Key], columns: Iterable[ColumnSchema], is_mariadb: bool) -> list[Key]:
@@ -801,7 +820,7 @@ def _keys(
     state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made], row_end: str
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
     if state.keys is None:
-        return _unknown_keys(state, change, columns, made), None
+        return _unknown_keys(state, change, dialect, columns, made), None
     by_name = {column.name.lower(): column for column in columns}
     if any(part and part.lower() not in by_name for key in change.body.keys for part, _ in key.columns):
         raise NotUnderstoodError("a key of a column that the table does not have")
@@ -831,17 +850,20 @@ def _keys(
     if dialect.logs_functional_keys:
         columns = _with_functional(columns, state.keys, dropped, change.renamed_keys, ordered)
     is_ordered = dialect.has("keeps_key_order") and len(ordered) == len(kept) and not change.copies
-    is_ordered = is_ordered and not _is_demoted(state, change, kept, by_name)
-    return with_keys(columns, ordered, row_end, is_ordered)
+    is_ordered = is_ordered and not _is_demoted(state, change, dialect, kept, by_name)
+    return with_keys(columns, ordered, row_end, dialect, is_ordered)
 
 
-def _is_demoted(state: TableState, change: Alteration, kept: list[Key], columns: dict[str, ColumnSchema]) -> bool:
+def _is_demoted(
+    state: TableState, change: Alteration, dialect: Dialect, kept: list[Key], columns: dict[str, ColumnSchema]
+) -> bool:
     """Whether the unique key that stood in for the primary one cannot any more: MariaDB then puts all keys in order anew."""
     if not state.keys or not kept:
         return False
     old, new = state.keys[0], kept[0]
     is_same = change.renamed_keys.get(old.name.lower(), old.name) == new.name
-    return is_same and _rank(old, {column.name.lower(): column for column in state.shown}) == 1 < _rank(new, columns)
+    before = {column.name.lower(): column for column in state.shown}
+    return is_same and _rank(old, before, dialect) == 1 < _rank(new, columns, dialect)
 
 
 def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
@@ -964,7 +986,7 @@ def _successor(name: str, made: list[_Made]) -> str:
 
 
 def _unknown_keys(
-    state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made]
+    state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made]
 ) -> tuple[ColumnSchema, ...]:
     """Key flags where the indexes are not known, as far as that goes without them."""
     flagged = {_successor(column.name, made).lower() for column in state.schema.keys}
@@ -976,7 +998,7 @@ def _unknown_keys(
     keys = list(change.body.keys)
     if flagged and not any(key.is_primary for key in keys):
         keys.insert(0, Key(PRIMARY, True, tuple((named, None) for named in sorted(flagged))))
-    return with_keys(columns, keys, "")[0]
+    return with_keys(columns, keys, "", dialect)[0]
 
 
 def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> TableState:

@@ -611,11 +611,18 @@ class _Run:
         self._skip()
 
     def _optimize(self) -> None:
-        """MariaDB makes a table of InnoDB anew, which forgets that a unique key was asked for USING HASH."""
+        """MariaDB makes a table of InnoDB anew, which forgets that a unique key was asked for USING HASH.
+
+        Of one with partitions it may fail to, if that key lacks a column by which they are made.
+        """
         for one in self.statement.remade:
             table = self.catalog._stored(one[0]), self.catalog._stored(one[1])
             state = self._get(table)
-            if state is not None and self.dialect.has("hash_keys") and any(key.hash for key in state.keys or ()):
+            if state is None or not self.dialect.has("hash_keys") or not any(key.hash for key in state.keys or ()):
+                continue
+            if state.partitioned and not self._is_temporary(table):
+                self._doubt(table)
+            else:
                 self._altered(table, Alteration(remakes=state.engine == INNODB))
         self._skip()
 

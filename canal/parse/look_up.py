@@ -113,7 +113,7 @@ def _state(
         keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
     if release.logs_functional_keys:
         shown = _with_functional(shown, [int(column[6]) for column in columns], keys)
-    made, ordered = with_keys(shown, keys, row_end, release.is_mariadb)
+    made, ordered = with_keys(shown, keys, row_end, release, release.is_mariadb)
     # Which key stands in for a missing primary one is for the server to say.
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
     hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()

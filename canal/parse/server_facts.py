@@ -16,8 +16,9 @@ from canal.errors import ServerError
 
 Feature = Literal[
     "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_by_old_column", "converts_in_place",
-    "counts_years", "explain_format", "explicit_defaults", "fractions", "functional_keys", "generated_keys", "geomcollection",
-    "gtids", "hash_keys", "heartbeats", "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
+    "counts_years", "explain_format", "explicit_defaults", "fractions", "full_prefixes", "full_prefixes_first",
+    "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys", "heartbeats",
+    "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
     "label_charsets", "logs_explicit_defaults", "may_count_years", "members_apart", "read_only_transactions", "row_events",
     "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged",
     "unique_constraints", "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
@@ -60,6 +61,10 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "unique_constraints": {"mysql": (8, 0, 19), "mariadb": (10, 5)},
     # Keys keep their order where a statement adds none: 10.1 and 10.2 put them in order anew each time, 10.5 does not.
     "keeps_key_order": {"mariadb": (10, 5)},
+    # A unique key of as many bytes as a TINYTEXT or TINYBLOB takes stands in for the primary key: not in MySQL 5.5.
+    "full_prefixes": {"mysql": (5, 6), "mariadb": (10,)},
+    # And has its order as one without a prefix: not in MySQL 8.0.12 and MariaDB 10.2, in 8.0.15 and 10.5.
+    "full_prefixes_first": {"mysql": (8, 0, 13), "mariadb": (10, 5)},
     # An ALTER that changes no column makes no copy: 5.6 then leaves the table's charset as it is, despite CONVERT TO.
     "in_place_alters": {"mysql": (5, 6)},
     "converts_in_place": {"mysql": (5, 7)},

@@ -408,3 +408,12 @@ create table oz3 (a int, b varchar(4000), unique u (a) using hash, unique v (b))
 optimize table oz3
 create table oz4 (a int, b int, unique u (a) using hash) partition by key (a) partitions 2
 optimize table oz4
+
+create table fp1 (a int, b tinyblob, unique x (b(255)), unique y (a))
+create table fp2 (a int, b tinyblob not null, unique x (b(255)))
+create table fp3 (a int not null, b tinytext charset latin1 not null, unique x (b(255)), unique y (a))
+create table fp4 (a int, b tinytext charset utf8 not null, unique x (b(85)), unique y (a))
+create table fp5 (a int, b tinytext charset utf8 not null, unique x (b(84)), unique y (a))
+alter table fp5 modify b tinyblob not null
+alter table fp4 drop key x, add unique (b(255))
+alter table fp3 drop key y
