@@ -1285,10 +1285,10 @@ class Stand:
         if stored.journal not in journals and self.cursor.kind and not stored.gtid and self.reading.meanwhile:
             return True  # it was there until then, and the cursor says nothing of what it was
         if stored.journal not in journals:  # so by GTID set, if the new log has been purged beyond the cursor's number
-            done = stored.gtid_set
+            done = parse_gtid_set(stored.gtid, fake.flavor)
             here = [txn for txn in self.log.life.txns if txn.journal in journals and txn.gtid]
             own = [txn for txn in here if txn.server_id == fake.server_id]
-            is_seen = any(parse_gtid_set(txn.gtid) <= done for txn in (here if fake.flavor == "mysql" else own))
+            is_seen = any(parse_gtid_set(txn.gtid, fake.flavor) <= done for txn in (here if fake.flavor == "mysql" else own))
             return has_gtids and not is_seen and journal_key(stored.journal) < journal_key(journals[0])
         is_plain = self.cursor.kind != "" or bool(stored.gtid and not stored.incarnation)
         if not is_plain and then.get(stored.journal) != now[stored.journal]:

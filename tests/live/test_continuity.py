@@ -52,9 +52,10 @@ class Log:
 
     def instance(self, **options: Any) -> canal.Instance:
         options.setdefault("source", source(self.server, check_interval=0.5, heartbeat_interval=0.2))
+        options.setdefault("start", "earliest")
         return canal.Instance(
             canal.InstanceConfig(
-                destination="continuity", start="earliest", filter=r"s\.t", meta=self.meta, dump_error_threshold=1,
+                destination="continuity", filter=r"s\.t", meta=self.meta, dump_error_threshold=1,
                 reconnect_backoff=(0.02, 0.1), alarm=lambda destination, text: self.alarms.append(text), **options,
             )
         )  # fmt: skip
@@ -249,6 +250,25 @@ def test_a_log_that_is_reset_while_it_is_read(pairing: Pairing, tmp_path: Path) 
                 with pytest.raises(canal.PositionLostError):
                     collect(instance, 0, found)
                 assert found == list(new[: len(found)]), case  # what did come of it is without a gap
+
+
+@pytest.mark.every_line
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_log_that_is_reset_and_has_more_transactions_in_fewer_bytes(pairing: Pairing, tmp_path: Path, start: str) -> None:
+    """Servers wait for it to grow beyond where the old one ended, and leave out the GTIDs that the old one had."""
+    with pairing.server() as server:
+        log = Log(server, tmp_path)
+        log.begin()
+        log.write(OLD, width=3000)
+        with log.instance(start=start) as instance:
+            instance.subscribe()
+            if start == "earliest":
+                assert collect(instance, OLD[-1]) == list(OLD)
+            next_second(server)
+            reset_log(server)
+            log.write(NEW)
+            with pytest.raises(canal.PositionLostError, match="lost what was read|was begun|has reset"):
+                collect(instance, 0)
 
 
 BIG = range(1001, 1049)
