@@ -329,7 +329,7 @@ class Files:
         self._removed: set[str] = set()
         self._unlisted: set[str] = set()
         self._twice = False
-        self._shortened: set[str] = set()  # files that were cut in their middle
+        self.shortened: set[str] = set()  # files that were cut in their middle
         #: Rows whose loss leaves no trace in the files.
         self.traceless: set[int] = set()
         #: Whether there is damage that takes no row, of which a reader may complain.
@@ -344,7 +344,7 @@ class Files:
             for path in self.directory.iterdir():
                 path.unlink()
             self._life = self._log.life
-            for one in (self._kept, self._seen, self._removed, self._unlisted, self._shortened):
+            for one in (self._kept, self._seen, self._removed, self._unlisted, self.shortened):
                 one.clear()
             self.was_odd |= self.is_odd
             self._twice = self.is_odd = False
@@ -409,7 +409,7 @@ class Files:
     def hides(self, name: str, offset: int) -> bool:
         """Whether a file was cut in its middle, so that it ends just at an offset now, without a ROTATE: what stood behind the
         offset stands before it, where nobody looks who goes on there."""
-        if name not in self._shortened or name not in self.listed():
+        if name not in self.shortened or name not in self.listed():
             return False
         data = (self.directory / name).read_bytes()
         return len(data) == offset and data[list(_spans(data))[-1][0] + 4] != _ROTATE
@@ -450,7 +450,7 @@ class Files:
         copy.replace(path)
         self.is_odd = True
         if not tail:
-            self._shortened.add(name)
+            self.shortened.add(name)
             return
         # Without lists that tell the difference, a file that was ended by STOP, or by a crash, looks as if it had crashed
         # there; one that was ended by ROTATE is followed by one that was begun without a start of the server.
@@ -1004,6 +1004,11 @@ class Stand:
             rows += life.rows
         return rows, gaps
 
+    def _shortened(self) -> str | None:
+        """The file of the cursor, if events were cut out of it, before or behind the cursor."""
+        files, stored = self.model.files, self.stored
+        return stored.journal if files is not None and stored is not None and stored.journal in files.shortened else None
+
     def _hidden(self) -> set[int]:
         """Rows whose loss leaves no trace behind this cursor; with GTIDs the head of the next file lists them."""
         files, stored = self.model.files, self.stored
@@ -1231,6 +1236,9 @@ class Stand:
             wanted = [row for row in self.timeline[gap:] if row in readable and self._is_there(row)]
             if self.model.setup.form == "files":  # what is read to its end is what there was
                 wanted = [row for row in wanted if row in self.old]
+            damaged = self._shortened()  # what is behind the cursor may stand before its offset now
+            hidden = {row for txn in self.log.life.txns if txn.journal == damaged for row in txn.rows}
+            wanted = [row for row in wanted if row not in hidden]
             lacking = [row for row in wanted if row not in rest]
             if lacking:
                 raise Fault("lost behind an alarm", f"client {self.client} lacks {_short(lacking)}; {self.losses}")
@@ -1333,7 +1341,7 @@ class Stand:
             index += txn.rows.index(rows[-1]) + 1
         all_rows = self.log.lives[life].rows
         # Without GTIDs the log alone tells; and of what the other server lacked an alarm says that it comes again, once for all.
-        again = (self.cursor.again if self.log.fake.gtid else self.cursor.done).intersection(all_rows[index:])
+        again = (self.cursor.again if self.log.fake.gtid else self.cursor.done).difference(all_rows[:index])
         if any(_GOES_ELSEWHERE.search(text) for text in self.losses):
             again |= self.cursor.done
         return Cursor(self.log.number, life, index, self.cursor.done | set(all_rows[:index]), again=again)
