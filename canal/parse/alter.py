@@ -632,10 +632,6 @@ def altered(
     charset = change.charset.over(database) if change.charset else convert or state.charset
     if convert and not dialect.is_mariadb:  # refused since 8.0 where it differs from the default
         charset = convert
-    if convert and convert not in WIDE and not dialect.has("members_apart"):
-        wide = [_label_sizes(c.labels, c.charset) for c in state.shown if c.labels is not None and c.charset in WIDE]
-        if len(set(wide)) < len(wide):
-            raise NotUnderstoodError("members of one column may become those of another one")
     known = {column.name.lower() for column in state.shown}
     change = attrs.evolve(change, placed=_effective(change.placed, known))
     columns_made = _columns(state, change, dialect, convert or charset, convert)
@@ -649,9 +645,8 @@ def altered(
         raise NotUnderstoodError("no column is left")
     if len({column.name.lower() for column in columns}) != len(columns):
         raise NotUnderstoodError("two columns of one name")
-    members = [column.labels for column in columns if column.labels is not None and column.charset in WIDE]
-    if len(set(members)) < len(members) and not dialect.has("wide_labels"):
-        raise NotUnderstoodError("members that two columns have are spoiled")
+    if not dialect.has("members_apart"):
+        _check_members(columns, dialect)
     row_end = _row_end(state, change)
     made, keys = _keys(state, change, dialect, columns, columns_made, row_end)
     hidden: tuple[ColumnSchema, ...] = ()
@@ -805,8 +800,25 @@ def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> C
     return attrs.evolve(made, labels=labels)
 
 
-def _label_sizes(labels: tuple[str, ...], charset: str | None) -> tuple[int, ...]:
-    return tuple(len(encoded(one, str(charset)) if is_sure(one) else label_bytes(one)) for one in labels)
+def _check_members(columns: list[ColumnSchema], dialect: Dialect) -> None:
+    """Servers that take members for texts which end with a NUL byte spoil those that have one, or those of two columns.
+
+    Members in ucs2 and its like they keep as hexadecimal digits, which old ones spoil where two columns have the same.
+    """
+    labelled = [column for column in columns if column.labels is not None]
+    narrow = {tuple(_label_bytes(label, one) for label in one.labels or ()) for one in labelled if one.charset not in WIDE}
+    if len({tuple(label.partition(b"\0")[0] for label in labels) for labels in narrow}) < len(narrow):
+        raise NotUnderstoodError("members of one column may become those of another one")
+    if dialect.has("wide_labels"):
+        return
+    wide = [column.labels for column in labelled if column.charset in WIDE]
+    if len(set(wide)) < len(wide) or any(b"\0" in label for labels in narrow for label in labels):
+        raise NotUnderstoodError("members are spoiled")
+
+
+def _label_bytes(label: str, column: ColumnSchema) -> bytes:
+    charset = "utf8mb4" if column.charset in (None, "binary") else str(column.charset)
+    return encoded(label, charset) if is_sure(label) else label_bytes(label)
 
 
 def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -> tuple[str, ...]:
@@ -925,14 +937,14 @@ def _prefix_of_whole(column: ColumnSchema) -> int | None:
 def _length(
     old_name: str, name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
-    """What a key takes of a column; of a text in the place of a dropped column as much as it took of that one."""
+    """What a key takes of a column; of a text or geometry in the stead of a dropped column as much as it took of that one."""
     new = next(column for column in columns if column.name.lower() == name.lower())
     if old_name.lower() not in change.dropped:
         return length if length and _takes_prefix(new, length) else None
     old = next(column for column in state.shown if column.name.lower() == old_name.lower())
     is_whole_text = length is None and old.base_type.endswith(("text", "blob"))
-    is_text = new.charset is not None or new.base_type.endswith(("char", "binary", "blob"))
-    if is_whole_text or not is_text or (old.column_type, old.charset) == (new.column_type, new.charset):
+    takes_part = new.charset is not None or new.base_type.endswith(("char", "binary", "blob")) or new.base_type in GEOMETRIES
+    if is_whole_text or not takes_part or (old.column_type, old.charset) == (new.column_type, new.charset):
         return length
     found = length or _declared(old) or _bytes(old) // MAX_CHAR_BYTES.get(old.charset or "", 1)
     return None if found in (0, _declared(new)) else found

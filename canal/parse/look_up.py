@@ -13,7 +13,7 @@ import attrs
 
 from canal.parse.alter import ROW_END, TableState, functional_columns, hidden_columns, with_keys, with_points
 from canal.parse.charsets import lenient_text
-from canal.parse.definition import INNODB, PRIMARY, Key
+from canal.parse.definition import GEOMETRIES, INNODB, PRIMARY, Key
 from canal.parse.server_facts import Release
 from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
 
@@ -109,6 +109,8 @@ def _state(
     keys = _keys(indexes, row_end, release.is_mariadb and str(engine).lower() != "memory")
     flagged = {column.name.lower() for column in shown if column.key} - {row_end.lower()}
     keys = with_points(keys, shown, release.is_mariadb)
+    if release.is_mariadb:
+        keys = _with_geometries(keys, shown)
     if not release.is_mariadb:  # which gives them in its order
         keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
     if release.logs_functional_keys:
@@ -122,6 +124,15 @@ def _state(
     counts_first = engine == INNODB and not partitioned and "auto_increment" in str(columns[0][5])
     schema = TableSchema(schema, table, made + hidden)
     return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned)
+
+
+def _with_geometries(keys: list[Key], columns: list[ColumnSchema]) -> list[Key]:
+    """With the prefix of a geometry that MariaDB takes for all of it, as it has the length of the number before the bytes."""
+    names = {column.name.lower() for column in columns if column.base_type in GEOMETRIES}
+    return [
+        attrs.evolve(key, columns=tuple((name, size or (4 if name.lower() in names else None)) for name, size in key.columns))
+        for key in keys
+    ]
 
 
 def _with_functional(shown: list[ColumnSchema], numbers: list[int], keys: list[Key]) -> list[ColumnSchema]:

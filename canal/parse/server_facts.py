@@ -70,8 +70,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "converts_in_place": {"mysql": (5, 7)},
     # Labels of ENUM and SET in ucs2, utf16 and utf32 as they are: before it CONVERT TO makes others of them, and of theirs.
     "wide_labels": {"mysql": (8,), "mariadb": (10, 3)},
-    # CONVERT TO from ucs2 and its like keeps the members of two columns apart: 10.5 does not, where they are as long; 10.11 does.
-    "members_apart": {"mysql": (5,), "mariadb": (10, 11)},
+    # Members of ENUM and SET may have NUL bytes: 10.11.19 keeps those of two columns apart, 10.5.23, 11.4.5 and 11.8.6 do not.
+    "members_apart": {"mysql": (8,)},
     # CONVERT TO takes the length of a TEXT that the same statement defines from the old column: 8.0.12 does not, 8.0.15 does.
     "converts_by_old_column": {"mysql": (8, 0, 13)},
     # CONVERT TO makes a TEXT, and no longer one, of a VARCHAR of several bytes a character: 8.0.15 does not, 9.7 does.

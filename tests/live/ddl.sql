@@ -417,3 +417,12 @@ create table fp5 (a int, b tinytext charset utf8 not null, unique x (b(84)), uni
 alter table fp5 modify b tinyblob not null
 alter table fp4 drop key x, add unique (b(255))
 alter table fp3 drop key y
+
+create table nul1 (b enum('a\0b','x'), c enum('a\0cdef','x'))
+create table nul2 (b enum('\0','x'), c enum('','x'))
+create table nul3 (b enum('1','2') charset ucs2, c set('33','44') charset ucs2)
+alter table nul3 convert to character set latin1
+create table nul4 (b enum('a\0b','x'))
+alter table nul4 add c enum('a\0b','x')
+alter table nul4 add d enum('a\0c','x') first
+create table nil5 (b enum('1','2') charset ucs2, c enum('1','2') charset latin1, d enum('11','2') charset latin1)
