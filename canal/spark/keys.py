@@ -1,6 +1,7 @@
 """Chunks of a table: ranges between keys that are found by looking into the index, and their SQL.
 
-Never scans, and never decides what comes before what: the server compares. Keys are text, hexadecimal for text and bytes.
+Never decides what comes before what: the server compares. Where a few looks find no middle, as between keys of text, the server
+counts along the index, once. Keys are text, hexadecimal for text and bytes.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal
+from itertools import takewhile
 from typing import Any, Final, Protocol
-from uuid import UUID
 
 import attrs
 
@@ -156,26 +157,40 @@ def beyond(key: Sequence[KeyColumn], bound: Key, how: str) -> str:
 
 
 def find_ranges(
-    session: Session, table: TableSchema, index: str, key: tuple[str, ...], total: int, chunk_rows: int
+    session: Session,
+    table: TableSchema,
+    index: str,
+    key: tuple[str, ...],
+    total: int,
+    chunk_rows: int,
+    tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Range]:
     """Split the table by keys that it has until no range has many more rows than wanted, by the index' own estimate.
 
-    ``total`` is what is known of the number of rows. The first range has no lower bound, the last no upper one.
+    ``total`` is what is known of the number of rows. The first range has no lower bound, the last no upper one. ``tell``
+    is called again and again with the rows whose ranges are found, and all rows, about.
     """
     finder = _Finder(session, table, index, key)
     first, last = finder.first(""), finder.first("", "DESC")
     if first is None or last is None:
         return [(None, None, 0)]
     done: list[tuple[Key, int]] = []  # ends of ranges
-    open_ranges = [(first, last, max(total, finder.all_rows(), 1))]
+    total, found = max(total, finder.all_rows(), 1), 0
+    open_ranges = [(first, last, total)]
     while open_ranges:
         lower, upper, rows = open_ranges.pop()
-        enough = rows <= chunk_rows * 3 // 2 or len(done) + len(open_ranges) + 1 >= MAX_CHUNKS
+        tell(found, total)
+        room = MAX_CHUNKS - len(done) - len(open_ranges)
+        enough = rows <= chunk_rows * 3 // 2 or room <= 1
         middle = None if enough else finder.between(lower, upper, rows)
-        if middle is None:
-            if rows > chunk_rows * 8:
-                log.warning("snapshot of %s: a chunk of about %d rows cannot be split", table.name, rows)
+        if enough:
             done.append((upper, rows))
+            found += rows
+        elif middle is None:
+            for one in finder.counted(lower, upper, rows, max(chunk_rows, rows // room)):
+                done.append(one)
+                found += one[1]
+                tell(found, total)
         else:
             open_ranges.append((middle, upper, finder.estimate(middle, upper, rows)))
             open_ranges.append((lower, middle, finder.estimate(lower, middle, rows)))
@@ -212,9 +227,10 @@ class _Finder:
         """The rows of the table, as the optimizer sees them."""
         return int(self._session.explain(self._explain)["rows"] or 0)
 
-    def first(self, where: str, way: str = "ASC") -> Key | None:
+    def first(self, where: str, way: str = "ASC", *, behind: int = 0) -> Key | None:
+        """The first key, or that so many rows behind it."""
         order = ", ".join(f"{quoted(column.name)} {way}" for column in self.key)
-        rows = self._session.run(f"{self._select}{where} ORDER BY {order} LIMIT 1", doing="find the chunks of a table")
+        rows = self._session.run(f"{self._select}{where} ORDER BY {order} LIMIT {behind}, 1", doing="find the chunks of a table")
         return tuple(column.value(cell) for column, cell in zip(self.key, rows[0])) if rows else None
 
     def within(self, lower: Key, upper: Key) -> str:
@@ -226,15 +242,22 @@ class _Finder:
         rows = int(answer["rows"] or 0) if answer.get("type") == b"range" else parent // 2
         return max(0, min(rows, parent * 15 // 16))
 
+    def counted(self, lower: Key, upper: Key, rows: int, most: int) -> Iterator[tuple[Key, int]]:
+        """The ends of ranges of ``most`` rows each, the last of the rest, with their rows; ``rows`` is the estimate of all."""
+        while (end := self.first(self.within(lower, upper), behind=most - 1)) is not None:
+            yield end, most
+            lower, rows = end, rows - most
+        yield upper, min(max(rows, 1), most)
+
     def between(self, lower: Key, upper: Key, rows: int) -> Key | None:
-        """A key of the table after ``lower`` and before ``upper``, about in the middle; None where there is none."""
+        """A key of the table after ``lower`` and before ``upper``, about in the middle; None where a few looks find none."""
         place = next((i for i, (a, b) in enumerate(zip(lower, upper)) if a != b), None)
         if place is None:
             return None
         search = _Search(self, lower, upper, place, rows)
-        if search.bisect() or search.guess():
+        if search.bisect():
             return search.best
-        return self._between_groups(lower, upper, place, rows) or search.best
+        return self._between_groups(lower, upper, place, rows)
 
     def _between_groups(self, lower: Key, upper: Key, place: int, rows: int) -> Key | None:
         """Where nothing lies between two values of a column: among the keys that share the one of them, or the other."""
@@ -256,8 +279,8 @@ _EXACT: Final = Context(prec=100)
 _INVALID_TEXT: Final = 1300
 #: Looks into the index at most for one key: a range of 64 bits is halved to nothing.
 _LOOKS: Final = 64
-#: Where to guess: in the middle, then ever nearer to the ends.
-_FRACTIONS: Final = tuple(Decimal(part) / 16 for part in (8, 4, 12, 2, 6, 10, 14, 1, 3, 5, 7, 9, 11, 13, 15))
+#: And for one of text, of whose order it only guesses.
+_TEXT_LOOKS: Final = 4
 
 
 @attrs.define
@@ -274,11 +297,12 @@ class _Search:
 
     def bisect(self) -> bool:
         """Halve the range of values, towards the side with the more rows; right where the order of values is known."""
-        if self._column.kind == "address":
+        kind = self._column.kind
+        if kind == "address":
             return False
         low, high = self.lower[self.place], self.upper[self.place]
-        for _ in range(_LOOKS if self._column.kind != "text" else _LOOKS // 4):
-            value = self._candidate(low, high, Decimal("0.5"))
+        for _ in range(_TEXT_LOOKS if kind == "text" else _LOOKS):
+            value = _BETWEEN[kind](self._column, low, high)
             if value is None or value in (low, high):
                 return False
             found = self._look(value, ">=", "ASC")
@@ -296,29 +320,9 @@ class _Search:
             high = found[self.place]
         return False
 
-    def guess(self) -> bool:
-        """Try values all over the range; also without the last keys, which may lie far from the others."""
-        if self._column.kind not in ("text", "address"):
-            return False
-        high = self.upper
-        for _ in range(4):
-            for fraction in _FRACTIONS:
-                value = self._candidate(self.lower[self.place], high[self.place], fraction)
-                found = None if value is None else self._look(value, ">=", "ASC")
-                if self._is_good(self._share(found)):
-                    return True
-            last = self.finder.first(self.finder.within(self.lower, high), "DESC")
-            if last is None:
-                return False
-            high = last
-        return False
-
     @property
     def _column(self) -> KeyColumn:
         return self.finder.key[self.place]
-
-    def _candidate(self, low: str, high: str, fraction: Decimal) -> str | None:
-        return _BETWEEN[self._column.kind](self._column, low, high, fraction)
 
     def _look(self, value: str, sign: str, way: str) -> Key | None:
         column = self._column
@@ -345,21 +349,21 @@ class _Search:
         return 0.125 <= share <= 0.875
 
 
-def _number_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+def _number_between(column: KeyColumn, lower: str, upper: str) -> str | None:
     a, b = Decimal(lower), Decimal(upper)
     if column.is_float:
-        return repr(float(a + (b - a) * fraction))
-    value = _EXACT.add(a, _EXACT.multiply(_EXACT.subtract(b, a), fraction))
+        return repr(float(a + (b - a) / 2))
+    value = _EXACT.divide(_EXACT.add(a, b), 2)
     if a == a.to_integral() and b == b.to_integral() and b - a > 1:
         value = value.to_integral()
     return format(value, "f")
 
 
-def _moment_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+def _moment_between(column: KeyColumn, lower: str, upper: str) -> str | None:
     """Of the texts of dates and times: whatever the calendar, a day is 24 hours and a month 31 days here."""
     sizes = (10000, 13, 32, 24, 60, 60, 1000000)
     a, b = moment_number(lower, sizes), moment_number(upper, sizes)
-    number = int(a + (b - a) * fraction)
+    number = (a + b) // 2
     if _is_time(lower):
         sign, number = ("-" if number < 0 else ""), abs(number)
         seconds, micros = divmod(number, 1000000)
@@ -392,12 +396,12 @@ def moment_number(text: str, sizes: Sequence[int] = ()) -> int:
     return number
 
 
-def _bytes_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+def _bytes_between(column: KeyColumn, lower: str, upper: str) -> str | None:
     """As numbers: eight bytes from where they begin to differ."""
     a, b = bytes.fromhex(lower), bytes.fromhex(upper)
     common = len(os.path.commonprefix([a, b]))
     low, high = (int.from_bytes(one[common : common + 8].ljust(8, b"\0"), "big") for one in (a, b))
-    value = int(low + (high - low) * fraction)
+    value = (low + high) // 2
     return (a[:common] + value.to_bytes(8, "big")).hex() if high > low else None
 
 
@@ -405,7 +409,7 @@ def _bytes_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal)
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def _text_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str | None:
+def _text_between(column: KeyColumn, lower: str, upper: str) -> str | None:
     """By the characters from where they begin to differ; only a guess at what the collation says."""
     codec = codec_of(column.charset) or "latin-1"
     raw = bytes.fromhex(lower)
@@ -414,21 +418,26 @@ def _text_between(column: KeyColumn, lower: str, upper: str, fraction: Decimal) 
     except UnicodeDecodeError:
         return None
     common = len(os.path.commonprefix([a, b]))
-    tails = a[common : common + 8].lower(), b[common : common + 8].lower()
-    if all(character in _ALPHABET for tail in tails for character in tail):
-        low, high = (_digits_number([_ALPHABET.index(one) for one in tail], 36) for tail in tails)
-        number = int(low + (high - low) * fraction)
+    tails = [_digits(one[common : common + 8].lower()) for one in (a, b)]
+    if tails[1] and (tails[0] or len(a) == common):
+        low, high = (_digits_number(tail, 36) for tail in tails)
+        number = (low + high) // 2
         text = "".join(_ALPHABET[number // 36**place % 36] for place in range(7, -1, -1))
     else:
         low, high = (ord(one[common]) if len(one) > common else 32 for one in (a, b))
-        code = int(low + (high - low) * fraction)
+        code = (low + high) // 2
         text = "\ue000" if 0xD800 <= code < 0xE000 else chr(code)
     try:
         tail = text.encode(codec)
     except (UnicodeEncodeError, UnsupportedError):  # no such character, or a set of the server's own
-        tail = text.encode("ascii", "ignore") or bytes([32 + int(94 * fraction)])
+        tail = text.encode("ascii", "ignore") or b"O"
     head = next((raw[:size] for size in range(len(raw) + 1) if raw[:size].decode(codec, "replace") == a[:common]), None)
     return None if head is None else (head + tail).hex()
+
+
+def _digits(text: str) -> list[int]:
+    """Those that it begins with."""
+    return [_ALPHABET.index(one) for one in takewhile(_ALPHABET.__contains__, text)]
 
 
 def _digits_number(digits: Sequence[int], base: int) -> int:
@@ -438,17 +447,6 @@ def _digits_number(digits: Sequence[int], base: int) -> int:
     return number
 
 
-def _address_at(column: KeyColumn, lower: str, upper: str, fraction: Decimal) -> str:
-    """So far from the first of all addresses to the last; the server sorts a UUID by its last bytes."""
-    byte = int(256 * fraction)
-    if column.charset == "inet4":
-        return f"{byte}.0.0.0"
-    if column.charset == "inet6":
-        return f"{byte << 8:x}::"
-    return str(UUID(bytes=bytes([0, 0, 0, 0, 0, 0, 0x40, 0, 0x80, 0, byte, 0, 0, 0, 0, 0])))
-
-
-_BETWEEN: Final[dict[str, Callable[[KeyColumn, str, str, Decimal], str | None]]] = {
+_BETWEEN: Final[dict[str, Callable[[KeyColumn, str, str], str | None]]] = {
     "number": _number_between, "moment": _moment_between, "text": _text_between, "bytes": _bytes_between,
-    "address": _address_at,
 }  # fmt: skip

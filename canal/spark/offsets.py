@@ -40,7 +40,7 @@ class Offset:
 
     @property
     def chunks_left(self) -> int:
-        return 0 if self.plan is None else len(self.plan.chunks) - self.done
+        return 0 if self.plan is None else self.plan.size - self.done
 
     def to_dict(self) -> dict[str, Any]:
         """What Spark writes down, its keys always in the same order."""
@@ -75,7 +75,7 @@ class Offset:
             return None
         if phase == "snap" and type(epoch) is int and epoch >= 0:
             plan, done = SnapshotPlan.from_text(json.dumps(value.get("plan"))), value.get("done")
-            if type(done) is int and 0 <= done <= len(plan.chunks):
+            if type(done) is int and 0 <= done <= plan.size:
                 return cls(plan.position, epoch, plan, done, plan.types)
         if phase != "bin" or type(epoch) is not int or epoch < 0:
             raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)

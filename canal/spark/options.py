@@ -240,11 +240,13 @@ def parse_options(given: Mapping[str, str]) -> Options:
         raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
     TableFilter(values["filter"], values.get("black_filter", ""))
     snapshot = values.get("snapshot", "never")
-    if (snapshot == "consistent") != ("snapshot_dir" in values):
+    if snapshot == "consistent" and "snapshot_dir" not in values:
         raise ConfigError(
-            "snapshot=consistent and snapshotDir go together: the table is read into files there",
+            "snapshot=consistent needs snapshotDir: the table is read into files there",
             remedy="Give snapshotDir a directory that all executors have under the same path, and that is there after a restart.",
         )
+    if snapshot == "never" and "snapshot_dir" in values:
+        raise ConfigError("snapshotDir goes with snapshot=initial or consistent")
     if values.get("mode") == "snapshot" or snapshot != "never":
         if table is None or "path" in found:
             raise ConfigError("a snapshot is of one table of a server", remedy="Give the options table and host.")

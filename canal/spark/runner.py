@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import attrs
 
@@ -20,9 +21,11 @@ from canal.parse.source import MySQLSource, another
 from canal.position import Position, journal_key
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
-from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan
+from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan, plan_again
 from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.snapshot_files import SnapshotFiles, keep, remove
+from canal.spark.snapshot_plans import forget, whole
+from canal.spark.snapshot_plans import keep as keep_plan
 from canal.spark.spool import Piece, Spool
 from canal.spark.stretch import Stretch, beginning, plan, read_stretch, renames, tells_columns, wait_for_end
 from canal.spark.tail import SEGMENT_BYTES, Tail
@@ -30,6 +33,9 @@ from canal.spark.types import Shape
 from canal.spark.watch import Watch
 
 log = logging.getLogger("canal.spark")
+
+_SUBMIT: Final = "org.apache.spark.deploy.SparkSubmit"
+_SWITCHES: Final = ("--verbose", "-v", "--supervise", "--help", "-h", "--version", "--usage-error")
 
 
 class Runner:
@@ -48,6 +54,7 @@ class Runner:
         self._carried = not is_spool_visible(options)
         self._files: SnapshotFiles | None = None
         self._snapshot: Offset | None = None  # where Spark is in it
+        self._plan: SnapshotPlan | None = None  # with its chunks
         self._pace: Pace | None = None
         if not log.hasHandlers():  # in the process that Spark made: what is told there nobody else would set up
             handler = logging.StreamHandler()
@@ -94,7 +101,7 @@ class Runner:
         """Where the stream begins, which is found out now."""
         if self._options.snapshot != "never":
             self._check_log()
-            plan = self._stored_plan() if self._options.snapshot == "consistent" else snapshot_plan(self._options, self._shape)
+            plan = self._stored_plan() if self._options.snapshot == "consistent" else self._planned()
             self._snapshot = Offset(plan.position, 0, plan)
             return self._snapshot
         start = self._options.starting or "latest"
@@ -113,39 +120,71 @@ class Runner:
             finally:
                 connection.close()
 
+    def _planned(self) -> SnapshotPlan:
+        return self._keep(snapshot_plan(self._options, self._shape, tell=self._check_parent))
+
     def _stored_plan(self) -> SnapshotPlan:
         """The table is read now, as it is at one moment."""
         assert self._options.snapshot_dir is not None
         self._files = files = SnapshotFiles(self._options.snapshot_dir)
-
-        def tell(done: int) -> None:
-            if os.getppid() != self._parent:
-                raise StateError("the process that runs the query is gone")
-
         try:
-            return snapshot_plan(self._options, self._shape, files=files, tell=tell)
+            return self._keep(snapshot_plan(self._options, self._shape, files=files, tell=self._check_parent))
         except BaseException:
             files.remove()
             raise
+
+    def _check_parent(self, done: int) -> None:
+        if os.getppid() != self._parent:
+            raise StateError("the process that runs the query is gone")
+
+    def _keep(self, plan: SnapshotPlan) -> SnapshotPlan:
+        """What the checkpoint is to have of a plan."""
+        kept = keep_plan(plan, self._options.snapshot_dir)
+        self._plan = attrs.evolve(kept, chunks=plan.chunks)
+        return kept
+
+    def _whole(self, plan: SnapshotPlan) -> SnapshotPlan | None:
+        """A plan with its chunks; None where they are lost."""
+        if self._plan is None or self._plan.kept != plan.kept:
+            self._plan = whole(plan, self._options.snapshot_dir)
+        return self._plan
+
+    def _planned_again(self, lost: SnapshotPlan) -> SnapshotPlan:
+        log.warning(
+            "the plan %s of the snapshot of %s is not in snapshotDir here: the whole table is read again, at the same position",
+            lost.kept, lost.name,
+        )  # fmt: skip
+        options = self._options
+        assert self._shape is not None
+        source = cast(MySQLSource, another(options.source))
+        return plan_again(
+            source, self._shape, lost, chunk_rows=options.chunk_rows, chunk_bytes=options.max_bytes, tell=self._check_parent
+        )
 
     def _end_snapshot(self, plan: SnapshotPlan) -> None:
         """All chunks are done for good."""
         if self._snapshot is not None:
             log.info("snapshot of %s: done; the changes since %s follow", plan.name, plan.position)
-        self._snapshot = None
+        self._snapshot = self._plan = None
+        forget(plan, self._options.snapshot_dir)
         if plan.files:
             remove(plan.files)
 
     def _next_chunks(self, offset: Offset, rows: int | None, size: int | None) -> Offset:
         """Where a batch of a snapshot ends: at least one chunk."""
         assert offset.plan is not None
-        if size is not None and offset.plan.row_bytes:
-            rows = min(size // offset.plan.row_bytes, size if rows is None else rows)
-        chunks = offset.plan.chunks[offset.done : offset.done + self._options.chunks]
+        plan = self._whole(offset.plan)
+        if plan is None:
+            plan, offset = self._planned_again(offset.plan), attrs.evolve(offset, done=0)
+        if not plan.kept:
+            offset = attrs.evolve(offset, plan=self._keep(plan))
+        if size is not None and plan.row_bytes:
+            rows = min(size // plan.row_bytes, size if rows is None else rows)
+        chunks = plan.chunks[offset.done : offset.done + self._options.chunks]
         fitting = [total for total in accumulate(chunk.rows for chunk in chunks) if rows is None or total <= rows]
         self._snapshot = offset
-        self._pace = self._pace or Pace(offset.plan.name)
-        self._pace.tell(offset.plan.progress(offset.done)["rows_done"], offset.plan.rows)
+        self._pace = self._pace or Pace(plan.name)
+        self._pace.tell(plan.progress(offset.done)["rows_done"], plan.rows)
         return attrs.evolve(offset, done=offset.done + max(len(fitting), 1))
 
     def _wait_for_all(self, tail: Tail, text: str, rows: int | None, size: int | None) -> str:
@@ -254,13 +293,21 @@ class Runner:
         if first is None or last is None or first == last:
             return []
         if last.plan is not None:
-            return snapshot_parts(last.plan, first.done, last.done)
+            return self._chunks(first, last, last.plan)
         tail = self._tail
         if tail is not None and tail.knows(first.text) and tail.knows(last.text):
             return tail.pieces(first.text, last.text, self._carried)
         stretch = Stretch(first.position, last.position, first.epoch, self._types(first))
         parts = plan(self._options, stretch)
         return parts if self._options.history_dir is None else self._read_here(stretch)
+
+    def _chunks(self, first: Offset, last: Offset, plan: SnapshotPlan) -> list[SnapshotPart]:
+        """Those of a batch. Of a lost plan nothing, as a later batch has it all; with the last batch all that the table has."""
+        is_new = first.plan is None or first.plan.kept not in ("", plan.kept)
+        found = self._whole(plan)
+        if found is not None:
+            return snapshot_parts(found, 0 if is_new else first.done, last.done)
+        return [] if last.chunks_left else snapshot_parts(self._planned_again(plan))
 
     def _read_here(self, stretch: Stretch) -> list[Piece]:
         """A stretch whose columns only this process knows, from the history that it keeps."""
@@ -278,8 +325,8 @@ class Runner:
 
     def report(self) -> dict[str, Any] | None:
         """The newest offset that is known, from memory; of a snapshot how many chunks and rows, about, are done."""
-        if self._snapshot is not None and self._snapshot.plan is not None:
-            return {"v": VERSION, "ph": "snap", **self._snapshot.plan.progress(self._snapshot.done)}
+        if self._snapshot is not None and self._plan is not None:
+            return {"v": VERSION, "ph": "snap", **self._plan.progress(self._snapshot.done)}
         return None if self._tail is None else self._tail.last().to_dict()
 
     def close(self) -> None:
@@ -313,7 +360,7 @@ def snapshot_plan(options: Options, shape: Shape | None, **more: Any) -> Snapsho
 
 def snapshot_parts(plan: SnapshotPlan, start: int = 0, end: int | None = None) -> list[SnapshotPart]:
     """The chunks of a plan from one number up to another, for one executor each."""
-    alone = attrs.evolve(plan, chunks=())
+    alone = attrs.evolve(plan, chunks=(), kept="", count=0)
     return [SnapshotPart(alone, chunk) for chunk in plan.chunks[start:end]]
 
 
@@ -322,7 +369,23 @@ def is_spool_visible(options: Options) -> bool:
     if options.transport != "auto":
         return options.transport == "file"
     try:
-        words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return False
-    return any(word.startswith((b"spark.master=local", b"local[", b"local-cluster[")) or word == b"local" for word in words)
+    return re.match(r"local(-cluster)?(\[|$)", master_of(words)) is not None
+
+
+def master_of(words: list[str]) -> str:
+    """The master that the command line of Spark's driver names in its options, "" for none; what follows is the program's."""
+    found: dict[str, str] = {}
+    rest = iter(words[words.index(_SUBMIT) + 1 :] if _SUBMIT in words else [])
+    for word in rest:
+        if not word.startswith("-"):
+            break
+        name, is_whole, value = word.partition("=")
+        if name not in _SWITCHES:
+            found[name] = value = value if is_whole else next(rest, "")
+        if name in ("--conf", "-c"):
+            key, _, setting = value.partition("=")
+            found[key] = setting
+    return found.get("--master", found.get("spark.master", ""))

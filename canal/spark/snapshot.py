@@ -1,6 +1,6 @@
 """A table as it is now, in chunks of its key that executors read at the same time; the place of the log is taken first.
 
-Never changes anything at the server, and never scans a table to find its chunks.
+Never changes anything at the server, and never reads rows to find the chunks.
 
 A chunk is a range of the key between two keys that were found by looking into the index. The server itself compares: a row
 is in the chunk ``(lower, upper]`` or behind it, whatever the collation, so every row is in exactly one. Each chunk is read at
@@ -89,7 +89,8 @@ class SnapshotPlan:
     ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows; ``files`` is the
     directory that has them already, where they were read at the position; ``collations`` are those of the key's columns;
     ``types`` are the declared types of the columns, with which a ``Watch`` compares those of the changes that follow;
-    ``row_bytes`` is the server's estimate of a row, 0 where it has none.
+    ``row_bytes`` is the server's estimate of a row, 0 where it has none; ``kept`` is the name of the file that has the chunks,
+    which are ``count``, where they are not here.
     """
 
     schema: str
@@ -104,6 +105,13 @@ class SnapshotPlan:
     collations: tuple[str, ...] = ()
     types: str = ""
     row_bytes: int = 0
+    kept: str = ""
+    count: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of its chunks."""
+        return self.count or len(self.chunks)
 
     @property
     def name(self) -> str:
@@ -129,7 +137,8 @@ class SnapshotPlan:
         fields = {
             "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
             "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
-            "chunks": [[one.lower, one.upper, one.rows] for one in self.chunks], "files": self.files,
+            **({"kept": self.kept, "count": self.count} if self.kept else
+               {"chunks": [[one.lower, one.upper, one.rows] for one in self.chunks]}), "files": self.files,
             "collations": self.collations, **({"types": self.types} if self.types else {}),
             **({"row_bytes": self.row_bytes} if self.row_bytes else {}),
         }  # fmt: skip
@@ -144,7 +153,7 @@ class SnapshotPlan:
                 raise ValueError("another format")
             chunks = tuple(
                 Chunk(number, _key(lower), _key(upper), int(rows))
-                for number, (lower, upper, rows, *_) in enumerate(fields.pop("chunks"))
+                for number, (lower, upper, rows, *_) in enumerate(fields.pop("chunks") if "kept" not in fields else ())
             )
             position, key = Position.from_text(fields.pop("position")), tuple(fields.pop("key"))
             collations = tuple(fields.pop("collations", ()))
@@ -163,8 +172,8 @@ class Pace:
     _begun: tuple[float, int] | None = None
     _told: float = 0.0
 
-    def tell(self, done: int, total: int) -> None:
-        """``done`` rows of about ``total`` are read."""
+    def tell(self, done: int, total: int, doing: str = "") -> None:
+        """``done`` rows of about ``total`` are read, or what ``doing`` says."""
         now = time.monotonic()
         if self._begun is None:
             self._begun = now, done
@@ -177,7 +186,7 @@ class Pace:
             rest = f", {rows / seconds:.0f} rows/s"
             if total > done:
                 rest += f", about {timedelta(seconds=round((total - done) * seconds / rows))} left"
-        log.info("snapshot of %s: %d of about %d rows%s", self.name, done, max(total, done), rest)
+        log.info("snapshot of %s: %s%d of about %d rows%s", self.name, doing, done, max(total, done), rest)
 
 
 def _key(value: list[str] | None) -> Key | None:
@@ -219,7 +228,7 @@ def plan(
         files: for a sink that only appends: the whole table, as it is at the position, is read now over one connection
             into files of ``chunk_rows`` rows, which are the chunks, and its rows are numbered. Remove them where the plan
             does not come back.
-        tell: is called with the number of rows that are in files, again and again.
+        tell: is called with the number of rows that are in files, or have their chunk, again and again.
 
     Raises:
         ConfigError: there is no such table, or it has no snapshot because of its engine.
@@ -234,8 +243,7 @@ def plan(
     with _Session(source) as session:
         found = session.table(schema, table)
         _columns_now(shape, found.state.schema)
-        if chunk_bytes is not None and found.row_bytes:
-            chunk_rows = min(chunk_rows, max(chunk_bytes // found.row_bytes, 1))
+        chunk_rows = _rows_within(found, chunk_rows, chunk_bytes)
         position, timestamp = _barrier(session, found, lock_timeout, stay=files is not None)
         made = SnapshotPlan(
             schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
@@ -254,17 +262,7 @@ def plan(
             chunks = tuple(Chunk(number, None, None, rows) for number, rows in enumerate(counts))
             made = attrs.evolve(made, chunks=chunks, files=str(files.directory))
         else:
-            index, key = chunk_key(found.state)
-            if key:
-                collations = session.collations(schema, table, key)
-                ranges = find_ranges(session, found.state.schema, index, key, found.rows, chunk_rows)
-                chunks = tuple(Chunk(number, *one) for number, one in enumerate(ranges))
-                made = attrs.evolve(made, index=index, key=key, chunks=chunks, collations=collations)
-            else:
-                log.warning(
-                    "%s.%s has no key that chunks can be made of: it is read in one, by one executor, and from the start "
-                    "again after a failure", schema, table,
-                )  # fmt: skip
+            made = _with_chunks(session, found, made, chunk_rows, tell)
             if not session.server.full_images:
                 log.warning(
                     "binlog_row_image is not FULL: a row of %s.%s whose key changes while the snapshot is read cannot be told "
@@ -274,6 +272,57 @@ def plan(
             "snapshot of %s.%s at %s: %d chunks, about %d rows", schema, table, position, len(made.chunks), made.rows
         )
         return made
+
+
+def plan_again(
+    source: MySQLSource,
+    shape: Shape,
+    lost: SnapshotPlan,
+    *,
+    chunk_rows: int,
+    chunk_bytes: int | None,
+    tell: Callable[[int], None] = lambda done: None,
+) -> SnapshotPlan:
+    """A plan in chunks whose file is gone, for the whole table again, at the position that it had.
+
+    A sink that keeps the latest row of each key may have any row of a snapshot again.
+
+    Raises:
+        SchemaError: the table has other columns by now.
+        ServerError: it is another server, which does not have all that was there at the plan's position.
+    """
+    with _Session(source) as session:
+        found = session.table(lost.schema, lost.table)
+        _columns_now(shape, found.state.schema)
+        _check_place(session, lost)
+        made = attrs.evolve(lost, chunks=(Chunk(0, None, None, found.rows),), kept="", count=0)
+        return _with_chunks(session, found, made, _rows_within(found, chunk_rows, chunk_bytes), tell)
+
+
+def _rows_within(found: _Found, rows: int, size: int | None) -> int:
+    return min(rows, max(size // found.row_bytes, 1)) if size is not None and found.row_bytes else rows
+
+
+def _with_chunks(
+    session: _Session, found: _Found, made: SnapshotPlan, chunk_rows: int, tell: Callable[[int], None]
+) -> SnapshotPlan:
+    """The plan in chunks of a key, where the table has one."""
+    index, key = chunk_key(found.state)
+    if not key:
+        log.warning(
+            "%s has no key that chunks can be made of: it is read in one, by one executor, and from the start again after a "
+            "failure", made.name,
+        )  # fmt: skip
+        return made
+    collations, pace = session.collations(made.schema, made.table, key), Pace(made.name)
+
+    def told(done: int, total: int) -> None:
+        pace.tell(done, total, "the chunks are found of ")
+        tell(done)
+
+    ranges = find_ranges(session, found.state.schema, index, key, found.rows, chunk_rows, told)
+    chunks = tuple(Chunk(number, *one) for number, one in enumerate(ranges))
+    return attrs.evolve(made, index=index, key=key, chunks=chunks, collations=collations)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

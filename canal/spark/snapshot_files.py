@@ -116,7 +116,7 @@ def remove(directory: str | os.PathLike[str]) -> None:
     """Remove the files of a snapshot, if they are there, and nothing else."""
     directory = Path(directory)
     with contextlib.suppress(OSError):
-        for path in directory.glob("*.arrow"):
+        for path in (*directory.glob("*.arrow"), *directory.glob("*plan-*.json")):
             path.unlink()
         directory.rmdir()
     _mark_of(directory).unlink(missing_ok=True)

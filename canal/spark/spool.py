@@ -13,6 +13,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from canal.errors import ConfigError, SourceError, TruncatedError
 from canal.model import Entry
 from canal.spark.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
 
+#: Seconds that a spool of another machine is left alone since its process has last said that it lives.
+_OLD: Final = 86400.0
 _CUT_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 1 << 20  # each write lets another thread have the interpreter
 #: Segments that are done with are kept, so many and no larger, to be written over: a disk takes that 15 times as fast.
@@ -62,22 +65,21 @@ class Spool:
     """
 
     def __init__(self, root: str | None, is_shared: bool = False) -> None:
-        parent = Path(root) if root else Path(tempfile.gettempdir()) / f"canal-spool-{os.getuid()}"
         host = re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
-        self.directory = parent / f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._segments: dict[int, _Segment] = {}
         self._number = 0
+        self._touched = time.monotonic()
         self._spares: list[Path] = []
         self._most_spares = 0 if is_shared else _SPARES
         try:
-            make_folder(parent)
-            if not root:
-                _check_own(parent)
+            parent = own_folder(root, "canal-spool")
+            self.directory = parent / f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
             self._lock = self._locked(parent)
             self.directory.mkdir(mode=0o700)
-            self._remove_leftovers(parent, host)
+            self._remove_leftovers(parent, host if root else "")
         except OSError as error:
-            raise ConfigError(f"the spool in {parent} cannot be made: {error}", remedy="Set spoolDir.") from error
+            where = root or tempfile.gettempdir()
+            raise ConfigError(f"the spool in {where} cannot be made: {error}", remedy="Set spoolDir.") from error
 
     def _locked(self, parent: Path) -> BinaryIO:
         """The lock that says that this process lives; it is held before anybody can see it."""
@@ -89,9 +91,13 @@ class Spool:
 
     @staticmethod
     def _remove_leftovers(parent: Path, host: str) -> None:
-        for path in parent.glob(f"{host}-*.lock"):
+        """What no living process has locked; of a machine with another name, which this one may have had, only what is old: a
+        lock may mean nothing between machines."""
+        for path in parent.glob("*.lock"):
             with contextlib.suppress(OSError), open(path, "rb", opener=private) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if host and not path.name.startswith(f"{host}-") and time.time() - os.fstat(file.fileno()).st_mtime < _OLD:
+                    continue
                 shutil.rmtree(path.with_suffix(""), ignore_errors=True)
                 path.unlink(missing_ok=True)
 
@@ -148,7 +154,11 @@ class Spool:
             return Piece("", start, end, data, {at: table_record(file, at) for at in tables_of(data)})
 
     def release(self, before: int) -> None:
-        """Be done with the segments before a number."""
+        """Be done with the segments before a number. Called all the time, it says that this process lives."""
+        if time.monotonic() - self._touched > _OLD / 24:
+            self._touched = time.monotonic()
+            with contextlib.suppress(OSError):
+                os.utime(self._lock.fileno())
         for number in [number for number in list(self._segments) if number < before]:  # the other thread may add one
             segment = self._segments.pop(number)
             segment.file.close()
@@ -167,6 +177,20 @@ class Spool:
         with contextlib.suppress(OSError):
             Path(f"{self.directory}.lock").unlink()
         self._lock.close()
+
+
+def own_folder(root: str | None, name: str) -> Path:
+    """A directory that is there: ``root``, or one of this user alone in the system's temporary one.
+
+    Raises:
+        OSError: it cannot be made.
+        ConfigError: others could put something in the place of what is written there.
+    """
+    parent = Path(root).absolute() if root else Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    make_folder(parent)
+    if not root:
+        _check_own(parent)
+    return parent
 
 
 def _check_own(parent: Path) -> None:

@@ -489,7 +489,7 @@ class Run:
             return 0
         lines = (self.directory / "checkpoint" / "offsets" / str(max(numbers))).read_text().splitlines()
         offset = json.loads(lines[-1])
-        return len(offset["plan"]["chunks"]) - offset["done"] if offset["ph"] == "snap" else 0
+        return offset["plan"]["count"] - offset["done"] if offset["ph"] == "snap" else 0
 
     def await_more(self) -> None:
         """The driver goes on: two batches of a snapshot, else all that is committed by now."""

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from canal.spark.options import parse_options
-from canal.spark.runner import is_spool_visible
+from canal.spark.runner import is_spool_visible, master_of
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 from tests.plugins.fix_spark import under_way
@@ -305,3 +305,20 @@ def test_files_of_the_spool_are_named_to_executors_of_this_machine(spark: Any, m
     monkeypatch.setattr("os.getppid", lambda: jvm)
     assert is_spool_visible(options)
     assert not is_spool_visible(parse_options({"host": "x", "table": "a.b", "transport": "bytes"}))
+
+
+@pytest.mark.parametrize(
+    ("words", "master"),
+    [
+        ("--master yarn job.py --env local", "yarn"),
+        ("--master spark://h:7077 job.py --conf spark.master=local", "spark://h:7077"),
+        ("--conf spark.master=local[2,4] --conf spark.app.name=local pyspark-shell", "local[2,4]"),
+        ("--verbose --name local --master=local job.py --master yarn", "local"),
+        ("--conf spark.master=local --master yarn job.py", "yarn"),
+        ("--properties-file local --class a.B local:///opt/job.jar", ""),
+    ],
+)
+def test_the_master_is_what_spark_was_started_with(words: str, master: str) -> None:
+    """Not what the program's own arguments, or values of other options, look like."""
+    assert master_of(["java", "-cp", "local", "org.apache.spark.deploy.SparkSubmit", *words.split()]) == master
+    assert master_of(["java", "-cp", "local", *words.split()]) == ""

@@ -800,6 +800,30 @@ def test_what_a_killed_runner_left_is_removed_and_a_living_one_is_left_alone(
         one.until(1)
 
 
+def test_what_a_killed_runner_left_under_another_host_name_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once where only this machine can have made it, else when nobody has touched it for a day: it may live elsewhere."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    shared = tmp_path / "shared"
+    for root in (None, str(shared)):
+        Spool(root).close()
+        parent = Path(root or tmp_path / f"canal-spool-{os.getuid()}")
+        left = [parent / f"{name}-77-abc" for name in ("old-name", "old-name-too")]
+        for directory in left:
+            directory.mkdir()
+            directory.with_name(directory.name + ".lock").touch()
+        if root:
+            os.utime(f"{left[0]}.lock", (0, 0))
+        spool = Spool(root)
+        assert [directory.exists() for directory in left] == [False, root is not None]
+        os.utime(f"{spool.directory}.lock", (0, 0))
+        spool._touched -= 7200
+        spool.release(0)  # as every poll does
+        monkeypatch.setattr("socket.gethostname", lambda: "new-name")
+        Spool(root).close()
+        assert spool.directory.exists()
+        spool.close()
+
+
 def test_the_spool_is_private(shop: Shop, query: Callable[..., Engine], tmp_path: Path) -> None:
     with query() as engine:
         engine.start()

@@ -638,6 +638,46 @@ def test_keys_with_one_far_away_are_still_found_in_the_middle(server: ThrowawayS
         assert len({row["id"] for row in rows_of(read)}) == sum(batch.num_rows for batch in read) == 3002
 
 
+@pytest.mark.parametrize("kind", ["VARCHAR(80) CHARACTER SET utf8mb4", "CHAR(36) CHARACTER SET ascii"])
+def test_a_key_of_text_takes_few_questions_for_a_chunk(
+    server: ThrowawayServer, database: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(1)
+    names = "anna bert carla dirk emma fritz gina hans ida jan karl lena max nina otto paula rita sven tina uwe".split()
+    hosts = ["gmail.com", "web.de", "example.org"]
+    mails = {f"{rng.choice(names)}.{rng.choice(names)}{rng.randrange(9999)}@{rng.choice(hosts)}" for _ in range(8000)}
+    ids = {str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(8000)}
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE t (id {kind} PRIMARY KEY)")
+        cursor.execute(f"INSERT INTO t VALUES {','.join(f'({chr(39)}{n}{chr(39)})' for n in (mails if 'utf8' in kind else ids))}")
+        cursor.execute("ANALYZE TABLE t")
+        cursor.fetchall()
+    questions: list[str] = []
+    explain, first = snapshots._Session.explain, snapshots._Session.run
+    monkeypatch.setattr(snapshots._Session, "explain", lambda self, sql: (questions.append(sql), explain(self, sql))[1])
+    monkeypatch.setattr(snapshots._Session, "run", lambda self, sql, *more, **names: (
+        questions.append(sql), first(self, sql, *more, **names))[1])  # fmt: skip
+    made = plan(source(server), shape_of(server, database, "t"), chunk_rows=100)
+    assert len(made.chunks) > 40
+    assert len(questions) < 12 * len(made.chunks)
+    assert max(chunk.rows for chunk in made.chunks) <= 150
+
+
+def test_how_far_the_search_for_chunks_is_is_told(
+    server: ThrowawayServer, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server.connect(database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id VARCHAR(9) PRIMARY KEY)")
+        cursor.execute(f"INSERT INTO t VALUES {','.join(f'({n})' for n in range(3000))}")
+    monkeypatch.setattr(snapshots, "_PACE", 0.0)
+    told: list[int] = []
+    with caplog.at_level("INFO", "canal.spark"):
+        plan(source(server), shape_of(server, database, "t"), chunk_rows=300, tell=told.append)
+    assert "the chunks are found of 0 of about" in caplog.text
+    assert told == sorted(told)
+    assert told[-1] > 1000
+
+
 def test_a_chunk_that_is_not_read_to_its_end_leaves_nothing_open(server: ThrowawayServer, database: str) -> None:
     with server.connect(database=database) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)")

@@ -160,6 +160,81 @@ def test_a_restart_goes_on_in_the_middle_of_the_snapshot(shop: Shop, planned: in
     assert len({text.partition('"plan"')[2] for text in plans}) == 1  # the one that was made first
 
 
+def in_the_offset(offset: str, plans: Path) -> str:
+    """An offset as it was written when the plan with its chunks stood in it."""
+    value = json.loads(offset)
+    (path,) = plans.glob("plan-*.json")
+    value["plan"] = json.loads(path.read_text())
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize("how", ["initial", "consistent"])
+def test_an_offset_is_as_small_for_a_thousand_chunks_and_holds_no_keys(shop: Shop, tmp_path: Path, how: str) -> None:
+    shop.stopping.set()
+    shop.writer.join()
+    shop.server.query(f"CREATE TABLE {shop.name}.people (mail VARCHAR(40) PRIMARY KEY)")
+    values = ",".join(f"('person{number}@example.org')" for number in range(600))
+    shop.server.query(f"INSERT INTO {shop.name}.people VALUES {values}")
+    options = shop.options(snapshot=how, snapshotDir=tmp_path, chunkRows=1, chunksPerBatch=10_000, table=f"{shop.name}.people")
+    with Engine(options) as engine:
+        engine.start()
+        engine.plan()
+        assert engine.plan()
+        assert json.loads(engine.offsets[-1])["plan"]["count"] > 300
+        assert max(map(len, engine.offsets)) < 1500
+        assert not any(one in offset for offset in engine.offsets for one in ("person", b"person".hex()))
+        assert len(engine.run()) == 600
+        engine.committed = len(engine.offsets)
+        engine.step()  # all is done for good
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("planned", [1, 2])
+def test_a_checkpoint_that_holds_its_plan_goes_on(shop: Shop, tmp_path: Path, planned: int) -> None:
+    with Engine(shop.options(snapshot="initial", snapshotDir=tmp_path)) as engine:
+        engine.start()
+        for _ in range(planned):
+            engine.step()
+        engine.plan()  # and is not run
+        engine.offsets = [in_the_offset(offset, tmp_path) for offset in engine.offsets]
+        engine.stop()
+        for path in tmp_path.iterdir():
+            path.unlink()
+        engine.start()
+        until_equal(engine, shop)
+        assert '"chunks"' not in engine.offsets[-1]
+        chunks = [part.what.chunk.number for parts in engine.partitions.values() for part in parts if hasattr(part.what, "chunk")]
+        assert chunks == list(range(len(chunks)))  # each once
+
+
+@pytest.mark.parametrize("planned", [1, 2, 3, "all"])
+@pytest.mark.parametrize("fault", ["gone", "cut"])
+def test_a_snapshot_whose_plan_is_lost_begins_anew_at_its_position(
+    shop: Shop, tmp_path: Path, fault: str, planned: int | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Engine(shop.options(snapshot="initial", snapshotDir=tmp_path)) as engine:
+        engine.start()
+        engine.step()
+        while engine.plan():
+            offset = json.loads(engine.offsets[-1])
+            if len(engine.offsets) == planned or offset["done"] == offset["plan"]["count"]:
+                break
+            engine.run()
+            engine.committed = len(engine.offsets)
+        engine.stop()
+        (path,) = tmp_path.glob("plan-*.json")
+        if fault == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-9])
+        shop.write_on()
+        engine.start()
+        until_equal(engine, shop)
+        assert "the whole table is read again, at the same position" in caplog.text
+        positions = {json.dumps(json.loads(one)["plan"]["position"]) for one in engine.offsets if '"snap"' in one}
+        assert len(positions) == 1
+
+
 # -- at one moment ------------------------------------------------------------------------------------------------------
 
 
@@ -564,7 +639,7 @@ def test_a_bounded_read_of_the_table(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "more", [{"snapshot": "initial", "startingPosition": "earliest"}, {"snapshot": "initial", "path": "/binlogs"},
              {"mode": "snapshot", "tables": "shop[.].*"}, {"mode": "snapshot", "instance": "shop", "tables": "a[.]b"},
-             {"snapshot": "consistent"}, {"snapshot": "initial", "snapshotDir": "/shared"}],
+             {"snapshot": "consistent"}, {"snapshotDir": "/shared"}],
 )  # fmt: skip
 def test_a_snapshot_of_what_has_none_is_refused(more: dict[str, str]) -> None:
     server = {} if {"path", "instance"} & more.keys() else {"host": "h", "user": "u", "password": "p"}
