@@ -12,6 +12,7 @@ _HOMES: Final = {
     "Batch": "batches",
     "apply_changes": "apply",
     "configure": "session",
+    "copy_table": "copying",
     "foreach_batch": "batches",
     "share": "sharing",
     "supervise": "supervisor",

@@ -159,6 +159,12 @@ class ApplyChanges:
         with self.target.begin(self.stream, self.keys or ()) as work:
             return work.progress
 
+    def _end_copy(self) -> None:
+        """All rows of a copy are there."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            if work.progress is not None and work.progress.is_copy:
+                self._store(work, attrs.evolve(work.progress, is_copy=False))
+
     # -- what no row tells ----------------------------------------------------------------------------------------------
 
     def _lose(self, loss: Any, batch: Any) -> None:
@@ -205,7 +211,7 @@ class ApplyChanges:
         if old.fault and not begun:
             raise _fault(old.fault)
         if begun:
-            if self.snapshot != "replace" or min(begun) < old.txn:
+            if self.snapshot != "replace" and not old.is_copy or min(begun) < old.txn:
                 raise StreamMismatchError(
                     f"a snapshot begins, but the target has followed the stream {self.stream!r} to "
                     f"{_place_text(*old.place)} already, and would keep rows that were deleted since",
@@ -214,6 +220,11 @@ class ApplyChanges:
                 )
             old = Progress(min(begun), _BEFORE_ALL - 1, ts=_NO_TIME)
             replace = True
+        elif old.is_copy and not pc.any(is_read).as_py():
+            raise StreamMismatchError(
+                f"changes come, but the copy of {self._table or 'the table'} was not finished: rows of it are missing",
+                remedy="Call copy_table again before the loop: it begins the copy anew.",
+            )
         behind = _behind(rows, old)
         if old.ord == _UNNUMBERED:
             # Rows of chunks have one place. To put them again does no harm, and they may be others.
@@ -508,6 +519,7 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any, told: pa.Chunked
         gtids="" if source else gtids.to_text(told),
         types=getattr(batch, "types", "") or (old.types if begun is None else ""),
         lost=old.lost,
+        is_copy=getattr(batch, "is_copy", False),
     )
 
 

@@ -125,6 +125,7 @@ class Options:
     spool_bytes: int = 512 << 20
     store_bytes: int = 16 << 20
     transport: str = "auto"
+    read_by: str = "executors"
     backlog_files: int = 2
     max_files: int = 16
     schema_change: str = "fail"
@@ -167,6 +168,7 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "spoolBytes": ("spool_bytes", _bytes),
     "storeBytes": ("store_bytes", _bytes),
     "transport": ("transport", _one_of("auto", "file", "bytes")),
+    "readBy": ("read_by", _one_of("driver", "executors")),
     "schemaChange": ("schema_change", _one_of("fail", "keep")),
     "onTruncate": ("on_truncate", _one_of("fail", "row", "ignore")),
     "onStatement": ("statements", _one_of("fail", "ignore")),

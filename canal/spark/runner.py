@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,7 +22,7 @@ from canal.parse.source import MySQLSource, another
 from canal.position import Position, journal_key
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
-from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan, plan_again
+from canal.spark.snapshot import Pace, SnapshotPart, SnapshotPlan, SnapshotRows, plan_again, read_chunk
 from canal.spark.snapshot import plan as plan_snapshot
 from canal.spark.snapshot_files import SnapshotFiles, keep, remove
 from canal.spark.snapshot_plans import forget, whole
@@ -233,7 +234,7 @@ class Runner:
     def _backlog_end(self, offset: Offset) -> Offset | None:
         """Where a batch ends that executors read from the log themselves; None where the stream is not so far behind."""
         options, start = self._options, offset.position
-        if not options.backlog_files or options.max_rows is not None or not start.journal or start.row:
+        if self._reads_itself or not options.backlog_files or options.max_rows is not None or not start.journal or start.row:
             return None
         connection: Any = another(options.source).connect()
         try:
@@ -281,7 +282,13 @@ class Runner:
                 return count
         return most
 
-    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece] | list[Stretch] | list[SnapshotPart]:
+    @property
+    def _reads_itself(self) -> bool:
+        return self._options.read_by == "driver"
+
+    def ranges(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> list[Piece] | list[Stretch] | list[SnapshotPart] | list[SnapshotRows]:
         """Exactly what lies behind ``start`` up to ``end``.
 
         Raises:
@@ -293,13 +300,14 @@ class Runner:
         if first is None or last is None or first == last:
             return []
         if last.plan is not None:
-            return self._chunks(first, last, last.plan)
+            chunks = self._chunks(first, last, last.plan)
+            return list(self._rows_of(chunks)) if self._reads_itself and not last.plan.files else chunks
         tail = self._tail
         if tail is not None and tail.knows(first.text) and tail.knows(last.text):
             return tail.pieces(first.text, last.text, self._carried)
         stretch = Stretch(first.position, last.position, first.epoch, self._types(first))
         parts = plan(self._options, stretch)
-        return parts if self._options.history_dir is None else self._read_here(stretch)
+        return self._read_here(stretch) if self._reads_itself or self._options.history_dir is not None else parts
 
     def _chunks(self, first: Offset, last: Offset, plan: SnapshotPlan) -> list[SnapshotPart]:
         """Those of a batch. Of a lost plan nothing, as a later batch has it all; with the last batch all that the table has."""
@@ -308,6 +316,22 @@ class Runner:
         if found is not None:
             return snapshot_parts(found, 0 if is_new else first.done, last.done)
         return [] if last.chunks_left else snapshot_parts(self._planned_again(plan))
+
+    def _rows_of(self, parts: list[SnapshotPart]) -> Iterator[SnapshotRows]:
+        """The rows of chunks, so many bytes in each."""
+        assert self._shape is not None
+        source = cast(MySQLSource, another(self._options.source))
+        found: list[Any] = []
+        size = 0
+        for part in parts:
+            for batch in read_chunk(source, self._shape, part.plan, part.chunk, tell_empty=True):
+                if found and size + batch.nbytes > SEGMENT_BYTES:
+                    yield SnapshotRows.of(found)
+                    found, size = [], 0
+                found.append(batch)
+                size += batch.nbytes
+        if found:
+            yield SnapshotRows.of(found)
 
     def _read_here(self, stretch: Stretch) -> list[Piece]:
         """A stretch whose columns only this process knows, from the history that it keeps."""

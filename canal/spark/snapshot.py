@@ -16,7 +16,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -79,6 +79,25 @@ class SnapshotPart:
 
     plan: SnapshotPlan
     chunk: Chunk
+
+
+@attrs.frozen
+class SnapshotRows:
+    """Rows of a snapshot that were read for an executor: an Arrow stream."""
+
+    data: bytes = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, batches: Sequence[pa.RecordBatch]) -> Self:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return cls(sink.getvalue().to_pybytes())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_stream(self.data) as reader:
+            yield from reader
 
 
 @attrs.frozen

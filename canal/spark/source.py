@@ -37,7 +37,7 @@ from canal.spark.options import Options, parse_options
 from canal.spark.runner import Runner, snapshot_parts, snapshot_plan
 from canal.spark.segments import read_entries
 from canal.spark.shared import attach
-from canal.spark.snapshot import SnapshotPart, read_chunk, read_table
+from canal.spark.snapshot import SnapshotPart, SnapshotRows, read_chunk, read_table
 from canal.spark.spool import Piece, piece_source
 from canal.spark.stretch import Stretch, open_instance, plan, read_stretch
 from canal.spark.types import Envelope, Shape, pack_txn
@@ -49,9 +49,9 @@ _is_spared = False
 
 @attrs.define(slots=False)
 class _Partition(InputPartition):
-    """What one task reads: a piece of the spool, or a stretch of the log."""
+    """What one task reads: a piece of the spool, a stretch of the log, or a part of the table."""
 
-    what: Piece | Stretch | SnapshotPart
+    what: Piece | Stretch | SnapshotPart | SnapshotRows
 
 
 class CanalSource(DataSource):
@@ -189,6 +189,8 @@ class _Reading:
         if isinstance(what, SnapshotPart):
             source, shape = cast(MySQLSource, another(self._options.source)), cast(Shape, self._shape)
             yield from read_chunk(source, shape, what.plan, what.chunk, tell_empty=self._options.snapshot != "never")
+        elif isinstance(what, SnapshotRows):
+            yield from what.batches()
         else:
             yield from self._batches(self._entries(what))
         _spare_collector()

@@ -29,6 +29,10 @@ FATAL: Final = frozenset({
 })  # fmt: skip
 
 _POLL: Final = 1.0
+#: Seconds that the next query of this process waits for one that starts: Spark gives the Python of each 10 s to come up, and many
+#: at once take longer.
+_START: Final = 30.0
+_starting = threading.Lock()
 
 
 def supervise(
@@ -47,6 +51,9 @@ def supervise(
 
     Returns when the query ended by itself without an error (somebody stopped it, or its trigger is ``availableNow``), or
     when ``stop`` is set, in which case the query is stopped first.
+
+    Of several calls in threads of this process one starts its query at a time, and the next when that has made progress or
+    ended, or after 30 s.
 
     Which error it was is read from the query's message, where the class of what a Python source or sink raised stands as
     text. An unknown error is worth a restart, as most are of the network or of a process that was killed.
@@ -79,7 +86,9 @@ def supervise(
     while not stop.is_set():
         started = time.monotonic()
         try:
-            query = start_query()
+            with _starting:
+                query = start_query()
+                _await_start(query, stop)
             if failures:
                 desk.over(AlarmKind.CONNECTION, "the query runs again")
             _wait(query, stop, stop_timeout)
@@ -99,6 +108,14 @@ def supervise(
             log.warning("[%s] the query failed; failures %d, started again in %.1f s", name, failures, wait, exc_info=error)
             desk.tell(AlarmKind.CONNECTION, f"the query failed and is started again: {_first_line(error)}")
             stop.wait(wait)
+
+
+def _await_start(query: Any, stop: threading.Event) -> None:
+    """Until the query has made progress or ended."""
+    deadline = time.monotonic() + _START
+    while getattr(query, "isActive", False) and query.lastProgress is None and time.monotonic() < deadline:
+        if stop.wait(0.1):
+            return
 
 
 def _wait(query: Any, stop: threading.Event, timeout: float) -> None:

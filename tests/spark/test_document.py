@@ -98,7 +98,7 @@ def test_the_code_of_the_document_runs(
         more()
         foreach_batch(spark, instance, one, stop=stop)
 
-    quick, bounded, loop, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
+    quick, bounded, loop, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
     try:
         until_supervised(lambda: rows(tmp_path / "lake" / "orders") == {1})
         run(quick)
@@ -108,7 +108,9 @@ def test_the_code_of_the_document_runs(
         with monkeypatch.context() as patch:
             patch.setattr(canal.spark, "foreach_batch", until_there, raising=False)
             run(loop.replace("/lake/orders", "/lake/loop"))
-        assert rows(tmp_path / "lake" / "loop")
+            assert rows(tmp_path / "lake" / "loop")
+            run(many)
+            assert rows(tmp_path / "lake" / "in_doc.orders")
 
         begin = DataStreamWriter.start
         with monkeypatch.context() as patch:

@@ -23,11 +23,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import canal
 import canal.spark
 from canal.errors import AuthenticationError, ConfigError, SchemaError, SourceError, StateError, StoreError
+from canal.parse.source import MySQLSource
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
 from canal.spark.snapshot import Pace
 from canal.spark.snapshot_files import SnapshotFiles
-from canal.spark.source import CanalSource
+from canal.spark.source import CanalSource, CanalStreamReader
 from canal.spark.targets import ParquetTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import MySQLServer, ThrowawayServer
@@ -233,6 +234,40 @@ def test_a_snapshot_whose_plan_is_lost_begins_anew_at_its_position(
         assert "the whole table is read again, at the same position" in caplog.text
         positions = {json.dumps(json.loads(one)["plan"]["position"]) for one in engine.offsets if '"snap"' in one}
         assert len(positions) == 1
+
+
+@pytest.mark.parametrize("snapshot", ["initial", "never"])
+def test_with_read_by_driver_no_executor_connects_to_the_server(
+    shop: Shop, snapshot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for chunks, nor for a batch that is read again after a restart, nor for a backlog of many files."""
+    more = {"snapshot": "initial"} if snapshot == "initial" else {"startingPosition": "earliest"}
+    read = CanalStreamReader.read
+
+    def reading(self: CanalStreamReader, partition: Any) -> Iterator[pa.RecordBatch]:
+        with monkeypatch.context() as patch:
+            patch.setattr(MySQLSource, "log_in", None)
+            patch.setattr(MySQLSource, "connect", None)
+            yield from [*read(self, partition)]
+
+    monkeypatch.setattr(CanalStreamReader, "read", reading)
+    with Engine(shop.options(readBy="driver", transport="bytes", **more)) as engine:
+        engine.start()
+        for _ in range(3):
+            engine.step()
+        for _ in range(2):
+            engine.plan_next()
+            engine.run()
+            engine.stop()
+            for _ in range(4):
+                shop.write_on()
+                shop.server.query("FLUSH BINARY LOGS")
+            engine.start()
+            before = engine.sink.pop(len(engine.offsets) - 1)
+            engine.step()
+            if '"bin"' in engine.offsets[-1]:
+                assert engine.sink[len(engine.offsets) - 1] == before
+        until_equal(engine, shop)
 
 
 # -- at one moment ------------------------------------------------------------------------------------------------------

@@ -158,3 +158,37 @@ def test_configure_sets_what_is_needed_and_lets_others_win(monkeypatch: pytest.M
     assert made["spark.sql.shuffle.partitions"] == 4
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["TZ"] == "Europe/Berlin"
+
+
+def test_queries_of_one_process_start_one_after_another() -> None:
+    """The next when the one before has made progress: Spark gives the Python of each ten seconds."""
+    events: list[str] = []
+    makes_progress = [threading.Event() for _ in range(3)]
+
+    class Starting(Query):
+        isActive = True
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+        @property
+        def lastProgress(self) -> dict[str, int] | None:
+            if not makes_progress[self.number].is_set():
+                events.append(f"wait {self.number}")
+                makes_progress[self.number].set()
+                return None
+            events.append(f"goes {self.number}")
+            return {}
+
+    def start(number: int) -> Query:
+        events.append(f"start {number}")
+        return Starting(number)
+
+    threads = [threading.Thread(target=supervise, args=(lambda number=number: start(number),)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    starts = [events[at : at + 3] for at in range(0, len(events), 3)]
+    assert sorted(starts) == [[f"{word} {number}" for word in ("start", "wait", "goes")] for number in range(3)]

@@ -81,6 +81,9 @@ class Progress:
     lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
     """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
 
+    is_copy: bool = False
+    """``copy_table`` was begun and is not done: rows of the table are missing."""
+
     fault: str = ""
     """What that was, while nobody has taken care of it: nothing more is applied."""
 
