@@ -409,7 +409,11 @@ class Files:
     def hides(self, name: str, offset: int) -> bool:
         """Whether a file was cut in its middle, so that it ends just at an offset now, without a ROTATE: what stood behind the
         offset stands before it, where nobody looks who goes on there."""
-        if name not in self.shortened or name not in self.listed():
+        return name in self.shortened and self.ends_at(name, offset)
+
+    def ends_at(self, name: str, offset: int) -> bool:
+        """Whether a file ends just at an offset, without a ROTATE."""
+        if name not in self.listed():
             return False
         data = (self.directory / name).read_bytes()
         return len(data) == offset and data[list(_spans(data))[-1][0] + 4] != _ROTATE
@@ -805,7 +809,7 @@ class Model:
         """The cursor becomes one that an older version stored, or canal's."""
         number = CLIENTS[client % self.setup.clients]
         cursor = self.cursors.get(number)
-        if cursor is None or number not in self.texts:
+        if cursor is None or number not in self.texts or cursor.kind not in ("", kind):
             return
         position = canal.Position.from_text(self.texts[number])
         if kind == "plain":
@@ -1010,11 +1014,16 @@ class Stand:
         return stored.journal if files is not None and stored is not None and stored.journal in files.shortened else None
 
     def _hidden(self) -> set[int]:
-        """Rows whose loss leaves no trace behind this cursor; with GTIDs the head of the next file lists them."""
+        """Rows whose loss leaves no trace behind this cursor; one with GTIDs is held against the list of the next file."""
         files, stored = self.model.files, self.stored
-        if files is None or stored is None or not files.hides(stored.journal, stored.offset):
+        if files is None or stored is None:
             return set()
-        return {row for txn in self.log.life.txns if txn.journal == stored.journal and not txn.gtid for row in txn.rows}
+        # A cursor behind no transaction may be one behind the ROTATE that is not there any more.
+        is_blank = not stored.gtid and not stored.server_id and files.ends_at(stored.journal, stored.offset)
+        if not is_blank and not files.hides(stored.journal, stored.offset):
+            return set()
+        txns = [txn for txn in self.log.life.txns if txn.journal == stored.journal]
+        return {row for txn in txns if not txn.gtid or not stored.gtid for row in txn.rows}
 
     def _is_there(self, row: int) -> bool:
         """Whether the row could be read all the time."""

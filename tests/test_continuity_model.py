@@ -110,6 +110,21 @@ def test_a_reset_and_a_start_of_the_server_while_its_log_is_read(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_log_begun_anew_within_a_second_does_not_list_what_came_before_it(form: str) -> None:
+    anew = ((0, WRITE), (0, ("reset", 0, True)), (-1, ("rotate", 0)))
+    check(Setup(form, "mariadb"), WRITE, ("rotate", 0), read(meanwhile=anew, chunk=3))
+
+
+def test_a_file_that_is_gone_behind_a_reader_that_goes_on_at_the_latest() -> None:
+    """The history was made from it, and is begun anew."""
+    gone = ((-1, ("remove", 2)), (-1, WRITE), (4, ("restart", 0)), (1, ("cut tail", 3, 1)))
+    check(
+        Setup("follow", "mysql", gtid=False, has_index=True), read(meanwhile=meanwhile(("rotate", 0))), ("restart", 0), WRITE,
+        ("rotate", 0), read(), ("restart", 0), read(on_lost="latest", meanwhile=gone),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_a_reset_within_a_second_behind_a_log_that_ends_with_a_stop(form: str, flavor: str, gtid: bool) -> None:

@@ -677,9 +677,10 @@ def _is_same_log(kept: list[Any] | None, connection: Any, place: Position) -> bo
     if identity != connection.identity:  # sets of MySQL's GTIDs have shown already that it is a replica; MariaDB's do not
         has_logged = getattr(connection, "has_logged", None)
         return has_logged is None or bool(has_logged(gtid))
-    if journal not in connection.journal_names():
-        return not place.journal or journal_key(journal) < journal_key(place.journal)  # purged; else begun anew
-    return _log_of(connection, Position(journal, 4, gtid)) == kept
+    with contextlib.suppress(PositionLostError):  # a file that is listed and not there
+        if journal in connection.journal_names():
+            return _log_of(connection, Position(journal, 4, gtid)) == kept
+    return not place.journal or journal_key(journal) < journal_key(place.journal)  # purged; else begun anew
 
 
 def _names_setting(connection: Any) -> int | None:
