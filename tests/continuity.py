@@ -1280,8 +1280,9 @@ class Stand:
         if self.cursor.server != self.log.number:
             # A pair that was set up anew has the same GTIDs again.
             return self.cursor.life < len(self.log.lives) - 1 or not self._has_common_gtids()
-        if self.stored is None:
-            return False
+        if self.stored is None:  # reset within the second in which it was begun
+            lives = [life.began.items() for life in self.log.lives[self.first_life :]]
+            return any(one & other for one, other in itertools.pairwise(lives))
         gone = [txn for txn in self.log.life.txns if set(txn.rows) & set(self.timeline[at:]) and txn.rows[0] not in self.after]
         here = [txn for txn in self.log.life.txns if txn.journal in self.log.journals()]
         if self.stored.gtid and self.stored.journal not in self.log.journals() and not any(txn.gtid for txn in gone):

@@ -321,9 +321,9 @@ def _in_present_life(connection: Any, place: Position) -> Position:
     the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
     if place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
         return place
-    if hasattr(connection, "incarnation"):
-        return attrs.evolve(place, incarnation=connection.incarnation(place.journal) or "")
-    return place
+    if not hasattr(connection, "incarnation") or connection.has_gtids and not _has_done(connection, place):
+        return place
+    return attrs.evolve(place, incarnation=connection.incarnation(place.journal) or "")
 
 
 def _at_oldest(connection: Any, place: Position, start: Position) -> Position:
