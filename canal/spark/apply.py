@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import (
+    CanalError,
     ConfigError,
     StreamMismatchError,
     TargetSchemaError,
@@ -27,6 +28,7 @@ from canal.spark import gtids
 from canal.spark.alters import changed_values, types_from_text
 from canal.spark.outcome import fit, outcome, where, wider
 from canal.spark.targets import Progress, Target, Work
+from canal.spark.targets.upkeep import Maintained, Upkeep
 from canal.spark.types import pack_txn
 
 log = logging.getLogger("canal.spark")
@@ -118,6 +120,7 @@ class ApplyChanges:
     absent: str
     snapshot: str
     _table: str = ""
+    _commits: int = 0
 
     def __call__(self, df: Any, batch: Any = None) -> None:
         """Apply the rows of ``df`` that the target does not have yet. ``batch``: Spark's batch id, or a ``canal.spark.Batch``."""
@@ -147,6 +150,31 @@ class ApplyChanges:
                     self._append(work, rows, progress, replace)
                 else:
                     self._merge(work, rows, self.keys, progress, replace)
+        if rows.num_rows:
+            self._keep_up()
+
+    def maintain(self, upkeep: Upkeep | None = None) -> None:
+        """Put the target's small files together, and remove what no version of the last ``upkeep.keep`` seconds needs.
+
+        Call it between batches, from the thread that applies them. ``upkeep``: as the target has it, if not given.
+
+        Raises:
+            ConfigError: the target has no upkeep.
+            TargetConflictError: another writer was quicker; nothing is lost, call it again.
+        """
+        if not isinstance(self.target, Maintained):
+            raise ConfigError(f"{self.target!r} has no upkeep", remedy="Use the tools of what it is kept in.")
+        self.target.maintain(self.stream, upkeep or self.target.upkeep or Upkeep())
+
+    def _keep_up(self) -> None:
+        """After a commit: what the target wants by itself. Where it fails the next time does it."""
+        self._commits += 1
+        upkeep = self.target.upkeep if isinstance(self.target, Maintained) else None
+        if upkeep is not None and upkeep.every and self._commits % upkeep.every == 0:
+            try:
+                self.maintain()
+            except CanalError as error:
+                log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", self._table, upkeep.every, error)
 
     def acknowledge(self) -> None:
         """Say that the target is by now what the table was behind the place that an ``UnloggedChangeError`` named: go on."""

@@ -208,6 +208,7 @@ def test_a_column_that_came_and_went_while_the_query_was_down_is_left_out(
         assert [row["id"] for row in engine.until(2)] == [1, 2]
 
 
+@pytest.mark.needs("full_metadata")
 def test_an_alter_right_behind_a_snapshot_is_compared_with_what_the_snapshot_read(
     server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:

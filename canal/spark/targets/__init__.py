@@ -27,6 +27,7 @@ __all__ = [
     "ParquetTarget",
     "Progress",
     "Target",
+    "Upkeep",
     "Work",
 ]
 
@@ -36,6 +37,7 @@ _MODULES: Final = {
     "IcebergTarget": "iceberg",
     "MySQLTarget": "mysql",
     "ParquetTarget": "parquet",
+    "Upkeep": "upkeep",
 }
 
 _FORMAT: Final = 1
@@ -148,7 +150,8 @@ class Target(Protocol):
     """Where changes are applied. It pickles; it opens what it needs when a work begins.
 
     May say of itself: ``append_only = True``; ``durations = True`` where it can store intervals (else it is given their
-    microseconds as whole numbers); and by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so.
+    microseconds as whole numbers); and by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so. One
+    that can be kept up is an ``upkeep.Maintained``.
     """
 
     def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[Work]:

@@ -5,6 +5,7 @@ Never commits rows without their progress.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,7 +17,9 @@ import pyarrow.compute as pc
 from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
 from canal.spark.outcome import fit
 from canal.spark.targets import Progress, matching, need, understood
+from canal.spark.targets.upkeep import Upkeep
 
+_RETENTION: Final = "delta.logRetentionDuration"
 _DELETE: Final = "__canal_delete"
 #: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
 _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
@@ -36,11 +39,14 @@ class DeltaTarget:
         path: directory or URL.
         storage_options: of the object store, as ``deltalake`` takes them.
         partition_by: columns, where it makes the table.
+        upkeep: have ``apply_changes`` compact and vacuum the table by itself, and its log cut to what is kept; None: it stays
+            as it is.
     """
 
     path: str
     storage_options: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     partition_by: Sequence[str] = ()
+    upkeep: Upkeep | None = None
 
     def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
         return True
@@ -55,6 +61,27 @@ class DeltaTarget:
                 table = None
             work = _DeltaWork(self, table, stream, keys)
         yield work
+
+    def maintain(self, stream: str, upkeep: Upkeep) -> None:
+        """OPTIMIZE, VACUUM of what no version of the time to keep needs; sets ``delta.logRetentionDuration`` to that time."""
+        lake = need("deltalake", "lake")
+        with understood(self.path, (lake.exceptions.CommitFailedError,)):
+            try:
+                table = lake.DeltaTable(self.path, storage_options=self._options)
+            except lake.exceptions.TableNotFoundError:
+                return
+            kept = f"interval {max(round(upkeep.keep), 1)} seconds"
+            if table.metadata().configuration.get(_RETENTION) != kept:
+                table.alter.set_table_properties({_RETENTION: kept})
+            table.optimize.compact(target_size=upkeep.small)
+            versions = _versions_since(table, time.time() - upkeep.keep)
+            table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=versions)
+            # The last commit has the whole progress, whatever of the log goes.
+            work = _DeltaWork(self, table, stream, ())
+            if work.progress is not None:
+                table.create_write_transaction([], "append", table.schema(), commit_properties=work.commit(work.progress))
+            table.create_checkpoint()
+            table.cleanup_metadata()
 
     @property
     def _options(self) -> dict[str, str] | None:
@@ -103,10 +130,7 @@ class _DeltaWork:
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
     ) -> None:
         lake = need("deltalake", "lake")
-        commit = lake.CommitProperties(
-            custom_metadata={self._app: progress.to_text()},
-            app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress, name)) for name in _NUMBERS],
-        )
+        commit = self.commit(progress)
         with understood(self._target.path, (lake.exceptions.CommitFailedError,)):
             try:
                 if self.schema is not None and any(field.name in self.schema.names for field in added):
@@ -124,6 +148,14 @@ class _DeltaWork:
                     self._merge(lake, upserts, deletes, commit)
             except lake.exceptions.SchemaMismatchError as error:
                 raise TargetSchemaError(f"Delta refuses the columns: {error}", remedy="Alter the target.") from error
+
+    def commit(self, progress: Progress) -> Any:
+        """What a commit tells of the progress."""
+        lake = need("deltalake", "lake")
+        return lake.CommitProperties(
+            custom_metadata={self._app: progress.to_text()},
+            app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress, name)) for name in _NUMBERS],
+        )
 
     def _prepare(self, lake: Any, schema: pa.Schema, added: list[pa.Field]) -> None:
         """Make the table, or its new columns: a commit of its own that changes no row."""
@@ -165,6 +197,16 @@ class _DeltaWork:
         merge.when_not_matched_insert(columns, f"NOT s.{_DELETE}").execute()
         if self._table.version() == version:  # nothing to do is no commit
             self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=commit)
+
+
+def _versions_since(table: Any, moment: float) -> list[int]:
+    """Those that were the newest at ``moment`` or later."""
+    found = []
+    for commit in table.history():
+        found.append(int(commit["version"]))
+        if commit["timestamp"] / 1000 < moment:
+            break
+    return found
 
 
 def _quoted(name: str) -> str:

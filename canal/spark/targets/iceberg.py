@@ -5,6 +5,8 @@ Never lets a commit be repeated on top of another writer's: that could apply a b
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -16,8 +18,11 @@ import pyarrow.compute as pc
 
 from canal.spark.outcome import fit
 from canal.spark.targets import Progress, matching, need, understood
+from canal.spark.targets.upkeep import Upkeep
 
 _RETRIES: Final = "commit.retry.num-retries"
+#: So that the file of a commit's metadata goes when a hundred others have come.
+_FEW: Final = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100"}
 
 
 @attrs.frozen
@@ -32,11 +37,14 @@ class IcebergTarget:
         table: ``namespace.table``.
         catalog: its name in pyiceberg's configuration, or of your choice.
         properties: of the catalog, where the configuration has none (``type``, ``uri``, ``warehouse`` …).
+        upkeep: have ``apply_changes`` put small files together by itself, and remove old snapshots with their files; None: the
+            table stays as it is.
     """
 
     table: str
     catalog: str = "default"
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    upkeep: Upkeep | None = None
 
     def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
         """As Iceberg's own schema evolution: int to long, float to double, more digits of a decimal before the point."""
@@ -53,6 +61,20 @@ class IcebergTarget:
             catalog = _catalog(self.catalog, tuple(sorted(self.properties.items())))
             work = _IcebergWork(self, catalog, stream, keys)
         yield work
+
+
+    def maintain(self, stream: str, upkeep: Upkeep) -> None:
+        """Rewrite small files as one, expire snapshots older than the time to keep, and delete the files that only they had.
+
+        Snapshots that a tag or a branch names stay. Sets ``write.metadata.delete-after-commit.enabled``.
+        """
+        errors = need("pyiceberg.exceptions", "lake")
+        with understood(self.table, (errors.CommitFailedException,)):
+            catalog = _catalog(self.catalog, tuple(sorted(self.properties.items())))
+            work = _IcebergWork(self, catalog, stream, ())
+            if work.is_there:
+                work.compact(upkeep.small)
+                work.expire(upkeep.keep)
 
 
 @lru_cache(maxsize=8)
@@ -72,6 +94,61 @@ class _IcebergWork:
             self._table = None
         self.schema = None if self._table is None else _plain(self._table.schema().as_arrow())
         self.progress = None if self._table is None else self._stored()
+
+    @property
+    def is_there(self) -> bool:
+        return self._table is not None
+
+    def _begun(self) -> Any:
+        """A transaction whose commit is not repeated behind another's: that would not look at the table again."""
+        properties = {**self._table.metadata.properties, _RETRIES: "0"}
+        self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
+        return self._table.transaction()
+
+    def compact(self, small: int) -> None:
+        """Write the rows of files that are smaller than so many bytes anew, some of them at once."""
+        found = [task for task in self._table.scan().plan_files() if not task.delete_files]
+        for group in _groups([task for task in found if task.file.file_size_in_bytes < small], small):
+            self._rewrite(group)
+
+    def _rewrite(self, tasks: list[Any]) -> None:
+        io, scan = need("pyiceberg.io.pyarrow", "lake"), self._table.scan()
+        reader = io.ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
+        rows, transaction = reader.to_table(tasks), self._begun()
+        properties = {} if self.progress is None else {self._name: _short(self.progress)}
+        with transaction.update_snapshot(properties).overwrite() as update:
+            for task in tasks:
+                update.delete_data_file(task.file)
+            for file in io._dataframe_to_data_files(self._table.metadata, rows, self._table.io):
+                update.append_data_file(file)
+        transaction.commit_transaction()
+
+    def expire(self, keep: float) -> None:
+        """Remove snapshots that are older than so many seconds, but the one that was the newest then, and what only they had."""
+        if few := {name: value for name, value in _FEW.items() if name not in self._table.properties}:
+            transaction = self._begun()
+            transaction.set_properties(few)
+            transaction.commit_transaction()
+        oldest = (time.time() - keep) * 1000
+        before = sorted(self._table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+        newest = [one for one in before if one.timestamp_ms < oldest][-1:]
+        named = {ref.snapshot_id for ref in self._table.metadata.refs.values()}
+        gone = [one for one in before if one.timestamp_ms < oldest and one not in newest and one.snapshot_id not in named]
+        if not gone:
+            return
+        self._table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in gone]).commit()
+        stay = set().union(*(self._files(one) for one in before if one not in gone))
+        for path in set().union(*(self._files(one) for one in gone)) - stay:
+            with contextlib.suppress(FileNotFoundError):
+                self._table.io.delete(path)
+
+    def _files(self, snapshot: Any) -> set[str]:
+        """All that a snapshot is made of."""
+        found = {snapshot.manifest_list}
+        for manifest in snapshot.manifests(self._table.io):
+            found.add(manifest.manifest_path)
+            found |= _in_manifest(manifest, self._table.io)
+        return found
 
     def _stored(self) -> Progress | None:
         snapshot = self._table.current_snapshot()
@@ -117,19 +194,14 @@ class _IcebergWork:
                 self._catalog.create_namespace_if_not_exists(self._target.table.rpartition(".")[0])
                 self._table = self._catalog.create_table(self._target.table, upserts.schema)
                 added = []
-            # A commit that is repeated behind another's would not look at the progress again.
-            properties = {**self._table.metadata.properties, _RETRIES: "0"}
-            self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
-            transaction = self._table.transaction()
+            transaction = self._begun()
             kept = self._remove(transaction, upserts, deletes, replace)
             if added:
                 with transaction.update_schema() as update:
                     update.union_by_name(pa.schema(added))
             transaction.set_properties({self._name: progress.to_text()})
             rows = upserts if kept is None else pa.concat_tables([kept, upserts])
-            # Every snapshot is in the metadata of all that follow: the GTIDs of its batch and the types need not be.
-            short = attrs.evolve(progress, gtid="", gtids="", types="")
-            transaction.append(rows, snapshot_properties={self._name: short.to_text()})
+            transaction.append(rows, snapshot_properties={self._name: _short(progress)})
             transaction.commit_transaction()
 
     def _remove(self, transaction: Any, upserts: pa.Table, deletes: pa.Table, replace: bool) -> pa.Table | None:
@@ -147,6 +219,30 @@ class _IcebergWork:
             return None
         transaction.delete(near)
         return matching(fit(rows, upserts.schema), keys, others=True)
+
+
+def _short(progress: Progress) -> str:
+    """Every snapshot is in the metadata of all that follow: the GTIDs of its batch and the types need not be."""
+    return attrs.evolve(progress, gtid="", gtids="", types="").to_text()
+
+
+def _groups(tasks: list[Any], size: int) -> Iterator[list[Any]]:
+    """Two files at least, of so many bytes together."""
+    group: list[Any] = []
+    total = 0
+    for task in sorted(tasks, key=lambda task: task.file.file_size_in_bytes):
+        group.append(task)
+        total += task.file.file_size_in_bytes
+        if total >= size:
+            if len(group) > 1:
+                yield group
+            group, total = [], 0
+    if len(group) > 1:
+        yield group
+
+
+def _in_manifest(manifest: Any, io: Any) -> set[str]:
+    return {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)}
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -1,0 +1,183 @@
+"""Targets that are kept up while changes are applied: files and metadata stay few, and readers see whole versions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
+from canal.spark import apply_changes
+from canal.spark.apply import ApplyChanges
+from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
+from tests.spark.histories import change, table
+
+IDS = 20
+
+
+def target_of(kind: str, path: Path, upkeep: Upkeep | None) -> Any:
+    if kind == "delta":
+        return DeltaTarget(str(path / "t"), upkeep=upkeep)
+    catalog = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+    return IcebergTarget("shop.t", "lake", catalog, upkeep=upkeep)
+
+
+def opened(target: Any) -> Callable[[], pa.Table]:
+    """A reader of the version that there is now."""
+    if isinstance(target, DeltaTarget):
+        return DeltaTable(target.path).to_pyarrow_table
+    return load_catalog(target.catalog, **target.properties).load_table(target.table).scan().to_arrow
+
+
+def batch(number: int) -> pa.Table:
+    """An upsert, and now and then a delete of what is put again by the next."""
+    row = {"id": number % IDS, "k": "x", "a": number, "b": "y" * 20}
+    rows = [change("U" if number >= IDS else "I", number + 1, 0, row, row)]
+    if number % 7 == 0 and number:
+        rows.insert(0, change("D", number + 1, -0, {**row, "id": (number - 1) % IDS, "a": number - 1}))
+        rows[1]["_ord"] = 1
+    return table(rows)
+
+
+def expected(last: int) -> dict[int, int]:
+    rows = {number % IDS: number for number in range(last + 1)}
+    if last % 7 == 0:
+        rows.pop((last - 1) % IDS, None)
+    gone = {number - 1 for number in range(7, last + 1, 7)}
+    return {key: number for key, number in rows.items() if number not in gone}
+
+
+def check(rows: pa.Table) -> int:
+    """What a reader got is a whole version; gives its batch."""
+    found = dict(zip(rows["id"].to_pylist(), rows["a"].to_pylist()))
+    assert len(found) == rows.num_rows
+    last = max(found.values())
+    assert found == expected(last)
+    return last
+
+
+def files(path: Path) -> int:
+    """Beside the hundred that Iceberg keeps of its metadata."""
+    return sum(one.is_file() and not one.name.endswith(".metadata.json") for one in path.rglob("*"))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
+def test_files_and_metadata_stay_few(kind: str, count: int, tmp_path: Path) -> None:
+    """Beside a reader, who opens the table again and again."""
+    target = target_of(kind, tmp_path, Upkeep(every=10, keep=0 if count < 1000 else 60))
+    sink, most, size = apply_changes(target, keys=["id", "k"]), [0, 0], [0, 0]
+    for number in range(count):
+        sink(batch(number))
+        if (number + 1) % 10 == 0:
+            half = number >= count // 2
+            most[half] = max(most[half], files(tmp_path))
+            size[half] = max(size[half], sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()))
+    assert check(opened(target)()) == count - 1
+    assert most[1] <= min(most[0] * 1.5 + 150, count * 1.5)  # without upkeep two a batch, and three of Iceberg
+    assert size[1] <= size[0] * 1.5 + (1 << 20)
+    progress = sink.progress()
+    assert progress is not None
+    assert progress.txn == count
+    again = apply_changes(target, keys=["id", "k"])
+    again(batch(count - 1))
+    assert check(opened(target)()) == count - 1
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_readers_see_whole_versions_while_the_target_is_kept_up(kind: str, tmp_path: Path) -> None:
+    target = target_of(kind, tmp_path, Upkeep(every=5, keep=3600))
+    sink = apply_changes(target, keys=["id", "k"])
+    for number in range(10):
+        sink(batch(number))
+    stop, seen, failed = threading.Event(), [], []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                seen.append(check(opened(target)()))
+        except BaseException as error:
+            failed.append(error)
+
+    held = opened(target)  # and reads it at the end
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(10, 30):
+        sink(batch(number))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert failed == []
+    assert seen
+    assert check(held()) == 9
+    sink.maintain(Upkeep(keep=0))
+    with pytest.raises((OSError, FileNotFoundError)):
+        held()
+    assert check(opened(target)()) == 29
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_small_files_are_put_together(kind: str, tmp_path: Path) -> None:
+    target = target_of(kind, tmp_path, None)
+    sink = apply_changes(target, keys=None)
+    for number in range(12):
+        sink(batch(number))
+    rows = opened(target)().num_rows
+    before = files(tmp_path)
+    sink.maintain(Upkeep(keep=0))
+    assert opened(target)().num_rows == rows
+    assert files(tmp_path) < before
+    assert len([*tmp_path.rglob("*.parquet")]) <= 2  # with Delta's checkpoint
+    sink.maintain(Upkeep(keep=0))  # nothing to do
+    sink(batch(12))
+    assert opened(target)().num_rows == rows + 1
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_what_the_progress_says_outlives_the_log(kind: str, tmp_path: Path) -> None:
+    """A fault above all, which stands in the text of a commit."""
+    target = target_of(kind, tmp_path, None)
+    sink = apply_changes(target, keys=["id", "k"])
+    for number in range(3):
+        sink(batch(number))
+    with target.begin(sink.stream, ("id", "k")) as work, pytest.raises(UnloggedChangeError):
+        sink._refuse(work, work.progress, "rows went")
+    for _ in range(3):
+        sink.maintain(Upkeep(keep=0))
+    progress = sink.progress()
+    assert progress is not None
+    assert progress.fault == "rows went"
+    with pytest.raises(UnloggedChangeError, match="rows went"):
+        sink(batch(3))
+
+
+def test_an_upkeep_that_fails_is_tried_again_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def maintain(self: ApplyChanges) -> None:
+        calls.append(1)
+        raise TargetConflictError("another writer was quicker")
+
+    monkeypatch.setattr(ApplyChanges, "maintain", maintain)
+    sink = apply_changes(target_of("delta", tmp_path, Upkeep(every=2)), keys=["id", "k"])
+    for number in range(4):
+        sink(batch(number))
+    assert len(calls) == 2
+    assert "another writer was quicker" in caplog.text
+
+
+def test_a_target_without_upkeep_says_so(tmp_path: Path) -> None:
+    sink = apply_changes(MySQLTarget("a.b", {"host": "x"}), keys=["id"])
+    with pytest.raises(ConfigError, match="has no upkeep"):
+        sink.maintain()
+    with pytest.raises(ConfigError):
+        Upkeep(keep=-1)
