@@ -95,8 +95,9 @@ ROW_END = "row_end"
 _LONGEST_KEY: dict[str, int | None] = {INNODB: 3072, "myisam": 1000, "memory": None, "aria": None}
 #: What every engine can do without.
 _SURE_KEY = 255
-#: Bytes of a column of geometry that MariaDB takes into a key which does not say how many.
+#: Bytes of a column of geometry that MariaDB takes into a key which does not say how many, and those that it takes for all.
 _GEOMETRY_BYTES, _POINT_BYTES = 8, 25
+GEOMETRY_NUMBER = 4
 #: Of a TIMESTAMP(6), which versioned tables add to each unique key.
 _ROW_END_BYTES = 7
 
@@ -200,20 +201,29 @@ def with_keys(
 
     Where there is no primary key, the servers show and log the first unique one without NULLs and prefixes as such.
     MariaDB adds the end of a row's time to the unique keys of versioned tables, and leaves keys in their order (``ordered``)
-    where a statement adds none, unless the first one cannot be such any more: only the first one is ever such.
+    where a statement adds none and leaves the columns of such a key: only the first one is ever such.
     """
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
+    # The servers read keys one by one: to those before a primary key its columns may still be NULL.
+    before = {column.name.lower(): column for column in columns}
+    first = next((i for i, key in enumerate(keys) if key.is_primary), 0)
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
     by_name = {column.name.lower(): column for column in columns}
     keys = [attrs.evolve(key, columns=tuple(_part(part, by_name) for part in key.columns)) for key in keys]
     if not primary and any(_needs_nullability(key, by_name, release) for key in keys):
         raise NotUnderstoodError("a unique key of a column that may be nullable")
     if not ordered:
-        keys.sort(key=lambda key: _rank(key, by_name, release))
+        ranks = [_rank(key, before if i < first else by_name, release) for i, key in enumerate(keys)]
+        keys = [key for _, key in sorted(zip(ranks, keys), key=lambda ranked: ranked[0])]
     chosen: set[str] = set()
-    if keys and (_rank(keys[0], by_name, release) <= 1 or release.has("full_prefixes") and _identifies(keys[0], by_name, True)):
+    if keys and _is_shown_as_primary(keys[0], by_name, release):
         chosen = {column.lower() for column, _ in keys[0].columns} | {row_end.lower()}
     return tuple(attrs.evolve(c, key=c.name.lower() in chosen) for c in columns), tuple(keys)
+
+
+def _is_shown_as_primary(first: Key, columns: dict[str, ColumnSchema], release: Release) -> bool:
+    geometry = GEOMETRY_NUMBER if release.is_mariadb else 0
+    return first.is_primary or _identifies(first, columns, release.has("full_prefixes"), geometry)
 
 
 def _rank(key: Key, columns: dict[str, ColumnSchema], release: Release) -> int:
@@ -228,12 +238,13 @@ def _rank(key: Key, columns: dict[str, ColumnSchema], release: Release) -> int:
     if key.hash:
         return 5
     takes_full = release.has("full_prefixes_first")
-    if _identifies(key, columns, takes_full):
+    geometry = _GEOMETRY_BYTES if release.is_mariadb else 0
+    if _identifies(key, columns, takes_full, geometry):
         return 1
     parts = [(columns.get(named.lower()), length) for named, length in key.columns]
     if all(column is not None and column.nullable is False for column, _ in parts):
         return 2
-    return 3 if all(length is None or takes_full and _is_full(column, length) for column, length in parts) else 4
+    return 3 if all(length is None or takes_full and _is_full(column, length, geometry) for column, length in parts) else 4
 
 
 def _needs_nullability(key: Key, columns: dict[str, ColumnSchema], release: Release) -> bool:
@@ -242,23 +253,28 @@ def _needs_nullability(key: Key, columns: dict[str, ColumnSchema], release: Rele
     return _rank(key, columns, release) == 3 and _rank(key, sure, release) == 1
 
 
-def _identifies(key: Key, columns: dict[str, ColumnSchema], takes_full: bool) -> bool:
-    """Whether a unique key tells all rows apart. ``takes_full``: also by a prefix that takes all of a TINYTEXT."""
+def _identifies(key: Key, columns: dict[str, ColumnSchema], takes_full: bool, geometry: int) -> bool:
+    """Whether a unique key tells all rows apart.
+
+    ``takes_full``: also by a prefix that takes all of a TINYTEXT, or so many bytes of a geometry.
+    """
     return key.unique and not key.hash and all(
-        _can_identify(columns.get(named.lower()), length, takes_full) for named, length in key.columns
+        _can_identify(columns.get(named.lower()), length, takes_full, geometry) for named, length in key.columns
     )  # fmt: skip
 
 
-def _can_identify(column: ColumnSchema | None, length: int | None, takes_full: bool) -> bool:
+def _can_identify(column: ColumnSchema | None, length: int | None, takes_full: bool, geometry: int) -> bool:
     if column is None or column.nullable is not False or column.virtual:
         return False
     if length is None:
         return not column.base_type.endswith(("text", "blob"))
-    return takes_full and _is_full(column, length)
+    return takes_full and _is_full(column, length, geometry)
 
 
-def _is_full(column: ColumnSchema | None, length: int) -> bool:
-    """Whether a prefix of a TEXT or BLOB has as many bytes as the column."""
+def _is_full(column: ColumnSchema | None, length: int, geometry: int) -> bool:
+    """Whether a prefix of a TEXT or BLOB has as many bytes as the column, or one of a geometry so many."""
+    if column is not None and column.base_type in GEOMETRIES and column.base_type != "point":
+        return length == geometry
     if column is None or not column.base_type.endswith(("text", "blob")):
         return False
     return _key_bytes(column, length) == text_size(column.base_type)
@@ -869,13 +885,17 @@ def _keys(
 def _is_demoted(
     state: TableState, change: Alteration, dialect: Dialect, kept: list[Key], columns: dict[str, ColumnSchema]
 ) -> bool:
-    """Whether the unique key that stood in for the primary one cannot any more: MariaDB then puts all keys in order anew."""
-    if not state.keys or not kept:
-        return False
-    old, new = state.keys[0], kept[0]
-    is_same = change.renamed_keys.get(old.name.lower(), old.name) == new.name
+    """Whether a column of the key that is shown as primary goes, or may be NULL now: MariaDB then puts all keys in order anew."""
     before = {column.name.lower(): column for column in state.shown}
-    return is_same and _rank(old, before, dialect) == 1 < _rank(new, columns, dialect)
+    if not state.keys or not _is_shown_as_primary(state.keys[0], before, dialect):
+        return False
+    old = state.keys[0]
+    name = change.renamed_keys.get(old.name.lower(), old.name)
+    new = next((key for key in kept if key.name == name), None)
+    if new is None:
+        return old.name.lower() not in change.dropped_keys.keys() | change.dropped_constraints
+    may_be_null = not new.is_primary and any(columns[named.lower()].nullable for named, _ in new.columns)
+    return len(new.columns) < len(old.columns) or may_be_null
 
 
 def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:

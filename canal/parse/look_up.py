@@ -11,7 +11,15 @@ from typing import Any, Final
 
 import attrs
 
-from canal.parse.alter import ROW_END, TableState, functional_columns, hidden_columns, with_keys, with_points
+from canal.parse.alter import (
+    GEOMETRY_NUMBER,
+    ROW_END,
+    TableState,
+    functional_columns,
+    hidden_columns,
+    with_keys,
+    with_points,
+)
 from canal.parse.charsets import lenient_text
 from canal.parse.definition import GEOMETRIES, INNODB, PRIMARY, Key
 from canal.parse.server_facts import Release
@@ -129,9 +137,9 @@ def _state(
 def _with_geometries(keys: list[Key], columns: list[ColumnSchema]) -> list[Key]:
     """With the prefix of a geometry that MariaDB takes for all of it, as it has the length of the number before the bytes."""
     names = {column.name.lower() for column in columns if column.base_type in GEOMETRIES}
+    whole = dict.fromkeys(names, GEOMETRY_NUMBER)
     return [
-        attrs.evolve(key, columns=tuple((name, size or (4 if name.lower() in names else None)) for name, size in key.columns))
-        for key in keys
+        attrs.evolve(key, columns=tuple((name, size or whole.get(name.lower())) for name, size in key.columns)) for key in keys
     ]
 
 

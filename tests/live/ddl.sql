@@ -426,3 +426,21 @@ create table nul4 (b enum('a\0b','x'))
 alter table nul4 add c enum('a\0b','x')
 alter table nul4 add d enum('a\0c','x') first
 create table nil5 (b enum('1','2') charset ucs2, c enum('1','2') charset latin1, d enum('11','2') charset latin1)
+
+create table geo1 (f int, c varchar(10), d char(3), e int, g varchar(100), unique c (c), unique d (d), unique e (e), unique g (g(5)))
+alter table geo1 drop c, add c geometry
+alter table geo1 drop e, add e geometry, drop g, add g polygon
+create table geo2 (a geometry not null, b int, unique k(a(4)), unique b(b), f int)
+alter table geo2 add unique z(f)
+create table geo3 (a geometry not null, c int not null, unique k(a(8)), unique c(c))
+create table ord1 (a int not null, b int not null, c int, unique b (b), unique a (a), unique c (c))
+alter table ord1 modify b text not null
+create table ord2 (a int not null, b int, c int, unique b (b), unique a (a), unique c (c))
+alter table ord2 modify c int not null, drop a
+create table ord3 (a int not null, b int, c int, unique b (b), primary key (a), unique c (c))
+alter table ord3 modify c int not null, drop a
+create table ord4 (a int, b int, unique a (a), unique b (b), primary key (b))
+alter table ord4 drop primary key
+create table ord5 (a int not null, b int, c int, unique b (b), primary key (a), unique c (c))
+alter table ord5 modify a int, modify c int not null
+alter table ord5 drop primary key
