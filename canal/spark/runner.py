@@ -49,6 +49,7 @@ class Runner:
         self._tail: Tail | None = None
         self._target: Position | None = None
         self._target_at = 0.0  # when it was taken, or found to be within reach
+        self._is_one_batch = False  # all up to the target is to be one batch
         self._parent = os.getppid()
         self._moved_at = time.monotonic()
         self._moved_bytes = 0
@@ -72,6 +73,23 @@ class Runner:
             connection.close()
         self._target_at = time.monotonic()
 
+    def latest_at_once(self, start: dict[str, Any], rows: int | None, size: int | None) -> dict[str, Any]:
+        """As ``latest``, of all that is in the log now as far as one batch may hold it, also behind the initial offset.
+
+        The end of that first batch has with it, as "since", where the stream began, which is found out now.
+        """
+        self.prepare_available_now()
+        self._is_one_batch = True
+        try:
+            end = self.latest(start, rows, size)
+            if Offset.from_dict(start) is None:
+                begin, end = end, self.latest(end, rows, size)
+                if end["ph"] == "bin" and end != begin:
+                    end = {**end, "since": begin}
+        finally:
+            self._target, self._is_one_batch = None, False
+        return end
+
     def latest(self, start: dict[str, Any], rows: int | None, size: int | None) -> dict[str, Any]:
         """The end of the next batch; ``start`` itself where there is nothing new. All before ``start`` is done."""
         offset = Offset.from_dict(start)
@@ -82,10 +100,12 @@ class Runner:
         if offset.plan is not None:
             self._end_snapshot(offset.plan)
         text, tail = offset.text, self._tail
-        if tail is None or not tail.knows(text):
+        if tail is None or not tail.knows(text) or tail.has_end == (self._target is None):
             end = self._backlog_end(offset)
-            if end is not None:
+            if end is not None and not self._goes_on(end):
                 return end.to_dict()
+            if end is not None:
+                start, offset, text = end.to_dict(), end, end.text
             tail = self._open(offset.position, offset.epoch, self._types(offset))
             tail.rename_base(text)
         tail.release(text)
@@ -110,6 +130,14 @@ class Runner:
         if start != "latest" and self._backlog_end(first) is not None:
             self.close()  # executors read the backlog
         return first
+
+    def _goes_on(self, end: Offset) -> bool:
+        """Whether a backlog is to be one batch with what is behind it up to the target, in the same file."""
+        target = self._target
+        return (
+            self._is_one_batch and self._options.max_bytes is None
+            and target is not None and end.position.journal == target.journal
+        )  # fmt: skip
 
     def _check_log(self) -> None:
         """Raise what keeps the log from being read, such as a privilege, before a snapshot that takes long."""
@@ -191,9 +219,12 @@ class Runner:
     def _wait_for_all(self, tail: Tail, text: str, rows: int | None, size: int | None) -> str:
         """As ``Tail.next``, but the same offset means that the end of the log is reached."""
         while os.getppid() == self._parent:
+            is_due = not self._is_one_batch or tail.fill(text, rows, size, self._options.poll)
             over = tail.is_over()
             if not over and time.monotonic() - self._target_at >= self._options.start_timeout:
                 self._check_target()
+            if not is_due:
+                continue
             found = tail.next(text, rows, size, 0 if over else self._options.poll, over)
             if found != text or over:
                 return found
@@ -294,9 +325,11 @@ class Runner:
         Raises:
             PositionLostError: it is neither in the spool nor in the log of the source any more.
         """
-        first, last = Offset.from_dict(start), Offset.from_dict(end)
-        if last is not None and last.plan is not None and last.plan.files:
-            keep(last.plan.files)  # Spark has written it down
+        first, last = Offset.from_dict(start) or Offset.from_dict(end.get("since", start)), Offset.from_dict(end)
+        if last is not None and last.plan is not None:
+            if last.plan.files:
+                keep(last.plan.files)  # Spark has written it down
+            first = first or attrs.evolve(last, done=0)
         if first is None or last is None or first == last:
             return []
         if last.plan is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib.util
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +19,6 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from canal.errors import ConfigError
@@ -95,7 +89,7 @@ class CanalSource(DataSource):
         if self._parsed.mode == "snapshot":
             raise ConfigError("a stream of a table and its changes is snapshot=initial; mode=snapshot is for spark.read")
         shape = self._checked(schema)
-        return CanalStreamReader(self._parsed, shape)
+        return _stream_reader()(self._parsed, shape)
 
     def reader(self, schema: StructType) -> CanalReader:
         if self._parsed.snapshot != "never":
@@ -251,12 +245,19 @@ def _emptied(shape: Shape, entry: Entry, epoch: int) -> pa.RecordBatch:
 # -- the stream --------------------------------------------------------------------------------------------------------
 
 
-class CanalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream: offsets and partitions in the process of the query, ``read`` on executors."""
+class CanalStreamReader(_Reading, DataSourceStreamReader):
+    """The reader of a stream: offsets and partitions in the process of the query, ``read`` on executors.
+
+    As Spark 4.0 and 4.1 use it, which tell it neither where the next batch starts, nor a limit, nor that their trigger is
+    AvailableNow: they ask once then, as for each first batch of a run, which therefore takes all that there is by then. It
+    starts where the last one ended that was given; a run that goes on asks for the empty range behind that before all else.
+    """
 
     def __init__(self, options: Options, shape: Shape | Envelope) -> None:
         super().__init__(options, shape)
         self._open: Runner | None = None
+        self._last: dict[str, Any] | None = None
+        self._has_begun = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": None}
@@ -271,30 +272,15 @@ class CanalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_rows is not None:
-            return ReadMaxRows(self._options.max_rows)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._runner.prepare_available_now()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        rows, size = self._options.max_rows, self._options.max_bytes
-        if isinstance(limit, ReadMaxRows):
-            rows = limit.max_rows
-        elif isinstance(limit, ReadMaxBytes):
-            size = limit.max_bytes
-        elif isinstance(limit, ReadAllAvailable):
-            rows = size = None
-        return self._runner.latest(start, rows, size)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._open is None else self._open.report()
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        runner, options = self._runner, self._options
+        find = runner.latest if self._has_begun else runner.latest_at_once
+        self._last = find(self._last or dict(INITIAL), options.max_rows, options.max_bytes)
+        self._has_begun = True
+        return self._last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._last = self._last or end
         return [_Partition(what) for what in self._runner.ranges(start, end)]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -305,6 +291,15 @@ class CanalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             runner, self._open = self._open, None
             if runner is not None:
                 runner.close()
+
+
+def _stream_reader() -> type[CanalStreamReader]:
+    """The class of readers that this Spark knows how to use."""
+    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+        return CanalStreamReader
+    from canal.spark.limits import LimitedStreamReader
+
+    return LimitedStreamReader
 
 
 def _end_with_process(close: Any) -> None:

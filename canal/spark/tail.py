@@ -103,6 +103,10 @@ class Tail:
         self._thread.start()
 
     @property
+    def has_end(self) -> bool:
+        return self._stretch is not None
+
+    @property
     def base(self) -> Offset:
         """Where it began, or what was released last."""
         return self._marks[0].offset
@@ -240,11 +244,20 @@ class Tail:
         seen = start.bytes + _GRAIN_BYTES - _BURST_BYTES
         while is_small and self._marks[-1].bytes - seen >= _BURST_BYTES and not self._over:
             last, left = self._marks[-1], deadline - time.monotonic()
-            is_full = rows is not None and last.rows - start.rows >= rows or size is not None and last.bytes - start.bytes >= size
-            if left <= 0 or is_full:
+            if left <= 0 or self._is_full(start, rows, size):
                 return
             seen = last.bytes
             self._changed.wait_for(self.is_over, min(left, _BURST_SECONDS))
+
+    def fill(self, text: str, rows: int | None, size: int | None, timeout: float) -> bool:
+        """Wait until there is as much as a batch may hold, or all; False where there is not within ``timeout`` seconds."""
+        with self._changed:
+            start = self._given[text]
+            return self._changed.wait_for(lambda: self._over or self._is_full(start, rows, size), timeout)
+
+    def _is_full(self, start: _Mark, rows: int | None, size: int | None) -> bool:
+        last, most = self._marks[-1], self._options.spool_bytes
+        return (rows is not None and last.rows - start.rows >= rows) or last.bytes - start.bytes >= min(size or most, most)
 
     def _end_of(self, start: _Mark, rows: int | None, size: int | None) -> _Mark:
         end = start

@@ -54,10 +54,18 @@ class Engine:
         source = cloudpickle.loads(cloudpickle.dumps(CanalSource(self.options)))
         self.struct = source.schema()
         self.reader = source.streamReader(schema=self.struct)
-        self.limit = self.reader.getDefaultReadLimit()
-        if available_now:
-            self.reader.prepareForTriggerAvailableNow()
         self.replay = len(self.offsets) > self.committed
+        self._begin(self.reader, available_now)
+
+    def _begin(self, reader: Any, available_now: bool) -> None:
+        self.limit = reader.getDefaultReadLimit()
+        if available_now:
+            reader.prepareForTriggerAvailableNow()
+
+    def _latest(self, reader: Any, before: str) -> dict[str, Any]:
+        end: dict[str, Any] = reader.latestOffset(json.loads(before), self.limit)
+        reader.reportLatestOffset()
+        return end
 
     def stop(self) -> None:
         """End the run, as SIGTERM does. What was planned and not committed is planned still."""
@@ -79,8 +87,7 @@ class Engine:
             self.replay = False
             return True
         before = self.offsets[-1] if self.offsets else json.dumps(reader.initialOffset())
-        end = json.dumps(reader.latestOffset(json.loads(before), self.limit))
-        reader.reportLatestOffset()
+        end = json.dumps(self._latest(reader, before))
         if end == before:
             return False
         self.offsets.append(end)
@@ -130,3 +137,18 @@ class Engine:
             self.step()
         assert len(self.rows) == count, f"{len(self.rows)} rows, not {count}"
         return self.rows
+
+
+class OlderEngine(Engine):
+    """Spark 4.0 and 4.1: no start, no limit, no word of AvailableNow, which is one batch; a run that goes on begins with the
+    empty range behind the newest offset that was written down."""
+
+    def _begin(self, reader: Any, available_now: bool) -> None:
+        self.reader = CanalStreamReader(reader._options, reader._shape)
+        if self.offsets:
+            newest = json.loads(self.offsets[-1])
+            assert self.reader.partitions(newest, newest) == []
+
+    def _latest(self, reader: Any, before: str) -> dict[str, Any]:
+        end: dict[str, Any] = reader.latestOffset()
+        return end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import tempfile
@@ -15,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnloggedChangeError
 from canal.parse.history import FileHistory
@@ -26,7 +28,7 @@ from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.spark.engine import PATIENCE, Engine, rows_of
+from tests.spark.engine import PATIENCE, Engine, OlderEngine, rows_of
 
 COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
 
@@ -69,7 +71,7 @@ def query(shop: Shop, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
     made: list[Engine] = []
     with shop.fake.serve(user="cdc", password="s3cr3t") as server:
 
-        def make(**options: Any) -> Engine:
+        def make(kind: type[Engine] = Engine, **options: Any) -> Engine:
             given = {
                 "host": server.host, "port": server.port, "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
                 "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file", "pollTimeout": "0.2",
@@ -77,7 +79,7 @@ def query(shop: Shop, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
             given.update(options)
             if "tables" in options:
                 del given["table"]
-            made.append(Engine(given))
+            made.append(kind(given))
             made[-1].server = server  # type: ignore[attr-defined]
             return made[-1]
 
@@ -529,6 +531,140 @@ def test_available_now_with_a_backlog(shop: Shop, query: Callable[..., Engine]) 
         while engine.step():
             pass
         assert seen(engine.rows) == shop.expected[:-1]
+
+
+# -- Spark 4.0 and 4.1 -----------------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("planned", [False, True])
+def test_older_the_first_batch_has_all_that_is_there_and_is_replayed(
+    shop: Shop, query: Callable[..., Engine], planned: bool
+) -> None:
+    """Where it begins is nowhere in Spark's log but in its end."""
+    fill(shop)
+    with query(OlderEngine) as engine:
+        engine.start()
+        assert engine.plan()
+        if not planned:  # it was never written down
+            engine.offsets.clear()
+        engine.stop()
+        first = list(shop.expected)
+        shop.insert(2)
+        engine.start()
+        engine.step()
+        assert seen(engine.sink[0]) == (first if planned else shop.expected)
+        assert seen(engine.until(len(shop.expected))) == shop.expected
+
+
+@both
+def test_older_a_run_goes_on_behind_the_newest_offset_that_was_written_down(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(OlderEngine) as engine:
+        for is_planned in (True, False, True):
+            shop.insert(2)
+            engine.start()
+            while engine.step():
+                pass
+            before = list(engine.offsets)
+            engine.stop()
+            engine.start()
+            assert not engine.step()
+            assert engine.offsets == before
+            shop.insert(2)
+            if is_planned:
+                engine.plan_next()
+            engine.stop()
+        engine.start()
+        assert seen(engine.until(len(shop.expected))) == shop.expected
+
+
+def test_older_a_run_with_available_now_is_one_batch_of_all_that_is_there(shop: Shop, query: Callable[..., Engine]) -> None:
+    """However many reads it comes in."""
+    with query(OlderEngine, storeBytes="8k") as engine:
+        for count in (60, 120):
+            while len(shop.expected) < count:
+                shop.insert(1, size=1000)
+            engine.start()
+            assert engine.step()
+            engine.stop()
+            assert seen(engine.rows) == shop.expected
+    assert len(engine.offsets) == 2
+
+
+def test_older_of_a_backlog_too_but_of_so_many_files(shop: Shop, query: Callable[..., Engine]) -> None:
+    for _ in range(4):
+        fill(shop)
+        shop.fake.rotate()
+    fill(shop)
+    with query(OlderEngine) as engine, query(OlderEngine, maxFilesPerBatch=3) as limited:
+        engine.start()
+        engine.step()
+        assert [type(partition.what) for partition in engine.partitions[0]] == [Stretch] * 5
+        assert seen(engine.rows) == shop.expected
+
+        limited.start()
+        limited.step()
+        assert [type(partition.what) for partition in limited.partitions[0]] == [Stretch] * 3
+        assert limited.until(len(shop.expected)) == engine.rows
+
+
+def test_older_limits_of_a_batch_hold_for_the_first_too(shop: Shop, query: Callable[..., Engine]) -> None:
+    for _ in range(40):
+        shop.insert(1, size=1000)
+    for options, most in (({"maxRowsPerBatch": 7}, 7), ({"maxBytesPerBatch": "4k"}, 3), ({"spoolBytes": "8k"}, 40)):
+        with query(OlderEngine, **options) as engine:
+            for _ in range(3):
+                engine.start()
+                engine.step()
+                engine.stop()
+            engine.start()
+            assert seen(engine.until(40)) == shop.expected
+            assert max(len(rows) for rows in engine.sink.values()) <= most
+
+
+def test_a_checkpoint_goes_from_an_older_spark_to_a_newer_one_and_back(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(3)
+    with query() as newer, query(OlderEngine) as older:
+        for engine, other in ((older, newer), (newer, older), (older, newer)):
+            engine.start()
+            engine.plan_next()
+            engine.stop()  # the other one reads what was planned
+            other.offsets, other.committed, other.sink = list(engine.offsets), engine.committed, dict(engine.sink)
+            shop.insert(3)
+            other.start()
+            assert seen(other.until(len(shop.expected))) == shop.expected
+            other.stop()
+            engine.offsets, engine.committed, engine.sink = list(other.offsets), other.committed, dict(other.sink)
+            shop.insert(3)
+
+
+def test_older_what_ends_a_query_ends_it_behind_the_first_batch_too(shop: Shop, query: Callable[..., Engine]) -> None:
+    shop.insert(1)
+    with query(OlderEngine) as engine:
+        engine.start()
+        engine.step()
+        engine.stop()
+        shop.insert(1)
+        shop.fake.ddl("TRUNCATE orders", "shop")
+        for _ in range(2):
+            engine.start()
+            with pytest.raises(UnloggedChangeError):
+                engine.until(3)
+            assert seen(engine.rows) == shop.expected
+            engine.stop()
+
+
+def test_a_reader_is_of_the_kind_that_its_spark_knows(
+    shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with query() as engine:
+        engine.start()
+        assert isinstance(engine.reader, SupportsTriggerAvailableNow)
+        engine.stop()
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        reader = CanalSource(engine.options).streamReader(engine.struct)
+        assert not isinstance(reader, SupportsTriggerAvailableNow)
+        assert not inspect.signature(reader.latestOffset).parameters  # by which newer ones would know it
 
 
 # -- what a query cannot go on after --------------------------------------------------------------------------------------------
