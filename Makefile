@@ -8,6 +8,15 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
+# Beside the newest Spark, those that are tested too: queries on all of them but 3.5, which has no Python sources.
+OLDER_SPARKS := 4.0 4.1
+SPARK_QUERIES := tests/spark/test_live.py tests/spark/test_types_in_spark.py tests/spark/test_apply_spark.py
+# Of versions, and a command.
+define on_sparks
+(for version in $(1); do echo "== Spark $$version"; PYTHONPATH=$(CURDIR)/$(VENV)/pyspark-$$version $(2) \
+	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning || exit 1; done)
+endef
+
 .PHONY: help demo spark-demo test matrix lint bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -35,9 +44,10 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 # clock or a JVM, so two runs share the cores; what the second one prints comes when the first has ended. A shell starts what
 # runs beside it with Ctrl-C ignored.
 BESIDE := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
-test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
 		{ echo "== compiled, Spark"; CANAL_PURE=0 $(BESIDE) tests/spark; spark=$$?; \
+		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || spark=1; \
 		echo "== interpreted"; \
 		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not spark' && test $$spark = 0; \
 		} >$(VENV)/second.log 2>&1 & \
@@ -62,7 +72,9 @@ bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python benchmarks/spark_run.py
 
-soak: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+soak: $(SETUP)compiler $(SETUP)test $(SETUP)build $(patsubst %,$(SETUP)pyspark-%,3.5 $(OLDER_SPARKS)) servers
+	$(call on_sparks,$(OLDER_SPARKS),$(BIN)/python -m pytest -m spark $(SPARK_QUERIES))
+	$(call on_sparks,3.5,$(BIN)/python -m pytest tests/spark/test_apply_spark.py -k plain_loop)
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
 	$(BIN)/python -m tests.matrix --whole mysql-9.7 mariadb-10.11
 
@@ -108,6 +120,13 @@ $(SETUP)compiler: $(SETUP)venv tests/servers/compiler.sh
 $(SETUP)cli $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)lint: $(SETUP)%: $(SETUP)venv pyproject.toml
 	@echo "installing canal-cdc[$*]"
 	@CANAL_PURE=1 $(PIP) install --no-build-isolation -e '.[$*]'
+	@touch $@
+
+# A download of 430 MB each, which pip keeps.
+$(patsubst %,$(SETUP)pyspark-%,3.5 $(OLDER_SPARKS)): $(SETUP)pyspark-%: | $(SETUP)test
+	@echo "installing pyspark $* for the tests"
+	@rm -rf $(VENV)/pyspark-$*
+	@$(PIP) install --no-deps --target $(VENV)/pyspark-$* 'pyspark==$*.*'
 	@touch $@
 
 # Where there is a compiler, a module that does not compile is an error.

@@ -26,6 +26,7 @@ from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.spark import gtids
 from canal.spark.alters import changed_values, types_from_text
+from canal.spark.frames import to_arrow
 from canal.spark.outcome import fit, outcome, where, wider
 from canal.spark.targets import Progress, Target, Work
 from canal.spark.targets.upkeep import Maintained, Upkeep
@@ -409,7 +410,7 @@ def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
         return
     rows = df if isinstance(df, pa.Table) else None
     try:
-        rows = df.toArrow() if rows is None else rows
+        rows = to_arrow(df) if rows is None else rows
     except Exception as error:
         halves = _halves(df, keys, level) if _TOO_MUCH in str(error) and level < _LEVELS else ()
         if not halves:
@@ -424,7 +425,7 @@ def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
 
 def _halves(df: Any, keys: Sequence[str], level: int) -> tuple[Any, ...]:
     """Those of the rows that come first, and the others; of rows in one place any of them, by their keys."""
-    places = df.select("_txn", "_ord").toArrow().sort_by([("_txn", "ascending"), ("_ord", "ascending")])
+    places = to_arrow(df.select("_txn", "_ord")).sort_by([("_txn", "ascending"), ("_ord", "ascending")])
     count = places.num_rows
     own = list(zip(*(places.take([0, count // 2, count - 1])[name].to_pylist() for name in places.column_names))) if count else []
     if count and own[0] != own[2]:

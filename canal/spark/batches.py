@@ -22,7 +22,8 @@ from canal.position import Position, journal_key
 from canal.recent import Recent
 from canal.schema import TableSchema
 from canal.spark.alters import types_text
-from canal.spark.types import HEAD, Shape, pack_txn, spark_struct
+from canal.spark.frames import check_version, to_frame
+from canal.spark.types import HEAD, Shape, pack_txn
 from canal.spark.unlogged import unlogged
 
 log = logging.getLogger("canal.spark")
@@ -114,7 +115,8 @@ def foreach_batch(
     ``apply_changes`` does.
 
     Args:
-        spark: the session; None: ``fn`` gets a ``pyarrow.Table`` instead of a DataFrame, and no JVM is needed.
+        spark: the session, of Spark 3.5 or later; None: ``fn`` gets a ``pyarrow.Table`` instead of a DataFrame, and no JVM
+            is needed.
         instance: started, with the client subscribed.
         batch_size: row changes of a message, at most (a larger transaction comes in pieces).
         timeout: seconds to wait for changes before ``stop`` is looked at again.
@@ -128,6 +130,7 @@ def foreach_batch(
             DATABASE, comes only where the Instance's filter passes its name with a dot (``shop\.``).
 
     Raises:
+        ConfigError: the session is of an older Spark.
         UnloggedChangeError: rows changed without any in the log. It comes again until that is settled: with ``apply_changes``
             by a snapshot, or by its ``acknowledge``.
         CanalError: what stopped the parser.
@@ -166,6 +169,7 @@ def _quick(spark: Any) -> Iterator[None]:
     if spark is None:
         yield
         return
+    check_version(spark)
     before = spark.conf.get(_THRESHOLD)
     spark.conf.set(_THRESHOLD, "0")
     try:
@@ -217,7 +221,7 @@ class _Loop:
         return shape
 
     def _frame(self, rows: pa.Table) -> Any:
-        return rows if self.spark is None else self.spark.createDataFrame(rows, schema=spark_struct(rows.schema))
+        return rows if self.spark is None else to_frame(self.spark, rows)
 
     def _tell_losses(self, entry: Entry, batch: Batch) -> None:
         """Tell ``fn`` of each table whose rows a statement changed without any in the log.

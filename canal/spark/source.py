@@ -17,11 +17,19 @@ from typing import Any, cast
 
 import attrs
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark import TaskContext, __version__
 
 from canal.errors import ConfigError
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+except ModuleNotFoundError as error:
+    raise ConfigError(
+        f"the canal source needs Spark 4.0 or later, this is {__version__}",
+        remedy="canal.spark.foreach_batch and apply_changes run on Spark 3.5 too.",
+    ) from error
+from pyspark.sql.types import StructType
+
 from canal.model import Entry
 from canal.parse.source import MySQLSource, another
 from canal.position import Position

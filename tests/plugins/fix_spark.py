@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,18 @@ def under_way(start: Callable[[], Any]) -> Any:
         if query.isActive or "failed to connect back" not in str(query.exception()):
             break
     return query
+
+
+def drain(start: Callable[[], Any]) -> Any:
+    """Run a query with AvailableNow until it has taken what is there; returns the last run.
+
+    One run does. Before Spark 4.2 it is one batch, which may be a smaller one that was planned before: there until one is empty.
+    """
+    while True:
+        query = under_way(start)
+        assert query.awaitTermination(200)
+        if find_spec("pyspark.sql.streaming.datasource") or not query.lastProgress["numInputRows"]:
+            return query
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 import canal
-from canal.errors import NotActiveError, UnloggedChangeError
+from canal.errors import ConfigError, NotActiveError, UnloggedChangeError
 from canal.spark import Batch, apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, ParquetTarget
 from canal.testing import FakeBinlog
@@ -284,6 +285,11 @@ def test_turns_of_two_processes_apply_each_change_once(
 
     assert DeltaTable(target).to_pyarrow_table()["id"].sort().to_pylist() == list(range(6))
     assert [batches[0].split()[0] for batches in calls] == ["0", "0"], "the first batch came to both"
+
+
+def test_a_session_of_an_old_spark_is_refused_before_anything_is_taken() -> None:
+    with following(FakeBinlog()) as instance, pytest.raises(ConfigError, match="need Spark 3.5 or later, this is 3.4.1"):
+        foreach_batch(SimpleNamespace(version="3.4.1"), instance, lambda df, batch: None)
 
 
 def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from canal.spark.options import parse_options
 from canal.spark.runner import is_spool_visible, master_of
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
-from tests.plugins.fix_spark import under_way
+from tests.plugins.fix_spark import drain, under_way
 
 _names = itertools.count(1)
 
@@ -123,13 +123,15 @@ class Stream:
 
     def start(self, frame: Any, **trigger: Any) -> Any:
         """Into parquet, with a checkpoint: exactly once by Spark's own file sink."""
+        return under_way(lambda: self._start(frame, **trigger))
+
+    def drain(self, frame: Any) -> None:
+        drain(lambda: self._start(frame, availableNow=True))
+
+    def _start(self, frame: Any, **trigger: Any) -> Any:
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self.directory / "checkpoint"))
-
-        def start() -> Any:
-            self.queries.append((writer.trigger(**trigger) if trigger else writer).start(str(self.directory / "out")))
-            return self.queries[-1]
-
-        return under_way(start)
+        self.queries.append((writer.trigger(**trigger) if trigger else writer).start(str(self.directory / "out")))
+        return self.queries[-1]
 
     def rows(self) -> list[dict[str, Any]]:
         """What Spark's file sink holds: the files that its log of batches names."""
@@ -164,7 +166,7 @@ def stream(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("stream", "victims"),
-    [("mariadb", ("runner", "worker", "stop")), ("mysql", ("runner",))],
+    [("mariadb", ("runner", "worker", "stop")), pytest.param("mysql", ("runner",), marks=pytest.mark.every_spark)],
     indirect=["stream"],
 )
 def test_nothing_is_lost_or_doubled_whatever_is_killed(
@@ -193,13 +195,14 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(
             if victim in ("stop", "worker"):  # Spark ends the runner by SIGTERM, which cleans up
                 wait(lambda: not stream.spools())
         wait(lambda: len(load.journal) > 50)
-    assert stream.start(frame, availableNow=True).awaitTermination(200)
+    stream.drain(frame)
 
     assert stream.changes() == load.journal
     assert len({(row["_txn"], row["_ord"]) for row in stream.rows()}) == len(load.journal)
     wait(lambda: not stream.spools())  # a query is over when its runner has been told so
 
 
+@pytest.mark.every_spark
 def test_available_now_takes_what_is_there_and_ends(stream: Stream) -> None:
     frame = stream.frame(startingPosition="earliest", maxRowsPerBatch=100)
     for batch in range(2):
@@ -215,7 +218,7 @@ def test_without_its_checkpoint_a_stream_gives_the_same_rows_again(stream: Strea
     stream.server.query(f"UPDATE {stream.table} SET n = 9")
     found = []
     for _ in range(2):
-        assert stream.start(stream.frame(startingPosition="earliest"), availableNow=True).awaitTermination(200)
+        stream.drain(stream.frame(startingPosition="earliest"))
         found.append(stream.rows())
         shutil.rmtree(stream.directory / "checkpoint")
         shutil.rmtree(stream.directory / "out")
@@ -273,7 +276,7 @@ def test_new_columns_end_the_query_with_what_to_do(stream: Stream, wait: Callabl
     assert "more is new" in str(query.exception())
     assert "load it anew" in str(query.exception())
 
-    assert stream.start(stream.frame(startingPosition="earliest"), availableNow=True).awaitTermination(200)
+    stream.drain(stream.frame(startingPosition="earliest"))
     assert [(row["id"], row.get("more")) for row in stream.rows()] == [(1, None), (2, 7)]
 
 

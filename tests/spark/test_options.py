@@ -156,6 +156,12 @@ def test_the_module_that_spark_imports_at_every_look_up_is_cheap() -> None:
     assert done.stdout.splitlines() == ["['pyspark_canal']", "CanalSource canal"]
 
 
+def test_a_spark_that_has_no_python_sources_is_told() -> None:
+    code = "import sys; sys.modules['pyspark.sql.datasource'] = None; import canal.spark.source"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert "\ncanal.errors.ConfigError: the canal source needs Spark 4.0 or later, this is 4." in done.stderr
+
+
 def test_every_option_is_documented() -> None:
     text = (ROOT / "docs" / "spark.md").read_text().partition("## Options")[2]
     named = set(re.findall(r"`(\w+)`", text)) & set(known_options())

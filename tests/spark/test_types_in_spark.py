@@ -107,6 +107,7 @@ ASKED: dict[str, tuple[str, str]] = {
 MOMENTS = ("date", "timestamp", "timestamp_ntz")
 
 
+@pytest.mark.every_spark
 def test_every_type_is_in_spark_what_the_server_holds(
     zoned: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
 ) -> None:
