@@ -960,6 +960,8 @@ def _length(
     """What a key takes of a column; of a text or geometry in the stead of a dropped column as much as it took of that one."""
     new = next(column for column in columns if column.name.lower() == name.lower())
     if old_name.lower() not in change.dropped:
+        if length and new.base_type.endswith(("text", "blob")):
+            return min(length, text_size(new.base_type))
         return length if length and _takes_prefix(new, length) else None
     old = next(column for column in state.shown if column.name.lower() == old_name.lower())
     is_whole_text = length is None and old.base_type.endswith(("text", "blob"))

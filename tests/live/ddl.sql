@@ -444,3 +444,8 @@ alter table ord4 drop primary key
 create table ord5 (a int not null, b int, c int, unique b (b), primary key (a), unique c (c))
 alter table ord5 modify a int, modify c int not null
 alter table ord5 drop primary key
+
+create table pre1 (b text charset utf8mb4, unique a (b(500))) engine=myisam
+alter table pre1 modify b tinytext collate utf8mb4_bin
+create table pre2 (b text charset utf8mb4, unique a (b(500))) engine=innodb
+alter table pre2 modify b text(60) charset utf8mb4
