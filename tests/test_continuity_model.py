@@ -160,6 +160,13 @@ def test_gtids_switched_off_and_on_while_away(form: str) -> None:
     check(Setup(form, "mysql"), WRITE, read(plans=((0, 0),)), off, WRITE, on, WRITE, off, read(), on, WRITE, read())
 
 
+@pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_reset_without_gtids_and_a_cursor_of_an_earlier_version_with_some(form: str) -> None:
+    """The server has not executed them, though the journal has an event's end where the cursor is."""
+    off, on = ("gtids", 0, False), ("gtids", 0, True)
+    check(Setup(form, "mysql"), ("write", 0, 1, 2), read(), off, RESET, ("write", 0, 1, 2), on, ("age", 0, "plain"), read())
+
+
 @pytest.mark.parametrize("on_lost", ON_LOST)
 @pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
 @pytest.mark.parametrize("form", ["files", "follow"])
