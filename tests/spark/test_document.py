@@ -98,7 +98,7 @@ def test_the_code_of_the_document_runs(
         more()
         foreach_batch(spark, instance, one, stop=stop)
 
-    quick, bounded, loop, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
+    quick, bounded, loop, drain, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
     try:
         until_supervised(lambda: rows(tmp_path / "lake" / "orders") == {1})
         run(quick)
@@ -111,6 +111,12 @@ def test_the_code_of_the_document_runs(
             assert rows(tmp_path / "lake" / "loop")
             run(many)
             assert rows(tmp_path / "lake" / "in_doc.orders")
+
+        drained = names["spark"].readStream.format("canal").options(**names["server"], table="in_doc.orders", snapshot="initial")
+        files = {"path": str(tmp_path / "drained"), "checkpointLocation": str(tmp_path / "drained_checkpoint")}
+        names["writer"] = drained.load().writeStream.format("parquet").options(**files)
+        run(drain)
+        assert names["spark"].read.parquet(files["path"]).count() == len(server.query("SELECT id FROM in_doc.orders"))
 
         begin = DataStreamWriter.start
         with monkeypatch.context() as patch:
