@@ -1237,7 +1237,7 @@ class Stand:
             raise Fault("nameless", f"the alarm names no journal: {self.losses}")
         readable = [row for row in self.log.life.rows if row in self.after]
         older = [row for row in self._all_rows() if row in self.before or row in self.after or row not in self.old]
-        jumps = sum("LOST" in text for text in self.losses)
+        jumps = sum("LOST" in text for text in self.losses) + self._is_traceless(at)  # until it is noticed
         if self.run.error is None and rest and not _are_stretches(rest, older, self.after, jumps):
             return self._fault(at, rest)
         if self.reading.on_lost == "earliest" and self.run.error is None and not self._is_traceless(at):

@@ -161,6 +161,17 @@ def test_gtids_switched_off_and_on_while_away(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
+def test_a_cursor_of_canal_s_does_not_compare_with_one_of_another_server(form: str) -> None:
+    """It names no server; by numbers it would be ahead, and what is between would be lost."""
+    other = ((1, ("write", 1, 2, 1)), (-1, ("ddl", 0)))
+    check(
+        Setup(form, "mariadb", servers=2, clients=2), read(meanwhile=((0, ("rotate", 1)),)), WRITE,
+        read(batch=1, plans=((None, 0), (2, 0)), meanwhile=other), read(1), ("age", 1, "canal's BEGIN"), ("write", 1, 1, 1),
+        read(1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["direct", "wire"])
 def test_a_reset_without_gtids_and_a_cursor_of_an_earlier_version_with_some(form: str) -> None:
     """The server has not executed them, though the journal has an event's end where the cursor is."""
     off, on = ("gtids", 0, False), ("gtids", 0, True)

@@ -90,7 +90,8 @@ class Locator:
         )  # fmt: skip
         start, how = decision.start, decision.how
         if self.started is None and not self._is_policy(decision):
-            self._check_marks(connection, decision.rule == "same log" and stored is not None and bool(stored.incarnation))
+            is_same_log = decision.rule == "same log" and stored is not None and bool(stored.incarnation)
+            self._check_marks(connection, is_same_log, "" if stored is None else stored.source)
         if how in (How.GTID, How.OLDEST):
             assert place is not None
             _check_purged(connection, place)
@@ -206,10 +207,15 @@ class Locator:
         self._translate(connection, place.source, start)
         return exact
 
-    def _check_marks(self, connection: Any, is_same_log: bool) -> None:
-        """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it."""
+    def _check_marks(self, connection: Any, is_same_log: bool, first: str) -> None:
+        """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it.
+
+        ``first`` is the server of that one; a cursor of canal's names none, and cannot be ahead of one of another server.
+        """
         for mark in self._options.marks() if hasattr(connection, "replay") else ():
             found = _foreign(connection, mark, is_same_log)
+            if mark.at_event and not mark.gtid and first not in ("", connection.identity):
+                found = found or f"the first cursor is one of the server {first}, with which it does not compare"
             if found:
                 raise PositionLostError(
                     f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
