@@ -85,7 +85,9 @@ class ZooKeeperMeta(MemoryMeta):
         self._fence: Fence | None = None
         self._base = ""
         self._stored: Clients | None = None  # what the nodes hold; None: a write failed, so it is to be read again
-        self._nodes: set[str] = set()  # those of the clients that are there, and had to be read to know it
+        # Those of the clients that are there, with the version of what they hold, by which a write that was not answered, and is
+        # carried out late, does not undo later ones; -1 where none is needed.
+        self._nodes: dict[str, int] = {}
 
     def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
         """Use this session from the next ``start`` on, and write behind the fence that there is then."""
@@ -136,14 +138,14 @@ class ZooKeeperMeta(MemoryMeta):
         return self._session
 
     def _load(self) -> Clients:
-        self._nodes = set()
+        self._nodes = {}
         names = self._connected().children(self._base)
         return {int(name): self._load_client(name) for name in names if is_client(name)}
 
     def _load_client(self, name: str) -> Client:
         filter, cursor, position = (self._data(f"{name}/{part}") for part in ("filter", "cursor", "position"))
-        self._nodes.add(name)
-        self._nodes.update(f"{name}/mark/{mark}" for mark in self._connected().children(f"{self._base}/{name}/mark"))
+        marks = self._connected().children(f"{self._base}/{name}/mark")
+        self._nodes.update({name: -1, **{f"{name}/mark/{mark}": -1 for mark in marks}})
         try:
             text = filter.decode()
         except UnicodeDecodeError as error:
@@ -159,7 +161,7 @@ class ZooKeeperMeta(MemoryMeta):
         value = self._connected().get(f"{self._base}/{name}")
         if value is None:
             return b""
-        self._nodes.add(name)
+        self._nodes[name] = value.version
         return value.data
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -179,15 +181,18 @@ class ZooKeeperMeta(MemoryMeta):
                 raise CursorError(f"a write of {size} bytes is too large for ZooKeeper", remedy="Keep cursors in a file.")
             self._stored = None  # unless the answer says otherwise
             try:
-                self._connected().write(writes, self._fence)
+                versions = self._connected().write(writes, self._fence)
             except NotActiveError:
                 self._stored = stored
                 raise
             except (NodeExists, NodeMissing, VersionChanged) as error:
                 log.info("%s was changed by another program, reading it again: %r", self._base, error)
                 continue
-            self._nodes.update(self._name(write) for write in writes if isinstance(write, Create))
-            self._nodes.difference_update(self._name(write) for write in writes if isinstance(write, Delete))
+            for write, version in zip(writes, versions):
+                if isinstance(write, Delete):
+                    self._nodes.pop(self._name(write), None)
+                else:
+                    self._nodes[self._name(write)] = version
             self._stored = clients
             return
         raise CoordinationError(f"another program changes {self._base} all the time")
@@ -216,10 +221,10 @@ class ZooKeeperMeta(MemoryMeta):
 
     def _put(self, name: str, text: str) -> Write:
         path = f"{self._base}/{name}"
-        return Set(path, text.encode()) if name in self._nodes else Create(path, text.encode())
+        return Set(path, text.encode(), self._nodes[name]) if name in self._nodes else Create(path, text.encode())
 
     def _drop(self, *names: str) -> Iterator[Write]:
-        for name in sorted(set(names) & self._nodes):
+        for name in sorted(set(names) & self._nodes.keys()):
             yield Delete(f"{self._base}/{name}")
 
     def _delete(self, path: str) -> Iterator[Write]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,7 +19,7 @@ from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveE
 from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
 from canal.testing import ZooKeeperServer
-from canal.zookeeper import Create, Fence, Session, Set, ZooKeeper
+from canal.zookeeper import Create, Fence, Session, Set, VersionChanged, ZooKeeper
 
 #: What canal writes, from its documentation of the nodes.
 CANALS = (
@@ -217,6 +218,32 @@ def test_a_write_of_unknown_outcome_can_be_repeated(own_zookeeper: ZooKeeperServ
     other.start("example")
     assert other.cursor(1) == THERE
     other.stop()
+
+
+def test_a_write_that_was_not_answered_and_is_carried_out_late_does_not_undo_later_ones(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that was slow may carry it out when the session comes back to it."""
+    meta = started(session)
+    meta.subscribe(1, "")
+    meta.update_cursor(1, HERE)
+    write, late = session.write, []
+
+    def unanswered(*args: Any) -> list[int]:
+        late.append(args)
+        raise CoordinationError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "write", unanswered)
+        with pytest.raises(CoordinationError):
+            meta.update_cursor(1, THERE)
+    for offset in (5, 6):
+        meta.update_cursor(1, Position("bin.000002", offset))
+
+    with pytest.raises(VersionChanged):
+        write(*late[0])
+    assert started(session).cursor(1) == Position("bin.000002", 6)
+    meta.update_cursor(1, Position("bin.000002", 7))
 
 
 def test_what_is_put_off_is_written_in_the_end(session: Session) -> None:
