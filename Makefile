@@ -86,7 +86,7 @@ figures: $(SETUP)test
 ASAN := $(VENV)/asan
 asan: $(SETUP)compiler $(SETUP)test
 	@rm -rf $(ASAN) && mkdir -p $(ASAN)
-	@cp -r canal tests setup.py pyproject.toml $(ASAN) && find $(ASAN) -name '*.so' -delete
+	@cp -r canal docs tests setup.py pyproject.toml $(ASAN) && find $(ASAN) -name '*.so' -delete
 	cd $(ASAN) && CANAL_PURE=0 CANAL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=halt_on_error=1 && \
 	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
