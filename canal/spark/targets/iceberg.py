@@ -62,7 +62,6 @@ class IcebergTarget:
             work = _IcebergWork(self, catalog, stream, keys)
         yield work
 
-
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
         """Rewrite small files as one, expire snapshots older than the time to keep, and delete the files that only they had.
 
