@@ -36,7 +36,7 @@ from canal.errors import (
     SourceError,
     StateError,
 )
-from canal.gtid import MysqlGtidSet, parse_gtid_set
+from canal.gtid import MysqlGtidSet
 from canal.parse import _pymysql
 from canal.parse.alter import TableState
 from canal.parse.cascades import ForeignKey
@@ -805,7 +805,7 @@ class MySQLConnection:
         self._using = threading.RLock()  # the login
         self._server: Server
         self._by_offset = False
-        self._unsent = ""  # what the server had executed, and had not sent, when its log was last looked at
+        self._end = Position()  # of the log, when it was last seen to be the one that is read
         self._limit = 0
 
     def open(self) -> None:
@@ -1309,26 +1309,28 @@ class MySQLConnection:
             end = self.end_of_log()
             if self._is_before(end, place):
                 raise self._reset(place, f"its log ends at {end}")
-            return (end.journal, end.offset) == (place.journal, place.offset)
+            return _is_same(end, place)
         if self.flavor == "mysql":
-            both = "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed), GTID_SUBTRACT(@@global.gtid_executed, %s)"
-            missing, unsent = map(str, self._rows(both, (place.gtid, place.gtid))[0])
+            missing = str(self._rows("SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (place.gtid,))[0][0])
             if self.identity.lower() in missing.lower() and not self._is_logged_still(place):
                 raise self._reset(place, f"it has not executed {_short(missing)}")
         else:
-            (found,) = self._rows("SELECT @@global.gtid_binlog_state, @@global.gtid_binlog_pos")
-            state, unsent = (str(one or "") for one in found)
-            self._check_state(place, state)
-            unsent = "" if parse_gtid_set(unsent, "mariadb") <= parse_gtid_set(place.gtid, "mariadb") else unsent
-        self._check_unsent(place, unsent)
+            self._check_state(place, str(self._rows("SELECT @@global.gtid_binlog_state")[0][0] or ""))
+        if self._stream is not None:
+            self._check_log(place)
         return True
 
-    def _check_unsent(self, place: Position, unsent: str) -> None:
-        """A dump by GTID set leaves out all that is done; also in a log that was begun anew, and has the same GTIDs again."""
-        if unsent and unsent != self._unsent and place.incarnation:
-            self._unsent = unsent  # a MySQL may have executed what is in no log, and need not be asked for it again
-            if self.incarnation(place.journal) not in (None, place.incarnation):
-                raise self._reset(place, f"{place.journal} was begun anew, and {_short(unsent)} does not come")
+    def _check_log(self, place: Position) -> None:
+        """A dump by GTID set leaves out all that is done, also in a log that was begun anew and has the same GTIDs again."""
+        end = self.end_of_log()
+        if self._is_before(end, place) or self._is_before(end, self._end):
+            raise self._reset(place, f"its log ends at {end}")
+        if place.incarnation and not any(_is_same(end, one) for one in (place, self._end)):
+            found = self.incarnation(place.journal)
+            if found and found != place.incarnation:
+                raise self._reset(place, f"{place.journal} was begun anew, and what it has again does not come")
+            if found:
+                self._end = end
 
     def _is_logged_still(self, place: Position) -> bool:
         """Whether the log is still the one that was read, up to there: a commit that waits for a semi-synchronous replica is
@@ -1397,6 +1399,10 @@ class MySQLConnection:
 def another(source: Any) -> Any:
     """The same source as another replica, which no other one throws out."""
     return attrs.evolve(source, server_id=None) if isinstance(source, MySQLSource) else source
+
+
+def _is_same(end: Position, other: Position) -> bool:
+    return (end.journal, end.offset) == (other.journal, other.offset)
 
 
 def dumps_by_offset(position: Position, has_gtids: bool) -> bool:

@@ -1386,11 +1386,11 @@ class FakeConnection:
         """
         end = self._fake.position
         if self._by_gtid if self._feed is not None else self.has_gtids:
-            done = parse_gtid_set(place.gtid, self.flavor)
-            lacking = self._fake._lacking(done)
-            is_sent = parse_gtid_set(self._fake.executed, self.flavor) <= done
-            if lacking or not is_sent and place.incarnation and self.incarnation(place.journal) != place.incarnation:
-                raise self._lost(lacking or f"{place.journal} was begun anew", place)
+            lacking = self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
+            if not lacking and self._feed is not None and place.incarnation not in ("", self.incarnation(place.journal)):
+                lacking = f"{place.journal} was begun anew"
+            if lacking:
+                raise self._lost(lacking, place)
             return True
         if (journal_key(end.journal), end.offset) < (journal_key(place.journal), place.offset):
             raise PositionLostError(
