@@ -206,14 +206,15 @@ class Continuity:
             reason=LostReason.OTHER_SERVER, position=start, remedy=_RESET_REMEDY,
         )  # fmt: skip
 
-    def list(self, listed: GtidSet, executed: GtidSet, last: tuple[str | tuple[int, int], int] | None = None) -> GtidSet:
+    def list(self, listed: GtidSet, executed: GtidSet, last: tuple[int, int, int] | None = None) -> GtidSet:
         """The GTIDs in all former logs, by the head of the present one, and those that are done; gives what is done.
 
-        ``last`` is the source and number of the last one that came in this stream.
+        ``last`` is the domain, server id and number of the last one that came in this stream. For MySQL it is None: a head
+        may lack what was written just before it, and the next one has it.
         """
         if self._is_first:
             return executed
-        if last is not None and not _lists(listed, *last):
+        if last is not None and isinstance(listed, MariadbGtidSet) and not listed.contains(*last):
             raise self._broken(f"{self._journal} does not list the last transaction that came in a log before it")
         missing, is_sure, self._is_sure = _missing(listed, executed), self._is_sure, True
         if missing and not is_sure and not self._doubt:
@@ -282,12 +283,6 @@ def _missing(listed: GtidSet, executed: GtidSet) -> GtidSet | None:
         done = executed.domains
         return MariadbGtidSet({domain: last for domain, last in listed.domains.items() if done.get(domain) != last}) or None
     return None
-
-
-def _lists(listed: GtidSet, source: str | tuple[int, int], number: int) -> bool:
-    if isinstance(source, tuple):
-        return not isinstance(listed, MariadbGtidSet) or listed.contains(*source, number)
-    return not isinstance(listed, MysqlGtidSet) or listed.contains(source, number)
 
 
 def _last_of(executed: MysqlGtidSet, source: str, number: int) -> int:

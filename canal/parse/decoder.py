@@ -489,7 +489,8 @@ class BinlogDecoder:
     def _check_listed(self, listed: Any) -> None:
         if self._continuity is not None:
             executed = self._executed_now()
-            last = (self._run_source, self._run_last) if self._run_last else None
+            source = self._run_source
+            last = (*source, self._run_last) if self._run_last and type(source) is tuple else None
             known = self._continuity.list(listed, executed, last)
             if known is not executed:
                 self._adopt_executed(known)
