@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ok-
 COMPILED := $(shell grep -o '^ *"canal[.][a-z_.]*"' canal/_build.py | tr -d ' "' | tr . /)
-SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED)) canal/parse/wire.pxd)
+SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED)) canal/rows/wire.pxd)
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 

@@ -62,8 +62,6 @@ from canal.model import (  # noqa: E402
     RowData,
     Transaction,
 )
-from canal.parse.files import LocalBinlogSource  # noqa: E402
-from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory  # noqa: E402
 from canal.parse.log_positions import (  # noqa: E402
     FailbackLogPositionManager,
     FileLogPositionManager,
@@ -72,10 +70,12 @@ from canal.parse.log_positions import (  # noqa: E402
     MetaLogPositionManager,
 )
 from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
-from canal.parse.source import Connection, MySQLSource, Source  # noqa: E402
-from canal.parse.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
-from canal.parse.zookeeper_history import ZooKeeperHistory  # noqa: E402
+from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory  # noqa: E402
+from canal.parse.schema.zookeeper_history import ZooKeeperHistory  # noqa: E402
+from canal.parse.source.files import LocalBinlogSource  # noqa: E402
+from canal.parse.source.mysql import Connection, MySQLSource, Source  # noqa: E402
 from canal.position import Position  # noqa: E402
+from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
 from canal.server import Server  # noqa: E402
 from canal.sink import EntrySink, Hook, Sink  # noqa: E402

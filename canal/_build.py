@@ -21,11 +21,11 @@ __all__ = ["COMPILED_MODULES", "compiled", "select", "stale_modules"]
 
 COMPILED_MODULES: tuple[str, ...] = (
     "canal.model",
-    "canal.parse.framing",
-    "canal.parse.decoder",
-    "canal.parse.rows",
-    "canal.parse.columnar",
-    "canal.parse.json",
+    "canal.parse.log.framing",
+    "canal.parse.log.decoder",
+    "canal.rows.decoder",
+    "canal.rows.columnar",
+    "canal.rows.json",
     "canal.sink.condense",
     "canal.store.ring",
 )

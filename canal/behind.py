@@ -10,8 +10,8 @@ from canal.alarm import Alarm, AlarmMessage
 from canal.config import InstanceConfig
 from canal.feed import Feed
 from canal.meta import MemoryMeta
-from canal.parse.history import MemoryHistory
-from canal.parse.source import another
+from canal.parse.schema.history import MemoryHistory
+from canal.parse.source.mysql import another
 from canal.position import Position
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
 from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
-from canal.parse.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.log_positions import LogPositionManager
-from canal.parse.source import Source
+from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory
+from canal.parse.schema.zookeeper_history import ZooKeeperHistory
+from canal.parse.source.mysql import Source
 from canal.parse.start import ON_LOST
-from canal.parse.zookeeper_history import ZooKeeperHistory
 from canal.position import Position
 from canal.sink import Hook, RowPredicate
 from canal.zookeeper import ZooKeeper

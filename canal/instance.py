@@ -36,7 +36,7 @@ from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
 from canal.narrowing import Place
-from canal.parse.events import MAX_INFLATED_BYTES
+from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
     MemoryLogPositionManager,

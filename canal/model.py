@@ -16,7 +16,7 @@ from canal.position import TAIL_BYTES, Position, PreparedXa
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
-    from canal.parse.values import JsonDiff
+    from canal.rows.values import JsonDiff
     from canal.schema import TableSchema
 
 

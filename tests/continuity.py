@@ -36,12 +36,12 @@ from unittest import mock
 import attrs
 
 import canal
-import canal.parse.source
+import canal.parse.source.mysql
 from canal.alarm import AlarmKind
 from canal.gtid import parse_gtid_set
 from canal.meta import MemoryMeta
 from canal.meta.memory import Client, Clients
-from canal.parse import files
+from canal.parse.source import files
 from canal.position import journal_key
 from canal.testing import FakeBinlog
 from canal.testing import fake as fakes
@@ -586,7 +586,7 @@ class PlayedConnection:
         self._inner = inner
         self._waiting: list[bytes] = []
         self._idle = 0
-        self._wire = isinstance(inner, canal.parse.source.MySQLConnection)
+        self._wire = isinstance(inner, canal.parse.source.mysql.MySQLConnection)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -41,21 +41,21 @@ from canal.errors import CanalError, ConfigError, CursorError, DecodeError, Sour
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse import ddl
-from canal.parse.catalog import Catalog
-from canal.parse.columnar import ChangeColumns
-from canal.parse.continuity import Continuity
-from canal.parse.decoder import BinlogDecoder
-from canal.parse.events import ddl_context, parse_format, query_context
-from canal.parse.follow import logged_statement
-from canal.parse.framing import FileFramer, PacketFramer, parse_error_packet
-from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects
-from canal.parse.rows import RowDecoder, _decimal_groups, _width
-from canal.parse.server_facts import Release
-from canal.parse.tables import RawTableMap, TableResolver, misfit
-from canal.parse.values import ABSENT
+from canal.parse.follower import logged_statement
+from canal.parse.log.continuity import Continuity
+from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.log.events import ddl_context, parse_format, query_context
+from canal.parse.log.framing import FileFramer, PacketFramer, parse_error_packet
+from canal.parse.schema import ddl
+from canal.parse.schema.catalog import Catalog
+from canal.parse.schema.table_map import RawTableMap, TableResolver, misfit
 from canal.position import Position, PreparedXa
+from canal.rows.columnar import ChangeColumns
+from canal.rows.decoder import RowDecoder, _decimal_groups, _width
+from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects
+from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, TableSchema
+from canal.server_facts import Release
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog
 

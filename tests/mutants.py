@@ -154,49 +154,49 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- the log -------------------------------------------------------------------------------------------------------
     _mutant(
-        "rows come before XA COMMIT", "parse/decoder.py",
+        "rows come before XA COMMIT", "parse/log/decoder.py",
         "            self._pending = [entry for entry in self._pending if entry.entry_type != _ROWDATA]\n", "",
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback", is_quick=True,
     ),
     _mutant(
-        "an XA ROLLBACK commits", "parse/decoder.py", "if verb == ddl.XA_COMMIT and (", "if True and (",
+        "an XA ROLLBACK commits", "parse/log/decoder.py", "if verb == ddl.XA_COMMIT and (", "if True and (",
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
     ),
     _mutant(
-        "rows behind a savepoint stay", "parse/decoder.py", "        self._undo(txn, place[0], place[1], place[2])",
+        "rows behind a savepoint stay", "parse/log/decoder.py", "        self._undo(txn, place[0], place[1], place[2])",
         "        pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
     ),
     _mutant(
-        "a checksum is not verified", "parse/decoder.py", "if kind != 15 and crc.crc32(p, size) != _CRC_RESIDUE:",
+        "a checksum is not verified", "parse/log/decoder.py", "if kind != 15 and crc.crc32(p, size) != _CRC_RESIDUE:",
         "if False:",
         "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed",
         is_quick=True,
     ),
     _mutant(
-        "an event of an unknown kind is passed over", "parse/decoder.py", "elif wire.u16(p, 17) & 0x80:", "elif True:",
+        "an event of an unknown kind is passed over", "parse/log/decoder.py", "elif wire.u16(p, 17) & 0x80:", "elif True:",
         "parse/test_unsupported.py::test_an_event_that_is_not_decoded_is_named",
     ),
     _mutant(
-        "an incident is passed over", "parse/decoder.py", "        elif kind == 26:\n            raise",
+        "an incident is passed over", "parse/log/decoder.py", "        elif kind == 26:\n            raise",
         "        elif kind == 26:\n            return\n            raise",
         "parse/test_unsupported.py::test_an_incident_is_loud",
     ),
     _mutant(
-        "a statement changes the columns of rows before it", "parse/decoder.py",
+        "a statement changes the columns of rows before it", "parse/log/decoder.py",
         "            self._changed(statement, sql, data)\n", "",
         "parse/test_history.py::test_files_are_read_by_the_statements_in_them",
     ),
     _mutant(
-        "rows that were acked come again", "parse/decoder.py", "if first < self._skip:", "if False:",
+        "rows that were acked come again", "parse/log/decoder.py", "if first < self._skip:", "if False:",
         "parse/test_parser.py::test_resuming_at_any_row_gives_exactly_the_rest",
     ),
     _mutant(
-        "the rows that were acked of one transaction are left out of another", "parse/decoder.py",
+        "the rows that were acked of one transaction are left out of another", "parse/log/decoder.py",
         "if self._skipping and self._skip_timestamp and (", "if False and (",
         "test_delivery_faults.py::test_rows_are_not_skipped_of_another_transaction_than_the_cursors",
     ),
     _mutant(
-        "the GTID of a transaction is done when it begins", "parse/decoder.py", "self._gtid_previous = self._run_last",
+        "the GTID of a transaction is done when it begins", "parse/log/decoder.py", "self._gtid_previous = self._run_last",
         "self._gtid_previous = number",
         "parse/test_decoder.py::test_a_gtid_is_done_at_the_end_of_its_transaction_and_not_before",
     ),
@@ -217,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
-        "the end of a log that is silent is looked at late", "parse/source.py",
+        "the end of a log that is silent is looked at late", "parse/source/mysql.py",
         "check_interval: float = attrs.field(default=10.0", "check_interval: float = attrs.field(default=20.0",
         "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
@@ -228,32 +228,32 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- continuity ----------------------------------------------------------------------------------------------------
     _mutant(
-        "a gap between two logs is accepted", "parse/continuity.py", "            if journal != announced:",
+        "a gap between two logs is accepted", "parse/log/continuity.py", "            if journal != announced:",
         "            if False:", "parse/test_continuity.py::test_the_log_that_a_rotate_names_is_the_one_that_comes",
         is_quick=True,
     ),
     _mutant(
-        "numbers of logs that are missing prove nothing", "parse/continuity.py",
+        "numbers of logs that are missing prove nothing", "parse/log/continuity.py",
         "            self._doubt = before\n        self._has_ended", "            pass\n        self._has_ended",
         "parse/test_continuity.py::test_numbers_that_nothing_proves_are_a_gap",
     ),
     _mutant(
-        "another life of a log is taken for the one of the position", "parse/continuity.py",
+        "another life of a log is taken for the one of the position", "parse/log/continuity.py",
         "if start.incarnation and incarnation != start.incarnation:", "if False:",
         "parse/test_continuity.py::test_a_stream_begins_in_the_log_that_its_position_is_of",
     ),
     _mutant(
-        "the GTIDs that a head lists are not compared", "parse/continuity.py", "        if missing:\n            raise",
+        "the GTIDs that a head lists are not compared", "parse/log/continuity.py", "        if missing:\n            raise",
         "        if False:\n            raise",
         "parse/test_continuity.py::test_gtids_that_a_head_lists_must_have_been_read",
     ),
     _mutant(
-        "a log that ends with nothing is followed by any other", "parse/continuity.py",
+        "a log that ends with nothing is followed by any other", "parse/log/continuity.py",
         "elif has_ended and not form.created:", "elif False:",
         "parse/test_continuity.py::test_a_log_that_ends_with_nothing_is_followed_by_one_of_a_server_that_started",
     ),
     _mutant(
-        "a file that is listed and not there is passed over", "parse/files.py", "reader.path.name) + 1 :]",
+        "a file that is listed and not there is passed over", "parse/source/files.py", "reader.path.name) + 1 :]",
         "reader.path.name) + 2 :]", "parse/test_files.py::test_a_file_that_the_index_lists_is_not_passed_over",
     ),
     _mutant(
@@ -263,7 +263,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- continuity, by its model --------------------------------------------------------------------------------------
     _mutant(
-        "a cursor is believed of a log that was reset", "parse/continuity.py",
+        "a cursor is believed of a log that was reset", "parse/log/continuity.py",
         "if start.incarnation and incarnation != start.incarnation:", "if False:",
         "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[direct-mysql-False-fail]",
         "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[files-mariadb-True-latest]",
@@ -275,22 +275,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_narrowing.py::test_a_cursor_that_cannot_be_compared_holds_nothing_back[of a log before with more journals]",
     ),
     _mutant(
-        "the GTIDs that a head lists prove nothing", "parse/continuity.py", "        if missing:\n            raise",
+        "the GTIDs that a head lists prove nothing", "parse/log/continuity.py", "        if missing:\n            raise",
         "        if False:\n            raise",
         "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-True-restart-fail]",
         "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[follow-mariadb-True-crash-fail]",
     ),
     _mutant(
-        "bytes between two events may be missing", "parse/decoder.py",
+        "bytes between two events may be missing", "parse/log/decoder.py",
         "self._strict = continuity is not None and continuity.by_offset", "self._strict = False",
         "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]", is_quick=True,
     ),
     _mutant(
-        "the end of a log that a ROTATE must end may be missing", "parse/continuity.py", "elif has_ended and not form.created:",
+        "the end of a log that a ROTATE must end may be missing", "parse/log/continuity.py",
+        "elif has_ended and not form.created:",
         "elif False:", "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
     ),
     _mutant(
-        "any start of a server is that of the log's own", "parse/continuity.py", "        if has_former is False:\n",
+        "any start of a server is that of the log's own", "parse/log/continuity.py", "        if has_former is False:\n",
         "        if False:\n",
         "test_continuity_model.py::test_a_reset_and_a_start_of_the_server_while_its_log_is_read[direct-mysql-False-restart-fail]",
     ),
@@ -308,7 +309,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_continuity_model.py::test_a_reset_without_gtids_and_a_cursor_of_an_earlier_version_with_some[wire]",
     ),
     _mutant(
-        "a dump goes over to a log of another life", "parse/continuity.py",
+        "a dump goes over to a log of another life", "parse/log/continuity.py",
         "        elif rotated_at is not None and rotated_at !=", "        elif False and rotated_at !=",
         "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
     ),
@@ -385,7 +386,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_CRASH}[cursors_together-cursors]",
     ),
     _mutant(
-        "a step of the schema history is not on the disk", "parse/history.py", "PRAGMA synchronous = EXTRA",
+        "a step of the schema history is not on the disk", "parse/schema/history.py", "PRAGMA synchronous = EXTRA",
         "PRAGMA synchronous = OFF", f"{_CRASH}[schemas-schemas]",
     ),
     _mutant(
@@ -482,12 +483,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_parser.py::test_resuming_at_any_entry_gives_exactly_the_rest", is_quick=True,
     ),
     _mutant(
-        "the place in another server's log is told by one transaction", "parse/tail.py",
+        "the place in another server's log is told by one transaction", "parse/log/digests.py",
         "length = min(number + 1, len(seen))", "length = 1",
         "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
     ),
     _mutant(
-        "a gap of GTIDs is closed by the next one", "parse/decoder.py",
+        "a gap of GTIDs is closed by the next one", "parse/log/decoder.py",
         "if number == self._run_last + 1 or (type(source) is tuple and number > self._run_last):", "if number > self._run_last:",
         "test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
         "live/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica",
@@ -503,27 +504,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "return True", "test_filter.py::test_exclude_wins",
     ),
     _mutant(
-        "a statement is filtered by the first table that it names", "parse/tables.py",
+        "a statement is filtered by the first table that it names", "parse/schema/table_map.py",
         "if not any(self.delivers(*name) for name in statement.tables):", "if not self.delivers(*statement.tables[0]):",
         "parse/test_parser.py::test_statements_are_filtered_by_any_table_that_they_name",
     ),
     # -- values and schemas --------------------------------------------------------------------------------------------
     _mutant(
-        "unsigned numbers are read as signed", "parse/rows.py", "_INTEGERS[code] + (1 if", "_INTEGERS[code] + (0 if",
+        "unsigned numbers are read as signed", "rows/decoder.py", "_INTEGERS[code] + (1 if", "_INTEGERS[code] + (0 if",
         "parse/test_rows.py::test_integers_at_their_limits",
         "parse/test_roundtrip.py::test_what_was_written_comes_back",
     ),
     _mutant(
-        "some updates show the values before them", "parse/rows.py", "rows.append((old, self._row(after, data, at)))",
+        "some updates show the values before them", "rows/decoder.py", "rows.append((old, self._row(after, data, at)))",
         "rows.append((old, self._row(after, data, at) if len(data) % 16 else (self._row(after, data, at), old)[1]))", _HA_RUN,
     ),
     _mutant(
-        "a table map that does not fit is believed", "parse/tables.py",
+        "a table map that does not fit is believed", "parse/schema/table_map.py",
         '        if problem:\n            return f"column', '        if False:\n            return f"column',
         "parse/test_tables.py::test_a_schema_that_disagrees_is_told",
     ),
     _mutant(
-        "rows go on though the history could not keep their columns", "parse/follow.py",
+        "rows go on though the history could not keep their columns", "parse/follower.py",
         "        self._history.add(place, {",
         "        from canal.errors import HistoryError\n        with contextlib.suppress(HistoryError):\n"
         "            self._history.add(place, {",
@@ -531,35 +532,35 @@ MUTANTS: tuple[Mutant, ...] = (
         "is_room",
     ),
     _mutant(
-        "a step at the very position counts as ahead of it", "parse/history.py",
+        "a step at the very position counts as ahead of it", "parse/schema/history.py",
         "return None if after is None else not after", "return None if after is None else False",
         "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
     ),
     _mutant(
-        "pruning takes a version that is still needed", "parse/history.py",
+        "pruning takes a version that is still needed", "parse/schema/history.py",
         "later.step > version.step AND later.step <= ?)", "later.step > version.step AND later.step <> ?)",
         "parse/test_history.py::test_what_it_gives_back_is_what_a_replay_gives",
     ),
     _mutant(
-        "a cascade is told again and again", "parse/cascades.py", " and self._told.is_first(key)]", "]",
+        "a cascade is told again and again", "parse/schema/cascades.py", " and self._told.is_first(key)]", "]",
         "parse/test_cascades.py::test_each_key_is_told_once",
     ),
     _mutant(
-        "a database that was not read has no tables", "parse/catalog.py",
+        "a database that was not read has no tables", "parse/schema/catalog.py",
         "unknown = not is_read and key not in self._tables", "unknown = False",
         "parse/test_catalog.py::test_a_catalog_knows_of_which_databases_it_does_not_know_the_tables",
     ),
     _mutant(
-        "what entries hold of their tables is not accounted", "parse/decoder.py", "entry.size += table.size", "pass",
+        "what entries hold of their tables is not accounted", "parse/log/decoder.py", "entry.size += table.size", "pass",
         "parse/test_decoder.py::test_what_entries_hold_of_their_tables_is_accounted",
     ),
     _mutant(
-        "tables of the user's own are taken for shadows", "parse/online_ddl.py",
+        "tables of the user's own are taken for shadows", "parse/schema/online_ddl.py",
         'base = "" if maker is _Maker.USER else next', "base = next",
         "parse/test_online_ddl.py::test_a_table_of_the_users_own_that_is_read_late_keeps_its_rows",
     ),
     _mutant(
-        "rows that a name leaves out are told to nobody", "parse/online_ddl.py",
+        "rows that a name leaves out are told to nobody", "parse/schema/online_ddl.py",
         "self._told.is_first(name):\n            self._alarm", "self._told.is_first(name):\n            str",
         "parse/test_online_ddl.py::test_rows_that_the_name_alone_leaves_out_are_told_once",
     ),
@@ -612,18 +613,18 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- trust ---------------------------------------------------------------------------------------------------------
     _mutant(
-        "a key is taken from whoever answers", "parse/_pymysql.py",
+        "a key is taken from whoever answers", "parse/source/_pymysql.py",
         "        if not self._is_trusted():\n            raise", "        if False:\n            raise",
         "parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so[ask_sha256-DISABLED-nothing]",
     ),
     _mutant(
-        "clear text goes over any TLS", "parse/_pymysql.py", "not (self.trust.cleartext and self.trust.proved)",
+        "clear text goes over any TLS", "parse/source/_pymysql.py", "not (self.trust.cleartext and self.trust.proved)",
         "not self.trust.cleartext",
         "parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so"
         "[ask_in_clear_text-REQUIRED-allow_cleartext]",
     ),
     _mutant(
-        "a giant event comes out of a compressed one", "parse/events.py",
+        "a giant event comes out of a compressed one", "parse/log/events.py",
         "    if length > limit:\n        raise _too_large(length, 40, limit)", "    pass",
         "parse/test_parser.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
     ),

@@ -33,10 +33,32 @@ def imports(path: Path) -> set[str]:
 
 def test_parts_know_each_other_by_protocol_only() -> None:
     for part, allowed in ALLOWED.items():
-        others = tuple(f"canal.{other}" for other in (*ALLOWED, "instance", "server", "config", "ha") if other != part)
-        for path in (PACKAGE / part).glob("*.py"):
-            forbidden = {name for name in imports(path) if name.startswith(others)} - allowed
+        others = [f"canal.{other}" for other in (*ALLOWED, "instance", "server", "config", "ha") if other != part]
+        for path in (PACKAGE / part).rglob("*.py"):
+            forbidden = {name for name in imports(path) for one in others if f"{name}.".startswith(f"{one}.")} - allowed
             assert not forbidden, f"{path.relative_to(PACKAGE)} imports {forbidden}"
+
+
+#: Rooms in the order in which they stand on each other: each imports those before it, and none behind it.
+ROOMS = ("canal.rows", "canal.parse.schema", "canal.parse.log", "canal.parse.source", "canal.parse")
+
+
+def test_rooms_stand_on_each_other() -> None:
+    for number, room in enumerate(ROOMS):
+        above = ROOMS[number + 1 :]
+        for path in PACKAGE.parent.joinpath(*room.split(".")).glob("*.py"):
+            found = {_room(name) for name in imports(path)} & set(above)
+            assert not found, f"{path.relative_to(PACKAGE)} imports of {found}"
+
+
+def _room(module: str) -> str:
+    return next((room for room in ROOMS if module == room or module.startswith(f"{room}.")), "")
+
+
+def test_rows_are_decoded_without_a_log() -> None:
+    """What executors need for it knows nothing that reads a log or talks to a server."""
+    for path in (*(PACKAGE / "rows").glob("*.py"), *(PACKAGE / "formats").glob("*.py"), PACKAGE / "model.py"):
+        assert not any(name.startswith("canal.parse") for name in imports(path)), path
 
 
 def test_values_import_no_part() -> None:

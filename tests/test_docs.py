@@ -136,3 +136,21 @@ def test_the_code_of_the_documents_runs(
         assert [str(value) for value in printed[0]] == ["customers", "INSERT", "None", "Row(id=1)"]
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+def test_every_step_of_the_walk_is_a_function_that_there_is() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    methods = {
+        (node.name, member.name)
+        for path in (ROOT / "canal").rglob("*.py")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+        for member in node.body
+        if isinstance(member, ast.FunctionDef)
+    }
+    steps = set(re.findall(r"`([A-Z]\w+)\.(\w+)`", text))
+    files = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|md))`", text))
+
+    assert len(steps) > 15
+    assert steps <= methods
+    assert [name for name in files if not any((ROOT / top / name).is_file() for top in (".", "canal", "docs"))] == []

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 import canal
-from canal.parse.link import Link
+from canal.parse.connect import Link
 from canal.testing import FakeBinlog
 
 

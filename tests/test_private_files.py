@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import canal
-from canal.parse.history import FileHistory
 from canal.parse.log_positions import FileLogPositionManager
+from canal.parse.schema.history import FileHistory
 from canal.position import Position
 
 PLACE = Position(journal="binlog.000001", offset=4)

@@ -11,7 +11,7 @@ import pytest
 
 import canal
 from canal import recent
-from canal.parse import follow
+from canal.parse import follower as follow
 from canal.testing import FakeBinlog
 
 _VALUES = (str, bytes, int, float, type, types.ModuleType, types.BuiltinFunctionType)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from canal.errors import DecodeError, UnsupportedError
 from canal.model import Entry, TableMap, decode_tuples
-from canal.parse import columnar, native
-from canal.parse.values import PartialJson
+from canal.rows import columnar, native
+from canal.rows.values import PartialJson
 from canal.schema import ColumnSchema
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from canal.errors import DecodeError
-from canal.parse.values import ABSENT, InvalidText, NoLabel, PartialJson
+from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
 from canal.schema import ColumnSchema
 
 BIT = -7

@@ -17,14 +17,14 @@ from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
-from canal.parse.continuity import first_of, incarnation_of, is_at
-from canal.parse.link import Link, name_of
+from canal.parse.connect import Link, name_of
+from canal.parse.log.continuity import first_of, incarnation_of, is_at
+from canal.parse.log.digests import changes_schema, digests_of, find_tail, transactions
+from canal.parse.log.scan import transaction_start
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.options import ParserOptions
-from canal.parse.scan import transaction_start
-from canal.parse.source import Connection
+from canal.parse.source.mysql import Connection
 from canal.parse.start import Decision, Facts, How, decide
-from canal.parse.tail import changes_schema, digests_of, find_tail, transactions
 from canal.position import Position, PreparedXa, journal_key
 
 log = logging.getLogger("canal.parse")

@@ -9,9 +9,9 @@ import attrs
 
 from canal.alarm import Alarm
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.history import SchemaHistory
 from canal.parse.log_positions import LogPositionManager
-from canal.parse.source import Source
+from canal.parse.schema.history import SchemaHistory
+from canal.parse.source.mysql import Source
 from canal.position import Position
 
 

@@ -12,12 +12,12 @@ from typing import Any, Callable, Protocol, runtime_checkable
 from canal.alarm import Alarm, log_alarm
 from canal.errors import CanalError, StateError
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.events import MAX_INFLATED_BYTES
-from canal.parse.history import MemoryHistory, SchemaHistory
+from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.options import ParserOptions
 from canal.parse.run import ParserRun
-from canal.parse.source import Source
+from canal.parse.schema.history import MemoryHistory, SchemaHistory
+from canal.parse.source.mysql import Source
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus

@@ -15,7 +15,7 @@ import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, PositionLostError
-from canal.parse.decoder import BinlogDecoder
+from canal.parse.log.decoder import BinlogDecoder
 from canal.position import Position
 from canal.status import Lag, ParserStatus, SourceEnd, State
 from canal.threads import OwnThread

@@ -33,20 +33,20 @@ from canal.errors import (
     fresh,
 )
 from canal.model import Entry
-from canal.parse import ddl
 from canal.parse.backoff import Backoff
-from canal.parse.cascades import CascadeWatch
-from canal.parse.continuity import Continuity, opened
-from canal.parse.decoder import BinlogDecoder
-from canal.parse.follow import SchemaFollower
-from canal.parse.link import Link, name_of
+from canal.parse.connect import Link, name_of
+from canal.parse.follower import SchemaFollower
 from canal.parse.locate import Locator
-from canal.parse.online_ddl import ShadowTables
+from canal.parse.log.continuity import Continuity, opened
+from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.log.prepared import read_again
 from canal.parse.options import ParserOptions
 from canal.parse.progress import Progress
-from canal.parse.source import dumps_by_offset
-from canal.parse.tables import TableResolver
-from canal.parse.xa import read_again
+from canal.parse.schema import ddl
+from canal.parse.schema.cascades import CascadeWatch
+from canal.parse.schema.online_ddl import ShadowTables
+from canal.parse.schema.table_map import TableResolver
+from canal.parse.source.mysql import dumps_by_offset
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus, State

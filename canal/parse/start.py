@@ -13,10 +13,9 @@ import attrs
 
 from canal.errors import ConfigError
 from canal.gtid import MariadbGtidSet
+from canal.parse.source.mysql import MAX_DUMP_OFFSET
 from canal.position import Position, journal_key
 
-#: The offsets of a dump have 32 bits.
-MAX_DUMP_OFFSET = 0xFFFFFFFF
 #: What to do when the source no longer has the log that the place names.
 ON_LOST = ("fail", "earliest", "latest", "time")
 

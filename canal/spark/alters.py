@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from canal.parse.charsets import MAX_CHAR_BYTES
+from canal.rows.charsets import MAX_CHAR_BYTES
 from canal.schema import ColumnSchema, column_from_text
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}

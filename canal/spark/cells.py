@@ -16,7 +16,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.parse.charsets import codec_of
+from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, is_sure, label_bytes
 from canal.spark.keys import ADDRESSES, MOMENTS, NUMBERS, STRINGS, moment_number, quoted
 from canal.spark.types import spark_arrow_type

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from canal.errors import ConfigError
 from canal.instance import CLIENT_ID, Instance
-from canal.parse.source import MySQLSource, another
+from canal.parse.source.mysql import MySQLSource, another
 from canal.position import Position
 from canal.spark.snapshot import Pace, plan, read_chunk, read_table
 from canal.spark.types import Shape

@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 import attrs
 
 from canal.errors import CursorError, ServerError, UnsupportedError
-from canal.parse.alter import TableState
-from canal.parse.charsets import codec_of
-from canal.parse.server_facts import Server
+from canal.parse.schema.alter import TableState
+from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, TableSchema
+from canal.server_facts import Server
 
 log = logging.getLogger("canal.spark")
 

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import attrs
 
 from canal.errors import StateError
-from canal.parse.source import MySQLSource, another
+from canal.parse.source.mysql import MySQLSource, another
 from canal.position import Position, journal_key
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options

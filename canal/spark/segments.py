@@ -19,8 +19,8 @@ import attrs
 
 from canal.errors import CanalError, ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse.ddl import Statement
-from canal.parse.rows import RowDecoder
+from canal.parse.schema.ddl import Statement
+from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
 
 MAGIC: Final = b"CANALSEG"

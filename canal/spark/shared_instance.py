@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from canal.errors import ConnectionLostError, CursorError, StateError
 from canal.instance import Instance
 from canal.model import Entry, Message
-from canal.parse.source import another
+from canal.parse.source.mysql import another
 from canal.position import Position, journal_key
 from canal.spark.shared import Remote
 from canal.spark.wire import end_at

@@ -27,14 +27,14 @@ import pyarrow as pa
 
 from canal.errors import AuthenticationError, ConfigError, CursorError, SchemaError, ServerError
 from canal.gtid import parse_gtid_set
-from canal.parse import _pymysql
-from canal.parse.alter import TableState
-from canal.parse.look_up import table_states
-from canal.parse.server_errors import query_error
-from canal.parse.server_facts import SHOW_KEYS, read_server
-from canal.parse.source import MySQLSource, run, try_to_set
+from canal.parse.schema.alter import TableState
+from canal.parse.source import _pymysql
+from canal.parse.source.information_schema import table_states
+from canal.parse.source.mysql import MySQLSource, run, try_to_set
+from canal.parse.source.server_errors import query_error
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
+from canal.server_facts import SHOW_KEYS, read_server
 from canal.spark.alters import types_text
 from canal.spark.cells import is_unseen, reader_of, to_array
 from canal.spark.keys import Key, chunk_key, condition, find_ranges, key_column, quoted

@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
 from pyspark.sql.types import StructType
 
 from canal.model import Entry
-from canal.parse.source import MySQLSource, another
+from canal.parse.source.mysql import MySQLSource, another
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.spark.offsets import INITIAL

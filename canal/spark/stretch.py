@@ -18,10 +18,10 @@ from canal.errors import ConnectionLostError, LostReason, PositionLostError
 from canal.gtid import parse_gtid_set
 from canal.instance import Instance
 from canal.model import Entry, Message, Transaction
-from canal.parse.history import FileHistory
+from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser
-from canal.parse.scan import TransactionScan
-from canal.parse.source import Source, another
+from canal.parse.schema.history import FileHistory
+from canal.parse.source.mysql import Source, another
 from canal.position import Position, journal_key
 from canal.spark.options import Options
 from canal.spark.shared import SharedSource

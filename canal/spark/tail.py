@@ -15,9 +15,9 @@ import attrs
 
 from canal.errors import CanalError, StateError, StoreError, fresh
 from canal.model import Entry
-from canal.parse.files import LocalBinlogSource
 from canal.parse.parser import BinlogParser
-from canal.parse.source import MySQLSource
+from canal.parse.source.files import LocalBinlogSource
+from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
 from canal.spark.offsets import Offset
 from canal.spark.options import Options

@@ -22,11 +22,11 @@ import attrs
 
 from canal.errors import CanalError, DecodeError, HookError
 from canal.model import Entry, decode_tuples
-from canal.parse.charsets import codec_of
-from canal.parse.events import iter_payload
-from canal.parse.files import LocalBinlogSource
+from canal.parse.log.events import iter_payload
 from canal.parse.parser import BinlogParser
-from canal.parse.values import ABSENT, PartialJson, ZeroDate
+from canal.parse.source.files import LocalBinlogSource
+from canal.rows.charsets import codec_of
+from canal.rows.values import ABSENT, PartialJson, ZeroDate
 from canal.schema import ColumnSchema
 from canal.testing.servers import find_installation
 

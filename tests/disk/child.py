@@ -54,7 +54,7 @@ def cursors_together(root: Path) -> None:
 
 
 def schemas(root: Path) -> None:
-    from canal.parse.history import FileHistory
+    from canal.parse.schema.history import FileHistory
 
     history = FileHistory(root / "of" / "app", keep_days=0.0)
     history.open("example")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from canal.meta import FileMeta
-from canal.parse.history import FileHistory
 from canal.parse.log_positions import FileLogPositionManager
+from canal.parse.schema.history import FileHistory
 from tests.disk import COMPILER, crashes, lay_out, record
 from tests.disk.child import COUNT, place
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import canal
-from canal.parse.files import rotate_event
+from canal.parse.source.files import rotate_event
 from canal.testing import FakeBinlog
 from tests.parse.test_parser import decoded
 

@@ -12,7 +12,7 @@ import pytest
 from canal.formats.canal_json import to_canal_json
 from canal.formats.columns import canal_columns
 from canal.model import EntryType, EventType, Message, RowData
-from canal.parse.values import ABSENT
+from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema
 
 COLUMNS = (

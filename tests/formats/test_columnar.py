@@ -19,10 +19,10 @@ import canal
 from canal.errors import DecodeError, UsageError
 from canal.formats.arrow import changes, to_arrow
 from canal.model import Entry, EntryType, EventType, TableMap, decode_tuples
-from canal.parse import charsets, columnar
-from canal.parse.charsets import MAX_CHAR_BYTES, codec_of, utf8_table
-from canal.parse.rows import RowDecoder
-from canal.parse.values import ABSENT, InvalidText, PartialJson, ZeroDate
+from canal.rows import charsets, columnar
+from canal.rows.charsets import MAX_CHAR_BYTES, codec_of, utf8_table
+from canal.rows.decoder import RowDecoder
+from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 from canal.schema import ColumnSchema, TableSchema
 from canal.testing.fake import FakeBinlog
 from tests.formats.types_table import EXAMPLES

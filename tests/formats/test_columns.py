@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from canal.errors import DecodeError
 from canal.formats.columns import Form, canal_columns, column_text, float32_text, float_text, sql_type
-from canal.parse.values import ABSENT, InvalidText, NoLabel, ZeroDate
+from canal.rows.values import ABSENT, InvalidText, NoLabel, ZeroDate
 from canal.schema import ColumnSchema, column_from_text
 
 FLAGS = tuple(f"f{i}" for i in range(64))

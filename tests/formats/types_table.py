@@ -14,7 +14,7 @@ import attrs
 
 from canal.formats import columns
 from canal.formats.arrow import arrow_type
-from canal.parse.rows import RowDecoder
+from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, column_from_text
 from canal.spark.types import spark_arrow_type
 

@@ -13,7 +13,7 @@ import pytest
 
 import canal
 from canal.gtid import MysqlGtidSet
-from canal.parse import source as parse_source
+from canal.parse.source import mysql as parse_source
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, reset_log, source
 from tests.live.test_events import events_in

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 import canal
-from canal.parse.files import MAGIC
+from canal.parse.source.files import MAGIC
 from canal.testing import MariaDBServer, MySQLServer
 from canal.testing.servers import Installation, ThrowawayServer
 from tests.live.helpers import Watch, end_of_log, is_since, rows_of, source
@@ -227,7 +227,7 @@ def test_offsets_and_gtids_are_those_of_the_file(mariadb_server: ThrowawayServer
 @pytest.mark.parametrize("flag", [0, 2], ids=["v1", "v2"])
 def test_heartbeats_change_nothing(server: ThrowawayServer, flag: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """T12."""
-    monkeypatch.setattr("canal.parse.source._NON_BLOCK", flag)  # bit 2 asks MySQL for the second version
+    monkeypatch.setattr("canal.parse.source.mysql._NON_BLOCK", flag)  # bit 2 asks MySQL for the second version
     connection = source(server, heartbeat_interval=0.1).connect()
     try:
         connection._start_dump(connection.resolve("latest"), non_block=True)

@@ -8,7 +8,7 @@ import pymysql
 import pytest
 
 import canal
-from canal.parse.charsets import codec_of
+from canal.rows.charsets import codec_of
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import Watch, is_since
 from tests.plugins.fix_servers import Line

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import canal
-from canal.parse.server_errors import MEANINGS
-from canal.parse.source import SSL_MODES
+from canal.parse.source.mysql import SSL_MODES
+from canal.parse.source.server_errors import MEANINGS
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import source
 from tests.plugins.fix_servers import Line

@@ -21,7 +21,7 @@ import attrs
 import pytest
 
 import canal
-from canal.parse.charsets import charset_of
+from canal.rows.charsets import charset_of
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, is_since, source
 from tests.live.oracle_cases import CASES, CHARSETS, EVERY, FRACTIONS, TABLES, Case, Releases

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import canal
-from canal.parse.json import apply_diffs
+from canal.rows.json import apply_diffs
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, source
 

@@ -303,7 +303,7 @@ def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
     pair: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T83: the table is read again where that is proved to be right."""
-    from canal.parse import catalog
+    from canal.parse.schema import catalog
 
     def not_understood(*args: Any) -> None:
         raise catalog.NotUnderstoodError("a word of a later version")
@@ -324,7 +324,7 @@ def test_what_was_read_of_a_table_is_known_to_a_reader_that_resumes_before(
     pair: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first reader, which is not acked, reads a table; later the source tells another one."""
-    from canal.parse import catalog
+    from canal.parse.schema import catalog
 
     reader = catalog.read_alteration
 

@@ -11,7 +11,7 @@ import pytest
 
 import canal
 from canal import LostReason, Position, PositionLostError
-from canal.parse import files
+from canal.parse.source import files
 from tests.parse.test_parser import order, rows_of, shop, started
 
 SETUPS = {"mysql": {}, "without gtids": {"gtid": False}, "mariadb": {"flavor": "mariadb"}}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import canal
-from canal.parse.cascades import CascadeWatch, ForeignKey, keys_in
-from canal.parse.ddl import classify
+from canal.parse.schema.cascades import CascadeWatch, ForeignKey, keys_in
+from canal.parse.schema.ddl import classify
 from canal.testing.fake import FakeBinlog
 
 CHILD, PARENT = ("s", "child"), ("s", "parent")

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import canal
-from canal.parse.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
-from canal.parse.ddl import classify
-from canal.parse.events import DdlContext, ddl_context, query_context
-from canal.parse.follow import LoggedStatement, logged_statement
+from canal.parse.follower import LoggedStatement, logged_statement
+from canal.parse.log.events import DdlContext, ddl_context, query_context
+from canal.parse.schema.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
+from canal.parse.schema.ddl import classify
 from canal.schema import TableSchema, column_from_text
 from canal.testing import _encode
 

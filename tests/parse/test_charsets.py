@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from canal.errors import UnsupportedError
-from canal.parse.charsets import charset_of, codec_of
+from canal.rows.charsets import charset_of, codec_of
 from canal.testing.servers import ThrowawayServer
 
 SINGLE = [

@@ -11,8 +11,8 @@ import pytest
 
 from canal import LostReason, Position, PositionLostError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
-from canal.parse.continuity import Continuity, incarnation_of
-from canal.parse.events import Format
+from canal.parse.log.continuity import Continuity, incarnation_of
+from canal.parse.log.events import Format
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 MARIADB = "10.11.6-MariaDB-log"

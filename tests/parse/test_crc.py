@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from canal.errors import ChecksumError
-from canal.parse import crc
+from canal.parse.log import crc
 from canal.testing import FakeBinlog
 from tests.parse.test_decoder import event
 from tests.parse.test_parser import decoded

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.model import EventType
-from canal.parse import ddl
-from canal.parse.ddl import Statement, classify, transaction_verb
+from canal.parse.schema import ddl
+from canal.parse.schema.ddl import Statement, classify, transaction_verb
 
 
 def tables(text: str) -> tuple[tuple[str, str], ...]:

@@ -20,11 +20,11 @@ import zstandard
 import canal
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
-from canal.parse.continuity import Continuity
-from canal.parse.ddl import classify
-from canal.parse.decoder import BinlogDecoder
-from canal.parse.events import query_context
-from canal.parse.tables import TableResolver
+from canal.parse.log.continuity import Continuity
+from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.log.events import query_context
+from canal.parse.schema.ddl import classify
+from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog, FakeTable
 from tests.parse.test_parser import chained, decoded, flavors, order, rows_of, shop
 

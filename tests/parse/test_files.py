@@ -24,10 +24,10 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from canal.parse import files
-from canal.parse.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
-from canal.parse.framing import FileFramer
-from canal.parse.source import MySQLSource, Session
+from canal.parse.log.framing import FileFramer
+from canal.parse.source import files
+from canal.parse.source.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
+from canal.parse.source.mysql import MySQLSource, Session
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
 from tests.parse.test_parser import decoded, order, rows_of, shop

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.errors import DecodeError, ServerError
-from canal.parse.framing import MAX_PACKET, FileFramer, PacketFramer
+from canal.parse.log.framing import MAX_PACKET, FileFramer, PacketFramer
 
 ERR_1236 = b"\xff\xd4\x04#HY000Could not find first log file name"
 

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import canal
-from canal.parse import catalog
-from canal.parse.history import SchemaHistory, Version
+from canal.parse.schema import catalog
+from canal.parse.schema.history import SchemaHistory, Version
 from canal.testing.fake import FakeBinlog, FakeConnection
 
 HOUR = 3600.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.errors import DecodeError, TruncatedError
-from canal.parse.json import decode_json, decode_objects, double_text
+from canal.rows.json import decode_json, decode_objects, double_text
 
 #: (bytes in the log, SELECT CAST(doc AS CHAR)) of MySQL 9.7; the last rows are opaque SQL values.
 # fmt: off

@@ -9,9 +9,9 @@ import pytest
 
 import canal
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.ddl import classify
-from canal.parse.online_ddl import ShadowTables, stems
-from canal.parse.tables import TableResolver
+from canal.parse.schema.ddl import classify
+from canal.parse.schema.online_ddl import ShadowTables, stems
+from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog
 
 LONG = "t" * 60  # names have 64 characters at most

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canal
-import canal.parse.json as json_module
+import canal.rows.json as json_module
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.formats.columns import canal_columns
-from canal.parse import rows
-from canal.parse.json import apply_diffs, decode_diffs, decode_json, decode_objects, parse_path
-from canal.parse.rows import RowDecoder
-from canal.parse.values import ABSENT, JsonDiff, PartialJson
+from canal.rows import decoder as rows
+from canal.rows.decoder import RowDecoder
+from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects, parse_path
+from canal.rows.values import ABSENT, JsonDiff, PartialJson
 from canal.schema import ColumnSchema
 from canal.testing._encode import encode_json
 from canal.testing.fake import FakeBinlog
@@ -347,7 +347,7 @@ def test_every_truncation_and_trailing_byte_is_refused() -> None:
 
 
 def interpreted() -> Any:
-    path = Path(rows.__file__).parent / "rows.py"
+    path = Path(rows.__file__).parent / "decoder.py"
     loader = importlib.machinery.SourceFileLoader("rows_interpreted", str(path))
     spec = importlib.util.spec_from_loader("rows_interpreted", loader)
     assert spec is not None

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import canal
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.ddl import classify
-from canal.parse.decoder import BinlogDecoder
-from canal.parse.framing import FileFramer, PacketFramer
-from canal.parse.tables import RawTableMap, TableResolver
-from canal.parse.values import ABSENT
+from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.log.framing import FileFramer, PacketFramer
+from canal.parse.schema.ddl import classify
+from canal.parse.schema.table_map import RawTableMap, TableResolver
+from canal.rows.values import ABSENT
 from canal.testing.fake import Column, FakeBinlog
 from tests.parse.test_framing import dump, pieces
 

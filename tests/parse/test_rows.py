@@ -24,11 +24,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import canal.parse.rows as rows
+import canal.rows.decoder as rows
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
-from canal.parse import native
-from canal.parse.rows import RowDecoder, unsupported_columns
-from canal.parse.values import ABSENT, InvalidJson, InvalidText, ZeroDate
+from canal.rows import native
+from canal.rows.decoder import RowDecoder, unsupported_columns
+from canal.rows.values import ABSENT, InvalidJson, InvalidText, ZeroDate
 from canal.schema import ColumnSchema
 
 INSERT, UPDATE, DELETE = 0, 1, 2
@@ -816,7 +816,7 @@ def test_length_beyond_the_event_names_its_column() -> None:
 
 def interpreted() -> Any:
     """The interpreted module, whichever build is in use."""
-    path = Path(rows.__file__).parent / "rows.py"
+    path = Path(rows.__file__).parent / "decoder.py"
     loader = importlib.machinery.SourceFileLoader("rows_interpreted", str(path))
     spec = importlib.util.spec_from_loader("rows_interpreted", loader)
     assert spec is not None

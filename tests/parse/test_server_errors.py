@@ -17,7 +17,7 @@ from canal import (
     PositionLostError,
     ServerError,
 )
-from canal.parse.server_errors import MEANINGS, During, login_error, meaning, query_error, stream_error
+from canal.parse.source.server_errors import MEANINGS, During, login_error, meaning, query_error, stream_error
 
 SOURCE = MySQLSource(host="db", user="u", password="secret")
 AT = "; the first event 'b.01' at {}, the last event read from '{}' at {}, the last byte read from '{}' at 796."

@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 import canal
-from canal.parse.files import LocalBinlogSource
-from canal.parse.scan import transaction_start
+from canal.parse.log.scan import transaction_start
+from canal.parse.source.files import LocalBinlogSource
 from canal.position import Position
 from canal.spark.stretch import beginning
 from canal.testing.fake import FakeBinlog

@@ -32,10 +32,9 @@ from canal.errors import (
     SourceError,
     StateError,
 )
-from canal.parse import _pymysql
-from canal.parse.framing import MAX_PACKET
-from canal.parse.server_facts import Release
-from canal.parse.source import (
+from canal.parse.log.framing import MAX_PACKET
+from canal.parse.source import _pymysql
+from canal.parse.source.mysql import (
     SSL_MODES,
     Connection,
     DumpStream,
@@ -47,6 +46,7 @@ from canal.parse.source import (
     register_packet,
 )
 from canal.position import Position
+from canal.server_facts import Release
 from canal.testing.fake import FakeBinlog
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
@@ -167,8 +167,8 @@ def test_the_clocks_are_compared_by_the_quickest_answer(monkeypatch: pytest.Monk
         return [(f"{told:%Y-%m-%d %H:%M:%S.%f}",)]
 
     new = Release("mysql", (5, 6, 4))
-    monkeypatch.setattr("canal.parse.source.run", answer)
-    monkeypatch.setattr("canal.parse.source.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("canal.parse.source.mysql.run", answer)
+    monkeypatch.setattr("canal.parse.source.mysql.time", SimpleNamespace(time=lambda: now))
     assert _clock_offset(None, new) == 99.0
     delays = [0.25, 0.0]
     assert _clock_offset(None, new) == 99.875
@@ -183,8 +183,8 @@ def test_a_server_that_tells_whole_seconds_is_half_a_second_further(monkeypatch:
         return [("2026-11-22 10:00:00",)]
 
     now = datetime(2026, 11, 22, 9, 59, 0, 250000, tzinfo=UTC).timestamp()
-    monkeypatch.setattr("canal.parse.source.run", answer)
-    monkeypatch.setattr("canal.parse.source.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("canal.parse.source.mysql.run", answer)
+    monkeypatch.setattr("canal.parse.source.mysql.time", SimpleNamespace(time=lambda: now))
 
     assert _clock_offset(None, Release("mysql", (5, 5, 9))) == 60.25
     assert asked == ["SELECT UTC_TIMESTAMP()"]
@@ -729,7 +729,7 @@ def test_of_databases_of_which_no_table_is_accepted_none_is_read_and_of_others_s
     server: ThrowawayServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first start reads all tables that a rename within their database may bring into the filter."""
-    monkeypatch.setattr("canal.parse.look_up.PIECE", 2)
+    monkeypatch.setattr("canal.parse.source.information_schema.PIECE", 2)
     other = f"{database}_other"
     server.query(f"CREATE DATABASE `{other}`")
     try:

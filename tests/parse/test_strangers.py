@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from canal import AuthenticationError, CanalError, ConfigError, ConnectionLostError, MySQLSource, ServerError
-from canal.parse import _pymysql
+from canal.parse.source import _pymysql
 
 PASSWORD: Final = "geheim"
 SALT: Final = b"0123456789abcdefghij"

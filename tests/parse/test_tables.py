@@ -12,9 +12,9 @@ import pytest
 
 import canal
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.server_facts import Release
-from canal.parse.tables import RawTableMap, TableResolver, misfit, parse_table_map
+from canal.parse.schema.table_map import RawTableMap, TableResolver, misfit, parse_table_map
 from canal.schema import tables_from_mapping
+from canal.server_facts import Release
 from canal.testing.fake import FakeBinlog
 
 MARIADB = Release("mariadb", (10, 11, 4))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import canal
-from canal.parse.tail import Done, changes_schema, find_tail, transactions
+from canal.parse.log.digests import Done, changes_schema, find_tail, transactions
 from canal.testing import FakeBinlog
 
 DIGESTS = [f"{number:016x}" for number in range(5)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import canal
-from canal.parse import zookeeper_history
+from canal.parse.schema import zookeeper_history
 from canal.testing.fake import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Delete, Fence, Session, Set, ZooKeeper
@@ -75,7 +75,7 @@ def test_who_takes_over_goes_on_with_what_was_written_and_who_comes_late_writes_
     with pytest.raises(canal.NotActiveError):
         first.history.forget()
     found = second.history.restore(at(9))
-    assert found == canal.parse.history.Snapshot({T: {"n": 1}}, {"a": 1})
+    assert found == canal.parse.schema.history.Snapshot({T: {"n": 1}}, {"a": 1})
     second.history.add(at(3), {T: {"n": 3}}, None)
     assert second.history.restore(at(9)).tables == {T: {"n": 3}}  # type: ignore[union-attr]
 

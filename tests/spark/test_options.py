@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from canal.errors import ConfigError, CursorError
-from canal.parse.files import LocalBinlogSource
-from canal.parse.source import MySQLSource
+from canal.parse.source.files import LocalBinlogSource
+from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
 from canal.spark.offsets import INITIAL, Offset
 from canal.spark.options import _OWN, known_options, parse_options

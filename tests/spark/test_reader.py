@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnloggedChangeError
-from canal.parse.history import FileHistory
-from canal.parse.source import MySQLConnection
+from canal.parse.schema.history import FileHistory
+from canal.parse.source.mysql import MySQLConnection
 from canal.position import Position
 from canal.spark.source import CanalSource
 from canal.spark.spool import Piece, Spool

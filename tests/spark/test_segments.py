@@ -12,7 +12,7 @@ import canal
 from canal import Instance, InstanceConfig
 from canal.errors import ChecksumError, DecodeError, SourceError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType, TableMap
-from canal.parse.rows import RowDecoder
+from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark import segments
 from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import canal
 import canal.spark
 from canal.errors import AuthenticationError, ConfigError, SchemaError, SourceError, StateError, StoreError
-from canal.parse.source import MySQLSource
+from canal.parse.source.mysql import MySQLSource
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
 from canal.spark.snapshot import Pace

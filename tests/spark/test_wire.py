@@ -10,7 +10,7 @@ import pytest
 from canal import Instance, InstanceConfig, LocalBinlogSource, MySQLSource
 from canal.errors import BatchError, CanalError, ChecksumError, DecodeError, TruncatedError
 from canal.model import Entry, EntryType
-from canal.parse.files import LocalBinlogConnection
+from canal.parse.source.files import LocalBinlogConnection
 from canal.position import Position, PreparedXa
 from canal.spark.wire import (
     EntryReader,

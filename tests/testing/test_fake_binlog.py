@@ -22,8 +22,8 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from canal.errors import ConnectionLostError, PositionLostError, ServerError, SourceError, StateError, UsageError
-from canal.parse.events import parse_gtid_list, parse_previous_gtids
-from canal.parse.source import MySQLSource
+from canal.parse.log.events import parse_gtid_list, parse_previous_gtids
+from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
 from canal.testing.fake import Corrupt, Cut, ErrorPacket, FakeBinlog, FakeConnection, FakeTable, Repeat, Stall
 from canal.testing.servers import ThrowawayServer

@@ -12,7 +12,7 @@ import pytest
 
 import canal
 from canal.errors import UsageError
-from canal.parse.events import parse_format
+from canal.parse.log.events import parse_format
 from canal.testing import FakeBinlog
 from canal.testing._serve import FakeServer
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pymysql
 
 from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
-from canal.parse.look_up import table_states
-from canal.parse.server_facts import read_release
+from canal.parse.source.information_schema import table_states
+from canal.server_facts import read_release
 from canal.spark.targets import Progress
 from canal.spark.types import spark_arrow_type
 

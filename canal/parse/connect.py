@@ -1,0 +1,217 @@
+"""The connection of one run of a parser: to its source, or to the standby after a switch.
+
+Never reads an event. To connect and to wait end at once when the run is stopped, or another source is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from canal.alarm import AlarmDesk, AlarmKind
+from canal.errors import CanalError, ConnectionLostError
+from canal.parse.source.mysql import Connection, Source, draw_server_id
+from canal.position import Position
+from canal.threads import OwnThread
+
+log = logging.getLogger("canal.parse")
+
+
+class Link:
+    """Which source is read, and the connection to it.
+
+    Args:
+        sources: the source and, where there is one, its standby, each with its start position.
+
+    ``changed``, under ``lock``, is told of what others wait for: that the run is to stop or has ended, or that another source is
+    taken.
+    """
+
+    def __init__(self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk) -> None:
+        self.sources = sources
+        self.active = 0
+        self.has_switched = False
+        self.connection: Connection | None = None
+        self._stopping = False
+        self.ended = False
+        #: Of this run alone, where the configuration names none: two runs may read one source at the same time.
+        self._server_id = draw_server_id()
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self._destination = destination
+        self._alarms = alarms
+
+    def stop(self) -> None:
+        with self.lock:
+            self._stopping = True
+            self.changed.notify_all()
+        connection = self.connection
+        if connection is not None:
+            connection.close()
+
+    def is_stopping(self) -> bool:
+        """Whether the run is to end."""
+        return self._stopping
+
+    @property
+    def source(self) -> Source:
+        """The source that is read at present, or that it tries to reach."""
+        return self.sources[self.active][0]
+
+    @property
+    def start(self) -> str | Position:
+        """The start position that is configured for it."""
+        return self.sources[self.active][1]
+
+    @property
+    def other_source(self) -> Source | None:
+        """The one to switch to; None without a standby."""
+        return self.sources[1 - self.active][0] if len(self.sources) > 1 else None
+
+    def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
+        """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most."""
+        source = self.source
+        return source, lambda: _probe(source, timeout)
+
+    def switch(self, reason: str = "by hand") -> bool:
+        """Go on at the other source, if it answers; False and an alarm when it does not, or there is none.
+
+        May be called from any thread. What comes of the old source meanwhile is delivered first.
+        """
+        other, old = self.other_source, self.source
+        if other is None:
+            self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})", "no standby")
+            return False
+        try:
+            other.connect().close()
+        except CanalError as error:  # a ConfigError too: TLS files that are not there
+            self._alarms.tell(
+                AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): it does not answer either: {error}", "no switch"
+            )
+            return False
+        with self.lock:
+            if self._stopping or self.ended or self.other_source is not other:
+                return False
+            self.active = 1 - self.active
+            self.has_switched = True
+            connection = self.connection
+            self.changed.notify_all()
+        if connection is not None:
+            connection.close()
+        self._alarms.announce(AlarmKind.FAILOVER, f"switching from {name_of(old)} to {name_of(other)}: {reason}")
+        return True
+
+    def wait(self, seconds: float, active: int) -> None:
+        with self.lock:
+            self.changed.wait_for(lambda: self._stopping or self.active != active, seconds)
+
+    def choose(self, connection: Connection, place: Position | None) -> Connection | None:
+        """At the start: a connection with that one of source and standby of which the stored cursor is a place.
+
+        After a switch that is the standby, for a later run and for another process too: the source may be back, and lag
+        or be followed by nobody.
+        """
+        other, source = self.other_source, self.source
+        if place is None or other is None or place.source in ("", connection.identity):
+            return connection
+        active, second = self.active, None
+        try:
+            second = self.connect(other)
+        except CanalError as error:  # a ConfigError too
+            log.warning("[%s] %s, which may have the place of the cursor, does not answer: %s", self._destination,
+                        name_of(other), error)  # fmt: skip
+        found = second is not None and second.identity == place.source
+        kept, dropped = (second, connection) if found else (connection, second)
+        if dropped is not None:
+            dropped.close()
+        with self.lock:
+            self.connection = kept
+            if self._stopping:
+                return None
+            if self.active != active:
+                raise ConnectionLostError(f"{name_of(source)} is given up")
+            if found:
+                self.active, self.has_switched = 1 - active, True
+        if found:
+            place_of = f"the cursor is a place in its log, not in that of {name_of(source)}"
+            self._alarms.announce(AlarmKind.FAILOVER, f"going on at {name_of(other)}: {place_of}")
+        return kept
+
+    def connect(self, source: Source | None = None) -> Connection | None:
+        """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
+        made: list[Connection | BaseException] = []
+        with self.lock:
+            source, active = source or self.source, self.active
+        begin = getattr(source, "new_connection", None)
+        fresh = None if begin is None else begin(self._server_id)
+
+        def log_in() -> None:
+            result: Connection | BaseException
+            try:
+                if fresh is None:
+                    result = source.connect(self._server_id)
+                else:
+                    fresh.open()
+                    result = fresh
+            except BaseException as error:
+                result = error
+            with self.lock:
+                made.append(result)
+                self.changed.notify_all()
+                abandoned = self._stopping or self.active != active
+            if abandoned and not isinstance(result, BaseException):
+                result.close()
+
+        thread = OwnThread(target=log_in, name=f"canal-{self._destination}-connect")
+        thread.start()
+        with self.lock:
+            self.changed.wait_for(lambda: made or self._stopping or self.active != active)
+            abandoned = self._stopping or self.active != active
+            if not abandoned and not isinstance(made[0], BaseException):
+                self.connection = made[0]  # from now on stop() and switch() close it
+        if abandoned:
+            if fresh is not None:
+                fresh.close()
+                thread.join(1.0)  # a look-up of a name cannot be interrupted
+            elif made and not isinstance(made[0], BaseException):
+                made[0].close()
+            if self._stopping:
+                return None
+            if self.active != active:
+                raise ConnectionLostError(f"{name_of(source)} is given up")
+        if isinstance(made[0], BaseException):
+            raise made[0]
+        return made[0]
+
+    def disconnect(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+
+class _Reconnect:
+    """The heartbeat of a source that takes no queries: to connect."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def rows(self, sql: str, *, doing: str) -> None:
+        self._source.connect().close()
+
+    def close(self) -> None:
+        pass
+
+
+def _probe(source: Any, timeout: float) -> Any:
+    if not hasattr(source, "open_session"):
+        return _Reconnect(source)
+    return attrs.evolve(source, connect_timeout=timeout, read_timeout=timeout).open_session()
+
+
+def name_of(source: Source) -> str:
+    """A source in messages."""
+    return str(getattr(source, "address", None) or source)

@@ -1,0 +1,705 @@
+"""The schemas of a source's tables at the place of the stream, wherever table maps do not carry them.
+
+Never believes what a server says of a table now, unless no statement in the log between the event and now changes it.
+
+The catalog is as of the stream's place: restored from the history, or read from the source where that is proved right for
+the place, then carried on by each DDL statement, whose effect is in the history before anything behind it is delivered.
+Where it does not know a table or does not fit a table map, the table is read again, and the rest of the log is searched
+for statements that change it. If there is one the columns cannot be known: an error that names both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from canal.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    LostReason,
+    PositionLostError,
+    SchemaError,
+    ServerError,
+    SourceError,
+)
+from canal.model import TableMap
+from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.log.events import ddl_context, query_context
+from canal.parse.schema import ddl
+from canal.parse.schema.alter import TableState
+from canal.parse.schema.catalog import Catalog, table_from_document, table_to_document
+from canal.parse.schema.ddl import Scanner, Statement, Table
+from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
+from canal.parse.schema.table_map import RawTableMap, misfit, with_nullability
+from canal.parse.source.information_schema import Accepts, accept_all
+from canal.position import Position, journal_key
+from canal.recent import Told
+from canal.schema import TableSchema, column_from_text
+from canal.server_facts import Release
+
+log = logging.getLogger("canal.parse")
+
+_FORMAT_DESCRIPTION = 15
+#: Steps between two looks for what the history may forget.
+PRUNE_INTERVAL = 1000
+#: Tables that were read from the source and are kept beside the history.
+_MOST_READ = 100
+_INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
+
+
+@attrs.frozen
+class LoggedStatement:
+    """A statement that changes schemas, with what its event says of its session; ``end`` is its place in the log."""
+
+    statement: Statement
+    sql: str
+    end: Position
+    sql_mode: int
+    server_charset: str
+    explicit_defaults: bool | None
+    session: int
+    flavor: str
+    version: tuple[int, ...]
+    error: int = 0
+    connection_charset: str = "utf8mb4"
+
+    def apply(self, catalog: Catalog) -> Any:
+        return catalog.apply(
+            self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
+            server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
+            session=self.session, error=self.error, connection_charset=self.connection_charset,
+        )  # fmt: skip
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it may change any table."""
+        return self.statement.doubtful and not self.statement.tables
+
+    def touches(self, name: Table) -> bool:
+        """Whether the columns of the table may be others before it and after it, or the table another one."""
+        if self.dropped_database == name[0]:
+            return True
+        return name in map(_folded, self.statement.tables) and not self._is_harmless(name)
+
+    @property
+    def dropped_database(self) -> str | None:
+        """The database that is gone with its tables, or made anew."""
+        statement = self.statement
+        if not statement.schema_wide:
+            return None
+        is_drop = statement.replaces or Scanner(self.sql, self.sql_mode, self.flavor).take()[2] == "DROP"
+        return statement.database.lower() if is_drop else None
+
+    def _is_harmless(self, name: Table) -> bool:
+        statement = self.statement
+        if statement.temporary or (statement.event_types and _INDEX_CHANGES.issuperset(statement.event_types)):
+            return True
+        if statement.event_type == "CREATE":
+            return statement.conditional and not statement.replaces  # of a table that exists afterwards in any case
+        if "ALTER" not in statement.event_types or statement.renames or len(statement.tables) != 1:
+            return False
+        # What changes nothing in a table with none of its columns speaks of none of them.
+        probe = Catalog(lower_case_table_names=1)
+        before = TableState(TableSchema(*name, (column_from_text("\0", "int"),)), None, ())
+        probe.put(before)
+        applied, after = self.apply(probe), probe.get(*name)
+        if applied.doubtful or after is None:
+            return False
+        # Engines and partitions are no columns; those by a hash, which depend on the engine, come with unique keys of MariaDB.
+        return attrs.evolve(after, engine=before.engine if self.flavor == "mysql" else after.engine, partitioned=False) == before
+
+    @property
+    def creates(self) -> Table | None:
+        """The table that it makes and that cannot have been there before."""
+        statement = self.statement
+        if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary or self.error:
+            return None
+        return _folded(statement.tables[0])
+
+
+def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
+    """What a QUERY event says: the statement and its status variables."""
+    status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
+    context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
+    release = Release.parse(decoder.server_version)
+    explicit = context.explicit_defaults
+    if release.is_mariadb and not explicit and not release.has("logs_explicit_defaults"):
+        explicit = None  # 0 may mean that it is not told
+    if explicit is None and not release.has("explicit_defaults"):
+        explicit = False
+    return LoggedStatement(
+        statement, sql, decoder.place, query_context(status)[1], context.server_charset or "", explicit,
+        int.from_bytes(data[19:23], "little"), decoder.flavor, release.version, int.from_bytes(data[28:30], "little"),
+        context.connection_charset or "utf8mb4",
+    )  # fmt: skip
+
+
+class _Changes:
+    """Statements by the tables that they are about."""
+
+    def __init__(self, statements: list[LoggedStatement]) -> None:
+        self._by_name: dict[Table, list[LoggedStatement]] = {}
+        self._names: dict[Table, Table] = {}
+        self._drops: list[tuple[str, LoggedStatement]] = []
+        for one in statements:
+            for name in one.statement.tables:
+                self._names.setdefault(_folded(name), name)
+                self._by_name.setdefault(_folded(name), []).append(one)
+            database = one.dropped_database
+            if database is not None:
+                self._drops.append((database, one))
+
+    def first(self, name: Table) -> LoggedStatement | None:
+        """The first one that changes the table."""
+        key = _folded(name)
+        found = [one for one in self._by_name.get(key, ()) if one.touches(key)][:1]
+        found += [one for database, one in self._drops if database == key[0]][:1]
+        return min(found, key=lambda one: _order(one.end), default=None)
+
+    def uncertain(self) -> list[Table]:
+        """Tables that may have been there before the first change of them."""
+        firsts = {key: self.first(key) for key in self._by_name}
+        return [self._names[key] for key, one in firsts.items() if one is not None and one.creates != key]
+
+
+class SchemaFollower:
+    """Knows the columns of tables at the place of the stream.
+
+    Args:
+        history: keeps what it finds out.
+        alarm: told of what makes columns less than certain.
+        oldest: gives the position before which nobody will resume, or None where that is not known.
+        accepts: whether rows of a (schema, table) may be delivered. Of databases in which no table is, none is read.
+
+    ``decoder`` is the one that reads the stream; it is asked for its place only.
+    """
+
+    def __init__(
+        self,
+        history: SchemaHistory,
+        alarm: Callable[[str], None],
+        oldest: Callable[[], Position | None] = lambda: None,
+        accepts: Accepts = accept_all,
+    ) -> None:
+        self._accepts = accepts
+        self._history = history
+        self._alarm = alarm
+        self._oldest = oldest
+        self.decoder: Any = None
+        self.destination = ""
+        #: What takes its time just now, for messages.
+        self.doing = ""
+        self._connection: Any = None
+        self._stopped: Callable[[], bool] = lambda: False
+        self._catalog: Catalog | None = None
+        self._opaque = 0  # statements so far that may have changed any table
+        self._checked: dict[Table, int] = {}  # how many of those there were when a table was compared with the source
+        self._log: list[Any] = []  # what tells this log from a later one of the same name, see _log_of
+        self._forgotten: tuple[Table, ...] = ()  # tables of a history that is not believed
+        self._ahead: list[LoggedStatement] = []
+        self._seen_to: Position | None = None  # end of the part of the log that ``_ahead`` is about
+        #: What the source said of tables, and ends of the log: from before and from after it was asked.
+        self._live: dict[Table, tuple[TableState | None, Position, Position]] = {}
+        #: Tables that were read from the source, [place, document], for who resumes before, when the source may tell others.
+        self._read_at: list[list[Any]] = []
+        self._doubted: dict[Table, Position] = {}  # where tables became doubtful
+        self._told = Told[Table]()
+        self._steps = 0
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def open(self, destination: str) -> None:
+        self.destination = destination
+        self._history.open(destination)
+
+    def close(self) -> None:
+        self._connection = None
+        self._history.close()
+
+    def begin(
+        self,
+        connection: Any,
+        position: Position,
+        stopped: Callable[[], bool],
+        same_as: Position | None = None,
+        may_be_another: bool = False,
+    ) -> None:
+        """A stream begins at ``position``: go back to what held there, or read what can be known of it.
+
+        ``same_as`` is that very place in the log of the server that was read before, of which the history is;
+        ``may_be_another`` says that it may be one of another server of the replication, to be begun anew.
+        """
+        self._connection, self._stopped = connection, stopped
+        self._ahead, self._seen_to, self._opaque = [], None, 0
+        self._live.clear()
+        self._checked.clear()
+        self._doubted.clear()
+        self._read_at = []
+        self._catalog = None
+        try:
+            found = self._history.restore(attrs.evolve(same_as or position, row=0))
+        except OtherSourceError as error:
+            if not may_be_another:
+                raise
+            self._tell(f"the schema history is begun anew: {error.message}")
+            self._history.forget()
+            found = None
+        place = Position(position.journal, position.offset, position.gtid, source=connection.identity)
+        if position.source and position.source != connection.identity and position.gtid:
+            place = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
+        if same_as is not None:
+            found = self._carry_over(found, place)
+        self._forgotten = ()
+        if found is not None and not _is_same_log(found.settings.get("log"), connection, place):
+            self._tell("the schema history is one of a log that the source does not have any more: it is not used")
+            self._forgotten, found = tuple(found.tables), None
+        if found is not None:
+            self._go_on(found, place)
+        elif getattr(connection, "given_tables", None):
+            self._learn_given(connection, place)
+        elif connection.full_metadata is None:
+            self._learn(place)
+        elif connection.full_metadata is False:
+            log.info(
+                "[%s] the source does not write binlog_row_metadata=FULL: column names come from information_schema and "
+                "from the statements of the log", self.destination,
+            )  # fmt: skip
+            self._learn(place)
+
+    def _carry_over(self, found: Snapshot | None, place: Position) -> Snapshot | None:
+        """Make what held at a place of another server's log the beginning of the history of this one's."""
+        self._history.forget()
+        if found is None:
+            return None
+        found = Snapshot(found.tables, {name: value for name, value in found.settings.items() if name != "log"})
+        self._history.add(place, found.tables, found.settings)
+        return found
+
+    def _go_on(self, found: Snapshot, place: Position) -> None:
+        self._catalog = _catalog_of(found, _names_setting(self._connection))
+        self._opaque = found.settings.get("opaque", 0)
+        for name, version in found.tables.items():
+            self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
+        self._log = found.settings.get("log") or []
+        self._read_at = list((found.ahead or found.settings).get("read", ()))
+        if found.ahead.get("read"):
+            self._add(place, {}, self._settings())
+        if place.journal and (not self._log or self._log[1] != place.journal):  # the newest journal is purged last
+            self._log = _log_of(self._connection, place)
+            self._add(place, {}, self._settings())
+        self._prune(self._oldest())
+
+    def _prune(self, position: Position | None) -> None:
+        if position is not None:
+            with contextlib.suppress(OtherSourceError):  # of the server that was read before, until a client has acked
+                self._history.prune(position)
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def changed(self, statement: Statement, sql: str, data: bytes) -> None:
+        """A statement of the log comes by."""
+        catalog = self._catalog
+        if catalog is None or (statement.kind != "ddl" and not statement.remade):
+            return
+        logged = logged_statement(self.decoder, statement, sql, data)
+        if logged.is_opaque:
+            self._opaque += 1
+            self._add(logged.end, {}, self._settings())
+            self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
+            return
+        applied = logged.apply(catalog)
+        self._doubted.update((_folded(name), logged.end) for name in applied.doubtful)
+        for _, name in statement.renames:
+            if name in applied.doubtful and self._accepts(*name):
+                self._fetch(name, logged.end)
+        versions = {name: self._version(name) for name in applied.changed}
+        versions.update((name, self._version(name) or True) for name in applied.doubtful)
+        for name in applied.changed:
+            if versions[name] is None:  # it was dropped
+                self._checked.pop(_folded(name), None)
+                self._live.pop(name, None)
+        settings = self._settings() if statement.schema_wide or statement.temporary else None
+        if versions or settings is not None:
+            self._add(logged.end, versions, settings)
+
+    def _fetch(self, name: Table, place: Position) -> None:
+        """A table comes into the filter from where none was read: as it is now, if nothing later in the log changes it."""
+        assert self._catalog is not None
+        live, read_at = self._live_table(name, place)
+        if live is not None and read_at is not None and self._changes_ahead(_folded(name), place, read_at) == (None, False):
+            self._catalog.put(live)
+
+    def _version(self, name: Table) -> Version:
+        assert self._catalog is not None
+        state = self._catalog.get(*name)
+        return None if state is None else self._document(state)
+
+    def _document(self, state: TableState) -> dict[str, Any]:
+        checked = self._checked.get(_folded((state.schema.schema, state.schema.table)), 0)
+        return {**table_to_document(state), **({"checked": checked} if checked else {})}
+
+    def _settings(self) -> dict[str, Any]:
+        assert self._catalog is not None
+        read = {"read": self._read_at} if self._read_at else {}
+        return {**self._catalog.settings(), "opaque": self._opaque, "log": self._log, **read}
+
+    def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
+        assert self._catalog is not None
+        self._history.add(place, {self._catalog.key(name): version for name, version in versions.items()}, settings)
+        self._steps += 1
+        if self._steps % PRUNE_INTERVAL == 0:
+            self._prune(self._oldest())
+
+    # -- look-ups --------------------------------------------------------------------------------------------------
+
+    def find(self, raw: RawTableMap) -> TableSchema | None:
+        """The schema of a table at the place of the stream, which fits the map; None where nobody can know.
+
+        Raises:
+            SchemaError: somebody should know, but what is known is not of this place, or does not fit.
+        """
+        name = (raw.schema, raw.table)
+        if self._catalog is None:
+            self._learn(self.decoder.group_place)
+        assert self._catalog is not None
+        found = state = self._catalog.get(*name)
+        problem = misfit(raw, state.schema) if state is not None else ""
+        suspect = self._checked.get(_folded(name), 0) < self._opaque
+        if state is None or problem or suspect:
+            found = self._read(raw, name, state, problem)
+        if found is None:
+            self._tell_of_namesakes(name)
+            return None
+        self._checked[_folded(name)] = self._opaque
+        if any(column.nullable is None and not column.hidden for column in found.schema.columns):
+            found = attrs.evolve(found, schema=with_nullability(raw, found.schema))
+            self._catalog.put(found)
+        return found.as_logged
+
+    def _tell_of_namesakes(self, name: Table) -> None:
+        assert self._catalog is not None
+        others = ", ".join(".".join(one) for one in self._catalog.namesakes(name))
+        if others:
+            self._tell(
+                f"the columns of {'.'.join(name)} are not known: statements name {others}, and nobody tells whether that is the "
+                "same table; give the server's lower_case_table_names to the source", name,
+            )  # fmt: skip
+
+    def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
+        """The table as it is now, if that is what it was at the place of the stream; else an error."""
+        full = ".".join(name)
+        place = self.decoder.group_place
+        before = self._read_before(raw, name) if state is None or problem else None
+        if before is not None:
+            self._keep(name, before)
+            return before
+        live, read_at = self._live_table(name, place)
+        if read_at is None:  # nobody to ask
+            if state is None:
+                return None
+            if problem:
+                raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=self._remedy())
+            return state
+        change, opaque = self._changes_ahead(_folded(name), place, read_at)
+        if change is None and live is not None and not (now := misfit(raw, live.schema)):
+            self._adopt(name, live, state, problem, opaque)
+            return live
+        if state is not None and not problem:  # only suspect, and nobody can tell more
+            self._tell(f"the columns of {full} are those from before a statement that is not understood", name)
+            return state
+        if change is not None:
+            raise SchemaError(
+                f"the columns of {full} are not known for its rows behind {place}: "
+                + (f"{problem}; " if problem else "")
+                + f"what the source tells of it now is from after its change at {change.end}",
+                remedy=self._remedy(),
+            )
+        if live is None:
+            raise SchemaError(
+                f"the source does not tell the columns of {full}: it was dropped since, or SELECT on it is missing",
+                remedy=self._remedy("grant SELECT"),
+            )
+        raise SchemaError(f"{full} does not fit what the source tells of it: {now}", remedy=self._remedy())
+
+    def _remedy(self, *ways: str) -> str:
+        """What helps where the columns of a table are not known: first the ``ways``, else a history from before the change."""
+        ways = ways or ("keep a schema history from before (schema_history=)", "start after the change")
+        if Release.parse(self.decoder.server_version).has("row_metadata"):
+            ways = ("set binlog_row_metadata=FULL on the source", *ways)
+        text = ", ".join((*ways, "or leave the table out with black_filter."))
+        return text[0].upper() + text[1:]
+
+    def _adopt(self, name: Table, live: TableState, state: TableState | None, problem: str, opaque: bool) -> None:
+        """The table as it is now holds from here on."""
+        assert self._catalog is not None
+        if problem:
+            self._tell(f"{'.'.join(name)} was changed by no statement of the log: {problem}; its columns were read again", name)
+        elif opaque:
+            self._tell(
+                f"the columns of {'.'.join(name)} were read from the source, and a statement that is not understood "
+                "comes later in the log: if it changed them, names may be wrong", name,
+            )  # fmt: skip
+        if live != state or self._checked.get(_folded(name), 0) < self._opaque:
+            self._checked[_folded(name)] = self._opaque
+            self._read_at = [*self._still_of_use(), [self.decoder.place.to_text(), self._document(live)]]
+            self._keep(name, live)
+
+    def _keep(self, name: Table, state: TableState) -> None:
+        assert self._catalog is not None
+        self._catalog.put(state)
+        self._add(self.decoder.place, {name: self._document(state)}, self._settings())
+
+    def _still_of_use(self) -> list[list[Any]]:
+        """The tables that were read where somebody may still resume before."""
+        oldest = self._oldest()
+        read = self._read_at[1 - _MOST_READ :]
+        return [one for one in read if oldest is None or _behind(Position.from_text(one[0]), oldest)]
+
+    def _read_before(self, raw: RawTableMap, name: Table) -> TableState | None:
+        """The table as it was read from the source when the stream was here, or shortly before, the last time."""
+        for text, document in reversed(self._read_at):
+            state, place = table_from_document(document), Position.from_text(text)
+            is_it = _folded((state.schema.schema, state.schema.table)) == _folded(name)
+            is_of_before = _behind(place, self.decoder.place) or _behind(self._doubted.get(_folded(name), place), place)
+            if is_it and not is_of_before and not misfit(raw, state.schema):
+                return state
+        return None
+
+    def _tell(self, text: str, name: Table | None = None) -> None:
+        """Raise the alarm, once per table."""
+        if name is None or self._told.is_first(name):
+            self._alarm(text)
+
+    # -- the source ------------------------------------------------------------------------------------------------
+
+    def _learn(self, place: Position) -> None:
+        """Read all tables, and keep those that are now as they were at the place."""
+        connection = self._asked()
+        self._log = _log_of(connection, place)
+        versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
+        describe = getattr(connection, "describe", None)
+        asked_at = _end_of_log(connection) if describe is not None else place
+        self.doing = ", still reading the columns of tables"
+        now = describe(accepts=self._accepts) if describe is not None else None
+        self.doing = ""
+        if now is None:
+            self._catalog = Catalog(lower_case_table_names=_names_setting(connection), complete=False)
+            self._add(place, versions, self._settings())
+            return
+        read_at = _end_of_log(connection)
+        ahead = self._look_ahead(place, read_at)
+        given = _names_setting(connection)
+        catalog = Catalog(
+            lower_case_table_names=now.lower_case_table_names if given is None else given,
+            complete=not any(one.is_opaque for one in ahead), unread=now.unread,
+        )  # fmt: skip
+        for schema, charset in now.databases.items():
+            catalog.set_database(schema, charset)
+        changes = _Changes(ahead)
+        for state in now.tables:
+            name = (state.schema.schema, state.schema.table)
+            self._live[name] = (state, asked_at, read_at)
+            if changes.first(name) is None:
+                catalog.put(state)
+        doubtful = changes.uncertain()
+        self._catalog = _with_doubtful(catalog, doubtful)
+        versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
+        versions.update(dict.fromkeys(doubtful, True))
+        self._add(place, versions, self._settings())
+
+    def _learn_given(self, connection: Any, place: Position) -> None:
+        """The user's own schemas hold at the start of the log."""
+        catalog = Catalog(lower_case_table_names=_names_setting(connection), complete=False)
+        for schema in connection.given_tables:
+            # What looks like a primary key that MySQL has made is one: the text of a column does not tell.
+            catalog.put(TableState(schema, None, counts_first=True))
+        origin = connection.resolve("earliest")
+        for one in self._scan(origin, place):
+            one.apply(catalog)
+        self._catalog = catalog
+        self._log = _log_of(connection, place)
+        versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
+        versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
+        self._add(place, versions, self._settings())
+
+    def _asked(self) -> Any:
+        if self._connection is None:
+            raise ConnectionLostError("the connection was closed while tables were looked up")
+        return self._connection
+
+    def _live_table(self, name: Table, place: Position) -> tuple[TableState | None, Position | None]:
+        """The table as it is now, and the end of the log after it was read; no end where nobody can be asked."""
+        known = self._live.get(name)
+        if known is not None and not _behind(place, known[1]):
+            return known[0], known[2]
+        connection = self._asked()
+        asked_at = _end_of_log(connection)
+        describe = getattr(connection, "describe", None)
+        if describe is not None:
+            now = describe(*name)
+            if now is None:
+                return None, None
+            state = now.tables[0] if now.tables else None
+        else:
+            found: TableSchema | None = connection.table_columns(*name)
+            if found is None:
+                return None, None
+            state = TableState(found, None)
+        self._live[name] = (state, asked_at, _end_of_log(connection))
+        return state, self._live[name][2]
+
+    def _changes_ahead(
+        self, name: Table, place: Position, end: Position
+    ) -> tuple[LoggedStatement | None, bool]:
+        """The last statement of the log between two places that changes the table; whether one is not understood."""
+        ahead = self._look_ahead(place, end)
+        return next((one for one in reversed(ahead) if one.touches(name)), None), any(one.is_opaque for one in ahead)
+
+    def _look_ahead(self, place: Position, end: Position) -> list[LoggedStatement]:
+        """The statements of the log between the two places. Each part of the log is looked through once."""
+        seen = self._seen_to
+        if seen is None or _behind(place, seen):
+            self._ahead, seen = [], place
+        self._ahead = [one for one in self._ahead if _behind(one.end, place)]
+        if _behind(end, seen):
+            self.doing = f", still looking for schema changes between {seen} and {end}"
+            log.info("[%s]%s", self.destination, self.doing[1:])
+            self._ahead += self._scan(seen, end)
+            self.doing = ""
+            seen = end
+        self._seen_to = seen
+        return [one for one in self._ahead if not _behind(one.end, end)]
+
+    def _scan(self, start: Position, end: Position) -> list[LoggedStatement]:
+        """The statements that change schemas, read by the side of the stream."""
+        if not _behind(end, start):
+            return []
+        connection = self._asked()
+        if not hasattr(connection, "replay"):  # a source that cannot be read by the side: anything may wait in its log
+            return [_opaque(end, connection.flavor)]
+        names = connection.journal_names()
+        if start.journal in names:
+            names = names[names.index(start.journal) :]
+        found: list[LoggedStatement] = []
+        for name in names:
+            try:
+                if not self._scan_journal(name, start.offset if name == start.journal else 4, end, found):
+                    break
+            except PositionLostError as error:  # the stream itself may have no need of that part of the log
+                if error.reason is not LostReason.GAP:
+                    raise
+                self._tell(f"{error.message}: where a statement in it changed columns, what is known of them is wrong")
+                found.append(_opaque(Position(name, 4), connection.flavor))
+        return found
+
+    def _scan_journal(self, journal: str, offset: int, end: Position, found: list[LoggedStatement]) -> bool:
+        """One journal from the offset on; False when the rest of the log is of no interest."""
+        connection = self._asked()
+
+        def changed(statement: Statement, sql: str, data: bytes) -> None:
+            if statement.kind == "ddl":
+                found.append(logged_statement(decoder, statement, sql, data))
+
+        decoder = BinlogDecoder(_unread, ddl.classify, _nothing, changed, _nothing)
+        decoder.follow_only = True
+        decoder.reset(Position(journal, offset), connection.flavor, connection.identity, None)
+        try:
+            for event in connection.replay(journal, offset):
+                if self._stopped():
+                    raise ConnectionLostError("stopped while the log was searched for schema changes")
+                decoder.feed([event])
+                if event[4] == _FORMAT_DESCRIPTION and offset > 4:
+                    decoder.offset = offset  # a copy of the journal's first event
+                if not _behind(end, decoder.group_place):
+                    return False
+        except (AuthenticationError, ConnectionLostError, ServerError):
+            raise
+        except SourceError as error:  # what lies behind it cannot be told, so it may be anything
+            log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
+            found.append(_opaque(decoder.place, connection.flavor))
+            return False
+        return True
+
+
+def _opaque(place: Position, flavor: str) -> LoggedStatement:
+    """Stands for what cannot be told."""
+    return LoggedStatement(Statement("ddl", "QUERY", doubtful=True), "", place, 0, "", True, 0, flavor, ())
+
+
+def _nothing(value: Any) -> None:
+    pass
+
+
+def _unread(body: bytes, release: Release) -> TableMap:
+    return TableMap(TableSchema("", "", ()), (), None, False)
+
+
+def _folded(name: Table) -> Table:
+    """Names that differ in case only are taken for one: with lower_case_table_names log and statements may differ."""
+    return name[0].lower(), name[1].lower()
+
+
+def _order(place: Position) -> tuple[int, int]:
+    return journal_key(place.journal)[1], place.offset
+
+
+def _behind(one: Position, other: Position) -> bool:
+    """Whether one place of the log is behind the other."""
+    if one.journal and other.journal:
+        return _order(one) > _order(other)
+    return other.precedes(one) is not False
+
+
+def _end_of_log(connection: Any) -> Position:
+    end_of_log = getattr(connection, "end_of_log", None)
+    found: Position = connection.resolve("latest") if end_of_log is None else end_of_log()
+    return found
+
+
+def _log_of(connection: Any, place: Position) -> list[Any]:
+    """The source, and of the journal of the place its name, when it was begun, and the GTIDs; [] where nobody can tell."""
+    if not place.journal or not hasattr(connection, "replay"):
+        return []
+    for event in connection.replay(place.journal, 4):
+        return [connection.identity, place.journal, int.from_bytes(event[:4], "little"), place.gtid]
+    return []
+
+
+def _is_same_log(kept: list[Any] | None, connection: Any, place: Position) -> bool:
+    """Whether the log of now may be the one that steps were made from: not begun anew, not that of a stranger."""
+    if not kept or not hasattr(connection, "replay"):
+        return True
+    identity, journal, _, gtid = kept
+    if identity != connection.identity:  # sets of MySQL's GTIDs have shown already that it is a replica; MariaDB's do not
+        has_logged = getattr(connection, "has_logged", None)
+        return has_logged is None or bool(has_logged(gtid))
+    with contextlib.suppress(PositionLostError):  # a file that is listed and not there
+        if journal in connection.journal_names():
+            return _log_of(connection, Position(journal, 4, gtid)) == kept
+    return not place.journal or journal_key(journal) < journal_key(place.journal)  # purged; else begun anew
+
+
+def _names_setting(connection: Any) -> int | None:
+    """The lower_case_table_names that the user gives for the log, None where it is for the server to say."""
+    found: int | None = getattr(connection, "lower_case_table_names", None)
+    return found
+
+
+def _catalog_of(found: Snapshot, names_setting: int | None) -> Catalog:
+    document = {
+        **found.settings,
+        **({} if names_setting is None else {"lower_case_table_names": names_setting}),
+        "tables": [state for state in found.tables.values() if isinstance(state, dict)],
+        "doubtful": [list(table) for table, state in found.tables.items() if state is True],
+    }
+    return Catalog.from_document(document)
+
+
+def _with_doubtful(catalog: Catalog, doubtful: list[Table]) -> Catalog:
+    document = catalog.to_document()
+    document["doubtful"] = [list(table) for table in doubtful]
+    return Catalog.from_document(document)

@@ -1,0 +1,1 @@
+"""What the bytes of the log say: events, transactions, and whether anything is missing."""

@@ -1,0 +1,480 @@
+"""The binlog events that are rare enough to be decoded in plain Python: formats, GTID lists, compressed ones.
+
+Never keeps state: each function takes the bytes of one event and gives a value.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, Iterator
+
+import attrs
+import zstandard
+
+from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
+from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
+from canal.rows import charsets
+from canal.rows.wire import packed
+from canal.server_facts import Release
+
+#: Names of the event types, as the server's documentation spells them.
+EVENT_NAMES = {
+    1: "START_EVENT_V3", 2: "QUERY", 3: "STOP", 4: "ROTATE", 5: "INTVAR", 6: "LOAD", 7: "SLAVE", 8: "CREATE_FILE",
+    9: "APPEND_BLOCK", 10: "EXEC_LOAD", 11: "DELETE_FILE", 12: "NEW_LOAD", 13: "RAND", 14: "USER_VAR",
+    15: "FORMAT_DESCRIPTION", 16: "XID", 17: "BEGIN_LOAD_QUERY", 18: "EXECUTE_LOAD_QUERY", 19: "TABLE_MAP",
+    20: "PRE_GA_WRITE_ROWS", 21: "PRE_GA_UPDATE_ROWS", 22: "PRE_GA_DELETE_ROWS", 23: "WRITE_ROWS_V1",
+    24: "UPDATE_ROWS_V1", 25: "DELETE_ROWS_V1", 26: "INCIDENT", 27: "HEARTBEAT", 28: "IGNORABLE", 29: "ROWS_QUERY",
+    30: "WRITE_ROWS", 31: "UPDATE_ROWS", 32: "DELETE_ROWS", 33: "GTID", 34: "ANONYMOUS_GTID", 35: "PREVIOUS_GTIDS",
+    36: "TRANSACTION_CONTEXT", 37: "VIEW_CHANGE", 38: "XA_PREPARE", 39: "PARTIAL_UPDATE_ROWS",
+    40: "TRANSACTION_PAYLOAD", 41: "HEARTBEAT_V2", 42: "GTID_TAGGED", 160: "ANNOTATE_ROWS", 161: "BINLOG_CHECKPOINT",
+    162: "MARIADB_GTID", 163: "MARIADB_GTID_LIST", 164: "START_ENCRYPTION", 165: "QUERY_COMPRESSED",
+    166: "WRITE_ROWS_COMPRESSED_V1", 167: "UPDATE_ROWS_COMPRESSED_V1", 168: "DELETE_ROWS_COMPRESSED_V1",
+    169: "WRITE_ROWS_COMPRESSED", 170: "UPDATE_ROWS_COMPRESSED", 171: "DELETE_ROWS_COMPRESSED",
+}  # fmt: skip
+
+#: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
+MAX_EVENT_BYTES = 1 << 30
+#: The largest event that comes out of a compressed one, unless somebody has room for more: a few kB can hold a GiB.
+MAX_INFLATED_BYTES = 256 << 20
+_CHUNK = 1 << 20
+
+#: CRC32 of any event followed by its own CRC32 in little-endian order.
+CRC_RESIDUE = 0x2144DF1C
+DAMAGED = "The log or the connection is damaged; compare with the server's own file."
+#: Flag of a FORMAT_DESCRIPTION whose log is in use, or was when its server died.
+IN_USE = 0x01
+
+
+def event_name(kind: int) -> str:
+    return f"{EVENT_NAMES.get(kind, 'unknown')} event (type {kind})"
+
+
+#: Lengths of the fixed parts of bodies, which all releases agree on.
+_FIXED_PARTS = {2: 13, 4: 8, 19: 8, 23: 8, 24: 8, 25: 8, 30: 10, 31: 10, 32: 10, 162: 19}
+
+
+@attrs.frozen
+class Format:
+    """What a FORMAT_DESCRIPTION event says of its log."""
+
+    server_version: str
+    created: int
+    checksum: bool
+    post_header_lengths: bytes
+    knows_checksums: bool
+
+    def __attrs_post_init__(self) -> None:
+        for kind, length in _FIXED_PARTS.items():
+            found = self.post_header_length(kind)
+            if found not in (0, length):
+                raise UnsupportedError(
+                    f"{event_name(kind)} with a fixed part of {found} bytes, not {length}", event_type=15,
+                    remedy="An unreleased or patched server wrote this.",
+                )  # fmt: skip
+
+    def post_header_length(self, kind: int) -> int:
+        """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
+        return self.post_header_lengths[kind - 1] if kind <= len(self.post_header_lengths) else 0
+
+    @property
+    def release(self) -> Release:
+        """Of the server that wrote the log."""
+        return Release.parse(self.server_version)
+
+
+def parse_format(data: bytes) -> Format:
+    """Decode a FORMAT_DESCRIPTION event."""
+    if len(data) < 77:
+        raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
+    version = int.from_bytes(data[19:21], "little")
+    if version != 4:
+        raise UnsupportedError(f"binlog format version {version}", event_type=15, remedy="MySQL 5.1 and later write 4.")
+    if data[75] != 19:
+        raise UnsupportedError(f"event headers of {data[75]} bytes", event_type=15, remedy="A patched server wrote this.")
+    server_version = data[21:71].split(b"\0")[0].decode("ascii", "replace")
+    lengths, checksum = data[76:], False
+    release = Release.parse(server_version)
+    knows_checksums = release.has("checksums")
+    if knows_checksums:
+        if len(lengths) < 6:
+            raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
+        algorithm, lengths = lengths[-5], lengths[:-5]
+        if algorithm not in (0, 1):
+            raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=15)
+        checksum = algorithm == 1
+    if len(lengths) < 25 or not release.has("row_events"):
+        raise UnsupportedError(
+            f"a log that was written by version {server_version}, before rows had the form they have now", event_type=15,
+            remedy="Rows are decoded from the first release of MySQL 5.1 on.",
+        )  # fmt: skip
+    return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths, knows_checksums)
+
+
+def check_format(data: bytes, form: Format) -> None:
+    """Verify the CRC32 that a FORMAT_DESCRIPTION has itself, whatever it says of the events behind it.
+
+    A server marks the event of a log in use after it made the checksum. Of what it sends it takes out the time of creation,
+    for a dump by GTID set or from the middle of a log, and in the latter case the end. It makes a new checksum only where the
+    other events have one too; else it is still that of the event in the log, whose time of creation is 0 or the event's own.
+
+    Raises:
+        ChecksumError: it is the CRC32 of no such form.
+    """
+    if not form.knows_checksums or not form.checksum and data[-4:] == bytes(4):
+        return
+    plain = data[:17] + bytes((data[17] & ~IN_USE,)) + data[18:]
+    forms = [data, plain]
+    if not form.checksum and not form.created:
+        if data[13:17] == bytes(4):
+            plain = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
+        forms += [plain, plain[:71] + data[:4] + plain[75:]]
+    if all(zlib.crc32(one) != CRC_RESIDUE for one in forms):
+        raise checksum_error(data)
+
+
+def checksum_error(data: bytes) -> ChecksumError:
+    told = int.from_bytes(data[-4:], "little")
+    return ChecksumError(
+        f"{event_name(data[4])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[:-4]):08x}",
+        event_type=data[4], remedy=DAMAGED,
+    )  # fmt: skip
+
+
+def uuid_text(sid: bytes) -> str:
+    h = sid.hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
+    """Source (``uuid`` or ``uuid:tag``) and number of a GTID_TAGGED event.
+
+    Its body is MySQL's own serialisation: version, size, last field that must be understood, then (field, value) pairs in
+    the order of the fields: 0 flags, 1 UUID, 2 number, 3 tag, and more that do not matter here.
+    """
+    at, head = 19, []
+    for _ in range(3):
+        value, at = _variable(data, at, end)
+        head.append(value)
+    if head[0] != 0 and head[0] != 1:
+        raise UnsupportedError(f"GTID_TAGGED event of format {head[0]}", event_type=42)
+    uuid, number, tag, field = b"", 0, "", -1
+    while field < 3:
+        field, at = _variable(data, at, end)
+        if field == 1:
+            sid = []
+            for _ in range(16):
+                value, at = _variable(data, at, end)
+                sid.append(value & 0xFF)
+            uuid = bytes(sid)
+        elif field == 3:
+            size, at = _variable(data, at, end)
+            if size > 32 or at + size > end:
+                raise TruncatedError("the tag of a GTID_TAGGED event runs past its end", event_type=42)
+            tag = data[at : at + size].decode("ascii", "replace").lower()
+            at += size
+        elif field in (0, 2):
+            value, at = _variable(data, at, end)
+            if field == 2:
+                number = value >> 1 ^ -(value & 1)
+    if not uuid or not 0 < number <= MAX_NUMBER or not re.fullmatch("[a-z_][a-z0-9_]{0,31}|", tag):
+        raise DecodeError("GTID_TAGGED event without a valid GTID", event_type=42)
+    return f"{uuid_text(uuid)}:{tag}" if tag else uuid_text(uuid), number
+
+
+def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """An integer whose first byte ends in as many one bits as bytes follow it, and the index after it."""
+    if at >= end:
+        raise TruncatedError("GTID_TAGGED event is too short", event_type=42)
+    first = data[at]
+    more = (~first & (first + 1)).bit_length() - 1  # the ones at its end
+    if at + 1 + more > end:
+        raise TruncatedError("GTID_TAGGED event is too short", event_type=42)
+    if more == 8:
+        return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
+    return int.from_bytes(data[at : at + 1 + more], "little") >> (more + 1), at + 1 + more
+
+
+def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
+    """Whether an XA_PREPARE event commits in one phase, and the XID in the form that statements have."""
+    if end < 32:
+        raise TruncatedError("XA_PREPARE event is too short", event_type=38)
+    global_size = int.from_bytes(data[24:28], "little")
+    branch_size = int.from_bytes(data[28:32], "little")
+    if global_size + branch_size > 128 or 32 + global_size + branch_size > end:
+        raise TruncatedError("the XID of an XA_PREPARE event runs past its end", event_type=38)
+    branch = 32 + global_size
+    number = int.from_bytes(data[20:24], "little")
+    return bool(data[19]), f"X'{data[32:branch].hex()}',X'{data[branch:branch + branch_size].hex()}',{number}"
+
+
+def execute_load_query(data: bytes, end: int) -> bytes:
+    """An EXECUTE_LOAD_QUERY event as a QUERY event: it has 13 bytes more, about the file that the log holds."""
+    if end < 45:
+        raise TruncatedError("EXECUTE_LOAD_QUERY event is too short", event_type=18)
+    return data[:32] + data[45:end]
+
+
+def parse_previous_gtids(data: bytes, end: int) -> MysqlGtidSet:
+    return MysqlGtidSet.decode(data[19:end])
+
+
+def parse_gtid_list(data: bytes, end: int) -> MariadbGtidSet:
+    return MariadbGtidSet.decode(data[19:end])
+
+
+def is_undecided_alter(data: bytes, end: int) -> bool:
+    """Whether a GTID event of MariaDB announces the beginning or the failure of an ALTER, not its effect.
+
+    With binlog_alter_two_phase (10.8 and later) the statement is logged before it is executed and again when it is done.
+    """
+    flags = data[31]
+    at = 40 if flags & 2 else 32  # an id of the group commit comes first
+    return not flags & 0xC0 and at < end and data[at] & 0x0A != 0
+
+
+# -- compressed events -------------------------------------------------------------------------------------------------
+
+
+def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iterator[bytes]:
+    """The events inside a TRANSACTION_PAYLOAD, one by one, each of ``limit`` bytes at most; the payload is inflated in pieces."""
+    at, size, compression, inflated = 19, -1, 0, -1
+    while True:
+        field, at = packed(data, at, end)
+        if field == 0:
+            break
+        length, at = packed(data, at, end)
+        if at + length > end:
+            raise TruncatedError("a field of TRANSACTION_PAYLOAD runs past its end", event_type=40)
+        value = packed(data, at, at + length)[0] if field in (1, 2, 3) else 0
+        if field == 1:
+            size = value
+        elif field == 2:
+            compression = value
+        elif field == 3:
+            inflated = value
+        at += length
+    if size < 0 or at + size > end:
+        raise TruncatedError("TRANSACTION_PAYLOAD is shorter than it says", event_type=40)
+    if compression == 255:
+        chunks: Iterator[bytes] = iter((data[at : at + size],))
+    elif compression == 0:
+        chunks = _inflate_zstd(data[at : at + size], inflated)
+    else:
+        raise UnsupportedError(f"TRANSACTION_PAYLOAD with compression type {compression}", event_type=40)
+    yield from _split(chunks, limit)
+
+
+def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
+    total = 0
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            while chunk := reader.read(_CHUNK):
+                total += len(chunk)
+                if inflated >= 0 and total > inflated:  # a few bytes can inflate to anything
+                    break
+                yield chunk
+    except zstandard.ZstdError as error:
+        raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=40) from error
+    if inflated >= 0 and total != inflated:
+        more = "more than " if total > inflated else f"{total} bytes, not "
+        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {more}{inflated}", event_type=40)
+
+
+def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    """The events in the chunks; one that is larger than a chunk is put together in memory of its own size."""
+    begun, need = None, 19  # an event that is not whole, and the length at which it is, or its header
+    for chunk in chunks:
+        at, have = 0, len(chunk)
+        while at < have:
+            if begun is None:
+                while at + 19 <= have:
+                    length = int.from_bytes(chunk[at + 9 : at + 13], "little")
+                    if at + length > have or length < 19:
+                        break
+                    yield chunk[at : at + length]
+                    at += length
+                begun, need = BytesIO(), 19
+            part = chunk[at : at + need - begun.tell()]
+            at += len(part)
+            begun.write(part)
+            if begun.tell() == 19 == need:
+                need = _length(begun.getvalue(), limit)
+            if begun.tell() == need:
+                yield begun.getvalue()
+                begun = None
+    if begun is not None and begun.tell():
+        raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=40)
+
+
+def _length(head: bytes, limit: int) -> int:
+    length = int.from_bytes(head[9:13], "little")
+    if length < 19 or length > MAX_EVENT_BYTES:
+        raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=40)
+    if length > limit:
+        raise _too_large(length, 40, limit)
+    return length
+
+
+def _too_large(size: int, kind: int, limit: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"an event of {size} bytes in a compressed one ({event_name(kind)}), which may hold {limit}", event_type=kind,
+        remedy=f"If the server has rows or statements of that size, set store_bytes to {size} or more; see docs/limits.md.",
+    )  # fmt: skip
+
+
+def _inflate_mariadb(data: bytes, at: int, end: int, kind: int, limit: int) -> bytes:
+    """The event as it is up to ``at``, then what MariaDB's compressed form there holds: a byte with algorithm and length of the
+    length, the length, zlib data."""
+    if at >= end:
+        raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
+    head = data[at]
+    width = head & 0x07
+    if head & 0x80 == 0 or (head & 0x70) or not 1 <= width <= 4:
+        raise UnsupportedError(f"{event_name(kind)} with compression header {head:#x}", event_type=kind)
+    start = at + 1 + width
+    if start > end:
+        raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
+    size = int.from_bytes(data[at + 1 : start], "big")
+    if size > MAX_EVENT_BYTES:
+        raise DecodeError(f"{event_name(kind)} says it inflates to {size} bytes", event_type=kind)
+    if size > limit:
+        raise _too_large(size, kind, limit)
+    inflater = zlib.decompressobj()
+    try:
+        if size <= _CHUNK:
+            plain = data[:at] + inflater.decompress(data[start:end], size + 1)
+        else:
+            plain = _inflate_in_pieces(inflater, data, at, start, end, size)
+    except zlib.error as error:
+        raise DecodeError(f"{event_name(kind)} cannot be inflated", event_type=kind) from error
+    if len(plain) != at + size or not inflater.eof:
+        raise DecodeError(f"{event_name(kind)} does not inflate to {size} bytes", event_type=kind)
+    return plain
+
+
+def _inflate_in_pieces(inflater: Any, data: bytes, at: int, start: int, end: int, size: int) -> bytes:
+    """In memory of its own size; zlib's own way takes twice as much."""
+    out = BytesIO()
+    out.write(data[:at])
+    while start < end and out.tell() <= at + size:
+        rest, start = data[start : min(start + _CHUNK, end)], start + _CHUNK
+        while rest and out.tell() <= at + size:
+            out.write(inflater.decompress(rest, _CHUNK))
+            rest = inflater.unconsumed_tail
+    out.write(inflater.flush())
+    return out.getvalue()
+
+
+def inflate_query(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
+    """A QUERY_COMPRESSED event as the QUERY event it stands for (without checksum)."""
+    if end < 32:
+        raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=165)
+    text = 32 + int.from_bytes(data[30:32], "little") + data[27] + 1
+    return _inflate_mariadb(data, text, end, 165, limit)
+
+
+def inflate_rows(data: bytes, end: int, kind: int, body: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
+    """A compressed rows event as the plain one it stands for: only the row images are compressed."""
+    count, at = packed(data, body, end)
+    at += (count + 7) // 8 * (2 if (kind - 166) % 3 == 1 else 1)
+    if at > end:
+        raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
+    return _inflate_mariadb(data, at, end, kind, limit)
+
+
+# -- status variables of QUERY ---------------------------------------------------------------------------------------
+
+#: Length of each status variable that has a fixed one; those that start with their length are in _COUNTED.
+_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3, 129: 8}
+_COUNTED = {2, 5, 6}
+#: MariaDB's character_set_collations since 11.3: a count, then the numbers of two collations each.
+_COLLATIONS = 131
+
+
+@lru_cache(maxsize=256)
+def query_context(status: bytes) -> tuple[str, int]:
+    """The Python codec of a statement's text (UTF-8 where the variables do not say) and its sql_mode."""
+    codec, sql_mode, at = "utf-8", 0, 0
+    while at < len(status):
+        code = status[at]
+        if code == 1 and at + 9 <= len(status):
+            sql_mode = int.from_bytes(status[at + 1 : at + 9], "little")
+        elif code == 4 and at + 3 <= len(status):
+            codec = _codec(int.from_bytes(status[at + 1 : at + 3], "little"))
+        if code in _FIXED:
+            at += 1 + _FIXED[code]
+        elif code in _COUNTED and at + 1 < len(status):
+            at += 2 + status[at + 1] + (0 if code != 2 else 1)
+        elif code == _COLLATIONS and at + 1 < len(status):
+            at += 2 + 4 * status[at + 1]
+        else:
+            break
+    return codec, sql_mode
+
+
+def _codec(collation: int) -> str:
+    try:
+        return charsets.codec_of(charsets.charset_of(collation)) or "utf-8"
+    except UnsupportedError:
+        return "utf-8"
+
+
+#: MariaDB has explicit_defaults_for_timestamp among the flags that every QUERY event carries.
+_EXPLICIT_DEFAULTS = 1 << 24
+
+
+@attrs.frozen
+class DdlContext:
+    """What decides, beside its text, what a CREATE or ALTER makes; None where the event does not tell."""
+
+    server_charset: str | None = None
+    explicit_defaults: bool | None = None
+    connection_charset: str | None = None
+
+
+def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
+    """Read the status variables of a QUERY event with a DDL statement."""
+    charset: str | None = None
+    connection: str | None = None
+    explicit: bool | None = None
+    at = 0
+    while at < len(status):
+        code, value = status[at], status[at + 1 :]
+        if code == 0 and mariadb and len(value) >= 4:
+            explicit = bool(int.from_bytes(value[:4], "little") & _EXPLICIT_DEFAULTS)
+        elif code == 4 and len(value) >= 6:
+            connection = _charset_name(int.from_bytes(value[2:4], "little"))
+            charset = _charset_name(int.from_bytes(value[4:6], "little"))
+        elif code == 16 and not mariadb and value:
+            explicit = bool(value[0])
+        size = _variable_length(code, value)
+        if size is None:
+            break
+        at += 1 + size
+    return DdlContext(charset, explicit, connection)
+
+
+def _variable_length(code: int, value: bytes) -> int | None:
+    """Length of a status variable's value; None for an unknown one, with which reading ends."""
+    if code in _FIXED:
+        return _FIXED[code]
+    if code in _COUNTED and value:
+        return 1 + value[0] + (1 if code == 2 else 0)
+    if code == 11 and value and len(value) > 1 + value[0]:  # user and host of the invoker
+        return 2 + value[0] + value[1 + value[0]]
+    if code == 12 and value:  # names of databases, each with a NUL; 254 stands for too many
+        names = value[1:].split(b"\0")[: value[0]] if value[0] < 254 else []
+        return 1 + sum(len(name) + 1 for name in names)
+    if code == _COLLATIONS and value:
+        return 1 + 4 * value[0]
+    return {16: 1, 17: 8, 18: 2, 19: 1, 20: 1}.get(code)
+
+
+def _charset_name(collation: int) -> str | None:
+    try:
+        return charsets.charset_of(collation)
+    except UnsupportedError:
+        return None

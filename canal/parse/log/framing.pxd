@@ -1,0 +1,34 @@
+cimport cython
+from canal.rows cimport wire
+
+cdef long _MAX_PACKET, _LONGEST_ERROR
+
+cdef class Framer:
+    cdef bytearray _buffer
+    cdef Py_ssize_t _normal, _max_event, _start, _end, _need
+    cdef readonly object error
+    cpdef advance(self, Py_ssize_t count)
+    cdef _take(self, Py_ssize_t count)
+    @cython.locals(pending=Py_ssize_t, size=Py_ssize_t, need=Py_ssize_t, fresh=bytearray, is_full=bint)
+    cdef _make_room(self)
+
+cdef class PacketFramer(Framer):
+    cdef int _sequence
+    cdef list _parts
+    cdef Py_ssize_t _joined, _due
+    cdef readonly bint ended
+    @cython.locals(p="const unsigned char*", at=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, length=Py_ssize_t, events=list)
+    cpdef advance(self, Py_ssize_t count)
+    cdef _continue(self, bytes payload, Py_ssize_t length, list events)
+    cdef _check_length(self, Py_ssize_t length, int status, long long event_length)
+    cdef _wrong_length(self, Py_ssize_t length)
+    cdef _not_event(self, bytes payload)
+    cdef _out_of_order(self, int found, bint is_error)
+    cdef _too_large(self)
+
+cdef class FileFramer(Framer):
+    cdef readonly long long offset
+    @cython.locals(p="const unsigned char*", at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, kind=int, events=list)
+    cpdef advance(self, Py_ssize_t count)
+    cdef _relay_log(self)
+    cdef _bad_length(self, Py_ssize_t length, long long offset)

@@ -1,0 +1,270 @@
+"""Raw binlog events cut out of a stream of MySQL packets or out of a binlog file's bytes.
+
+Never touches a socket or a file and never looks inside an event. Both framers own a buffer that the caller fills in
+place (``room`` then ``advance``), or take the bytes of any chunk (``feed``); how the input is split changes nothing in
+what comes out. Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html
+"""
+
+from __future__ import annotations
+
+from canal.errors import CanalError, DecodeError, ServerError, UnsupportedError
+from canal.rows import wire
+
+#: What a framer's buffer holds when no event needs more.
+BUFFER_BYTES = 1 << 20
+#: A packet of this length continues in the next one.
+MAX_PACKET = 0xFFFFFF
+_MAX_PACKET = MAX_PACKET  # a C integer when compiled, which Python code cannot see
+#: More than any server's error message.
+_LONGEST_ERROR = 1 << 14
+_DAMAGED = "Something between the server and this process loses, repeats or changes bytes."
+#: The largest event that a server can write, with room for headers: max_allowed_packet ends at 1 GiB.
+MAX_EVENT_BYTES = (1 << 30) + (1 << 20)
+
+
+class Framer:
+    """The buffer of both framers: bytes come in at its end, whole events are copied out at its start."""
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._buffer = bytearray(max(buffer_bytes, 64))
+        self._normal = len(self._buffer)
+        self._max_event = max_event_bytes
+        self._start = 0
+        self._end = 0
+        self._need = 0
+        self.error: CanalError | None = None
+
+    @property
+    def pending(self) -> int:
+        """Bytes taken that are not yet given out as events."""
+        return self._end - self._start
+
+    def room(self) -> memoryview:
+        """A writable view of the free part of the buffer; fill its start, then call ``advance``.
+
+        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``.
+        """
+        self._make_room()
+        return memoryview(self._buffer)[self._end :]
+
+    def advance(self, count: int) -> list[bytes]:
+        """Take the first ``count`` bytes of ``room()`` as input; returns the events that are now whole.
+
+        A fault in the input, or the server's error packet, ends the stream: it is kept in ``error`` for the caller to
+        raise once the events before it are dealt with.
+        """
+        raise NotImplementedError
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
+        """Take a chunk of any size; returns the events that are now whole."""
+        events: list[bytes] = []
+        view = memoryview(chunk)
+        at = 0
+        while at < len(view):
+            room = self.room()
+            count = min(len(room), len(view) - at)
+            if count == 0:  # full of what comes behind a fault or the end, which is not looked at
+                break
+            room[:count] = view[at : at + count]
+            at += count
+            events += self.advance(count)
+        return events
+
+    def _take(self, count: int) -> None:
+        if count < 0 or count > len(self._buffer) - self._end:
+            raise ValueError(f"{count} bytes cannot have been put into a room of {len(self._buffer) - self._end}")
+        self._end += count
+
+    def _make_room(self) -> None:
+        """Move the rest to the front, or take a larger or again a normal buffer, when that is worth its cost."""
+        pending = self._end - self._start
+        size = len(self._buffer)
+        need = max(min(self._need, 2 * size), self._normal)  # a length is not believed before half of it has come
+        is_full = size - pending < size >> 2
+        if (need > size and is_full) or (size > self._normal and need == self._normal and pending < self._normal):
+            fresh = bytearray(need)
+            fresh[:pending] = self._buffer[self._start : self._end]
+            self._buffer = fresh
+        elif pending == 0:
+            pass
+        elif self._start and (size - self._end < size >> 2 or self._start + self._need > size):
+            self._buffer[:pending] = self._buffer[self._start : self._end]
+        else:
+            return
+        self._start = 0
+        self._end = pending
+
+
+class PacketFramer(Framer):
+    """Frames the packets that follow a dump command: event packets, one ERR packet or one EOF packet.
+
+    ``ended`` becomes true at an EOF packet, and ``error`` is set by an ERR packet (a plain ServerError; the caller
+    knows what its number means for it) or by packets out of order. What comes later is not looked at.
+    """
+
+    def __init__(
+        self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES, sequence: int = 1
+    ) -> None:
+        Framer.__init__(self, buffer_bytes, max_event_bytes)
+        self._sequence = sequence
+        self._parts: list[bytes] = []
+        self._joined = 0
+        self._due = 0
+        self.ended = False
+
+    @property
+    def pending(self) -> int:
+        """Bytes taken that are not yet given out as events."""
+        return self._joined + self._end - self._start
+
+    def advance(self, count: int) -> list[bytes]:
+        self._take(count)
+        self._need = 0
+        events: list[bytes] = []
+        p = self._buffer
+        at = self._start
+        end = self._end
+        while end - at >= 4 and not self.ended and self.error is None:
+            length = wire.u24(p, at)
+            if p[at + 3] != self._sequence:
+                if length > 0 and end - at == 4:
+                    break
+                self._out_of_order(p[at + 3], length > 0 and p[at + 4] == 0xFF)
+                if self.error is not None:
+                    break
+            stop = at + 4 + length
+            if self._joined + length > self._max_event:
+                self._too_large()
+                break
+            if self._joined and length != min(self._due - self._joined, _MAX_PACKET):
+                self._wrong_length(length)
+                break
+            if stop > end:
+                if end - at >= 18 and not self._joined:
+                    self._check_length(length, p[at + 4], wire.u32(p, at + 14))
+                self._need = 4 + length
+                break
+            self._sequence = (p[at + 3] + 1) & 0xFF
+            if self._joined or length == _MAX_PACKET:
+                self._continue(bytes(p[at + 4 : stop]), length, events)
+            elif length > 0 and p[at + 4] == 0:
+                events.append(bytes(p[at + 5 : stop]))
+            else:
+                self._not_event(bytes(p[at + 4 : stop]))
+            at = stop
+        self._start = at
+        return events
+
+    def _continue(self, payload: bytes, length: int, events: list[bytes]) -> None:
+        """Join an event of several packets; the last one is shorter than 2^24 - 1, or empty."""
+        if not self._joined and payload[0] != 0:
+            self.error = DecodeError(
+                f"a packet of {length} bytes begins with {payload[0]:#04x}, not with an event", remedy=_DAMAGED
+            )
+            return
+        if not self._joined:
+            self._due = wire.u32(payload, 10) + 1
+        self._parts.append(payload if self._joined else payload[1:])
+        self._joined += length
+        if length < _MAX_PACKET:
+            events.append(b"".join(self._parts))
+            self._parts = []
+            self._joined = 0
+
+    def _check_length(self, length: int, status: int, event_length: int) -> None:
+        """Believe the length of a packet that is not whole yet only if its event says the same.
+
+        Else a damaged length would let us wait for megabytes, which an idle server takes hours to send.
+        """
+        if status != 0:
+            if length > _LONGEST_ERROR:
+                self._wrong_length(length)
+        elif event_length + 1 != length and (length != _MAX_PACKET or event_length + 1 < length):
+            self._wrong_length(length)
+
+    def _wrong_length(self, length: int) -> None:
+        self.error = DecodeError(f"a packet of {length} bytes does not fit what it carries", remedy=_DAMAGED)
+
+    def _not_event(self, payload: bytes) -> None:
+        if not payload:
+            self.error = DecodeError("the server sent an empty packet inside its dump", remedy=_DAMAGED)
+        elif payload[0] == 0xFF and not any(byte < 32 and byte not in b"\t\n\r" for byte in payload[3:]):
+            self.error = parse_error_packet(payload)
+        elif payload[0] == 0xFE and len(payload) < 9:
+            self.ended = True
+        else:
+            self.error = DecodeError(
+                f"the server sent a packet that begins with {payload[0]:#04x} inside its dump", remedy=_DAMAGED
+            )
+
+    def _out_of_order(self, found: int, is_error: bool) -> None:
+        # A MariaDB that shuts down numbers its error packet 0.
+        if not is_error:
+            self.error = DecodeError(
+                f"packet number {found} came where {self._sequence} was due",
+                remedy=_DAMAGED,
+            )
+
+    def _too_large(self) -> None:
+        self.error = DecodeError(
+            f"an event is larger than {self._max_event} bytes",
+            remedy="The stream is damaged: no server writes such an event.",
+        )
+
+
+class FileFramer(Framer):
+    """Frames the bytes of a binlog file that follow its four magic bytes; ``offset`` is where the next event starts."""
+
+    def __init__(
+        self, offset: int = 4, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES
+    ) -> None:
+        Framer.__init__(self, buffer_bytes, max_event_bytes)
+        self.offset = offset
+
+    def advance(self, count: int) -> list[bytes]:
+        self._take(count)
+        self._need = 0
+        events: list[bytes] = []
+        p = self._buffer
+        at = self._start
+        end = self._end
+        while end - at >= 13 and self.error is None:
+            length = wire.u32(p, at + 9)
+            if length < 19 or length > self._max_event:
+                self._bad_length(length, self.offset + at - self._start)
+                break
+            if at + length > end:
+                self._need = length
+                break
+            kind = p[at + 4]
+            if (kind == 4 and p[at + 17] & 0x60) or (kind == 15 and p[at + 17] & 0x40):
+                self._relay_log()
+                break
+            events.append(bytes(p[at : at + length]))
+            at += length
+        self.offset += at - self._start
+        self._start = at
+        return events
+
+    def _bad_length(self, length: int, offset: int) -> None:
+        self.error = DecodeError(
+            f"an event at offset {offset} says that it has {length} bytes",
+            remedy="The file is damaged or is no binlog.",
+        )
+
+    def _relay_log(self) -> None:
+        """LOG_EVENT_RELAY_LOG_F, which old replicas set in ROTATE only, or the artificial ROTATE of the source's dump."""
+        self.error = UnsupportedError(
+            "this is the relay log of a replica, with the journal names and offsets of its source",
+            remedy="Read the source's own binlog, or the one that the replica writes with log_replica_updates.",
+        )
+
+
+def parse_error_packet(payload: bytes) -> ServerError:
+    """The ServerError that an ERR packet (first byte 0xff) tells of."""
+    errno = payload[1] | payload[2] << 8 if len(payload) >= 3 else 0
+    text, sqlstate = payload[3:], ""
+    if text[:1] == b"#" and len(text) >= 6:
+        sqlstate = text[1:6].decode("ascii", "replace")
+        text = text[6:]
+    return ServerError(text.decode("utf-8", "replace").strip(), errno=errno, sqlstate=sqlstate)

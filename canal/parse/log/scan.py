@@ -1,0 +1,301 @@
+"""Transaction boundaries of a journal, seen from event headers: where a start by time or at the end of a file belongs.
+
+Never decodes rows and never reads anything itself: raw events in, a position out.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from canal.errors import (
+    ConnectionLostError,
+    DecodeError,
+    LostReason,
+    PositionLostError,
+    SourceError,
+    TruncatedError,
+)
+from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
+from canal.parse.log.events import (
+    CRC_RESIDUE,
+    event_name,
+    parse_format,
+    parse_gtid_list,
+    parse_previous_gtids,
+    parse_tagged_gtid,
+    uuid_text,
+)
+from canal.position import Position, journal_key
+
+log = logging.getLogger("canal.parse")
+
+_QUERY, _ROTATE, _INTVAR, _RAND, _USER_VAR, _FORMAT, _XID = 2, 4, 5, 13, 14, 15, 16
+_GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 33, 34, 35, 38, 40, 42
+_MARIADB_GTID, _GTID_LIST, _QUERY_COMPRESSED = 162, 163, 165
+_HEARTBEATS = frozenset((27, 41))
+_GTIDS = frozenset((_GTID, _ANONYMOUS_GTID, _TAGGED_GTID, _MARIADB_GTID))
+_PRELUDES = frozenset((_INTVAR, _RAND, _USER_VAR))
+#: Events that may come before the first one of a dump.
+_OPENING = frozenset((_ROTATE, _FORMAT, _PREVIOUS_GTIDS, 161, _GTID_LIST, 164))
+_ENDS = frozenset((_XID, _XA_PREPARE, _PAYLOAD))
+#: Bytes that an event has at least, where more than its header is looked at.
+_LEAST = {_QUERY: 32, _ROTATE: 27, _GTID: 44, _MARIADB_GTID: 32, _GTID_LIST: 23}
+_ARTIFICIAL = 0x20
+
+
+def transaction_start(connection: Any, place: Position) -> int:
+    """The offset at which the transaction begins that the place lies in; the place's own where it lies in none.
+
+    Args:
+        connection: to the source; it gives ``replay(journal, offset)`` and ``resolve("latest")``.
+        place: journal and offset that somebody wrote down.
+    """
+    try:
+        first = next((event for event in connection.replay(place.journal, place.offset) if event[4] not in _OPENING), None)
+        if first[4] in _GTIDS if first is not None else _is_end(connection, place):
+            return place.offset
+    except SourceError as error:
+        # Hardly the beginning of an event; a server calls that a place that its log does not have.
+        is_gone = isinstance(error, PositionLostError) and error.reason is not LostReason.BEYOND
+        if is_gone or isinstance(error, ConnectionLostError):
+            raise
+        log.info("no event begins at %s:%d: %s", place.journal, place.offset, error)
+    scan = TransactionScan()
+    for event in connection.replay(place.journal, 4):
+        start = scan.whole
+        if event[4] != _ROTATE:
+            scan.feed(event)
+        if scan.whole > place.offset:
+            return start
+        if scan.offset >= place.offset:
+            break
+    return scan.whole
+
+
+def _is_end(connection: Any, place: Position) -> bool:
+    """Whether a log ends there: MySQL 5.5 sends nothing for an offset at which no event begins."""
+    end = connection.resolve("latest")
+    return bool((end.journal, end.offset) == (place.journal, place.offset))
+
+
+def first_to_scan(
+    names: Sequence[str], begin: Callable[[str], int | None], target: int, source: str, position: Position
+) -> int:
+    """Which log holds the first transaction at or after ``target`` (seconds), or is the one before it.
+
+    It is the one before the first that begins then or later. Clocks go back, so each log before that is asked for its
+    begin; where none begins so late it is the last.
+
+    Raises:
+        PositionLostError: the oldest log begins then or later, and others were there before it.
+    """
+    for number, name in enumerate(names):
+        try:
+            time = begin(name)
+        except PositionLostError as error:
+            if error.reason is not LostReason.PURGED:
+                raise
+            continue  # since the logs were listed
+        if time is None or time < target:
+            continue
+        if number == 0 and journal_key(name)[1] > 1:
+            raise PositionLostError(
+                f"{source} has no log from before {_utc(position.timestamp)}: it has {names[0]}, begun {_utc(time * 1000)}, "
+                f"to {names[-1]}",
+                position=position,
+                remedy='Start from "earliest" to accept the gap.',
+            )
+        return max(number - 1, 0)
+    return len(names) - 1
+
+
+def _utc(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+class TransactionScan:
+    """Follows the events of journals from the start of one of them.
+
+    ``found`` is the start of the first transaction whose time is at or after ``target`` (seconds; None looks for none);
+    ``boundary`` is the end of the last whole transaction; ``journals`` counts the journals that were entered. Checksums
+    are not looked at: whoever reads by the side has done so (``side_reads``).
+    """
+
+    def __init__(self, target: int | None = None) -> None:
+        self._target = target
+        self.found: Position | None = None
+        self._boundary = 4
+        self.journals = 0
+        self.format_time: int | None = None
+        self._journal = ""
+        self._offset = 4
+        self._checksum: bool | None = None
+        self._time = 0
+        self._open = self._inside = self._has_gtids = False
+        self._executed: GtidSet | None = None
+        self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
+        self._run: tuple[str, int, int] | None = None
+
+    def feed(self, event: bytes, start: int | None = None) -> None:
+        """Take the next event of the stream; nothing more is looked at once ``found`` is set.
+
+        ``start`` is the event's offset where that is known; else it follows from the events' own offsets.
+        """
+        kind = event[4]
+        if self.found is not None or kind in _HEARTBEATS:
+            return
+        if len(event) < _LEAST.get(kind, 19):
+            raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
+        if kind == _ROTATE:
+            self._rotate(event)
+            return
+        if start is None:
+            start = self._offset
+            self._advance(event, kind)
+        else:
+            self._offset = start + len(event)
+        if kind == _FORMAT:
+            self._format(event)
+        elif kind == _PREVIOUS_GTIDS:
+            self._executed, self._run = parse_previous_gtids(event, self._end(event)), None
+        elif kind == _GTID_LIST:
+            count = int.from_bytes(event[19:23], "little") & 0x0FFFFFFF
+            self._executed = parse_gtid_list(event, min(self._end(event), 23 + 16 * count))  # an empty list is padded
+        else:
+            self._transaction(event, kind, start)
+        if not self._open:
+            self._boundary = self._offset
+
+    @property
+    def boundary(self) -> Position:
+        return self._position(self._boundary)
+
+    @property
+    def offset(self) -> int:
+        """Behind the last event, in the present journal."""
+        return self._offset
+
+    @property
+    def whole(self) -> int:
+        """Behind the last whole transaction, in the present journal."""
+        return self._boundary
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether the events of the present journal end in a CRC32."""
+        return bool(self._checksum)
+
+    # -- journals ------------------------------------------------------------------------------------------------------
+
+    def _end(self, event: bytes) -> int:
+        return len(event) - 4 if self._checksum else len(event)
+
+    def _rotate(self, event: bytes) -> None:
+        if event[26] & 0xC0:
+            raise DecodeError("ROTATE to an offset that no file has", event_type=_ROTATE, remedy="The log is damaged here.")
+        end = len(event)
+        # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
+        if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
+            end -= 4
+        name = event[27:end].rstrip(b"\0").decode("utf-8", "surrogateescape")
+        if name != self._journal:
+            self.journals += 1
+        self._journal, self._offset = name, int.from_bytes(event[19:27], "little")
+        self._boundary = self._offset
+
+    def _format(self, event: bytes) -> None:
+        self._checksum = parse_format(event).checksum
+        self.format_time = int.from_bytes(event[:4], "little")
+        self._open = self._inside = self._has_gtids = False
+
+    def _advance(self, event: bytes, kind: int) -> None:
+        """Keep a 64-bit offset from 32-bit ones; MariaDB 11.4 writes none inside a transaction."""
+        log_pos = int.from_bytes(event[13:17], "little")
+        if log_pos and not event[17] & _ARTIFICIAL:
+            expected = self._offset + len(event)
+            self._offset = expected + (log_pos - expected & 0xFFFFFFFF)
+        elif log_pos == 0 and kind not in (_FORMAT, _PREVIOUS_GTIDS, _GTID_LIST) and not event[17] & _ARTIFICIAL:
+            self._offset += len(event)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def _transaction(self, event: bytes, kind: int, start: int) -> None:
+        if kind in _GTIDS:
+            self._has_gtids = True
+            self._begin(event, start)
+            # Neither a single statement nor the end of an XA transaction.
+            self._inside = kind == _MARIADB_GTID and not event[31] & 0x81
+            self._gtid = self._gtid_of(event, kind)
+        elif kind == _QUERY or kind == _QUERY_COMPRESSED:
+            self._query(event, kind, start)
+        elif kind in _PRELUDES and not self._open and not self._has_gtids:
+            self._begin(event, start)
+        elif kind in _ENDS:
+            self._finish()
+
+    def _query(self, event: bytes, kind: int, start: int) -> None:
+        sql = self._statement(event) if kind == _QUERY else b""
+        if not self._open:
+            self._begin(event, start)
+        if sql == b"BEGIN" or sql.startswith(b"XA START"):
+            self._inside = True
+        elif not self._inside or sql in (b"COMMIT", b"ROLLBACK", b"XA ROLLBAC"):
+            self._finish()
+
+    def _statement(self, event: bytes) -> bytes:
+        """The first bytes of the statement, enough to tell a boundary."""
+        at = 32 + int.from_bytes(event[30:32], "little") + event[27] + 1
+        return event[at : min(at + 10, self._end(event))].upper()
+
+    def _begin(self, event: bytes, start: int) -> None:
+        time = int.from_bytes(event[:4], "little")
+        self._open, self._gtid = True, None
+        if self._target is not None and time >= self._target:
+            self.found = self._position(start)
+        self._time = time
+
+    def _finish(self) -> None:
+        gtid, self._gtid = self._gtid, None
+        self._open = self._inside = False
+        if gtid is None or self._executed is None:
+            return
+        if isinstance(self._executed, MariadbGtidSet) != (len(gtid) == 3):
+            raise DecodeError("a GTID is not of the kind of server that the list before it is of", remedy="The log is damaged.")
+        if isinstance(self._executed, MariadbGtidSet):
+            self._executed = self._executed.add(*gtid)
+        elif self._run is not None and self._run[0] == gtid[0] and self._run[2] + 1 == gtid[1]:
+            self._run = (self._run[0], self._run[1], gtid[1])
+        else:
+            self._executed, self._run = self._executed_now(), (str(gtid[0]), gtid[1], gtid[1])
+
+    def _gtid_of(self, event: bytes, kind: int) -> tuple[str, int] | tuple[int, int, int] | None:
+        number = int.from_bytes
+        if kind == _GTID:
+            found = number(event[36:44], "little")
+            if not 0 < found <= MAX_NUMBER:
+                raise DecodeError(f"a GTID has the number {found}", event_type=kind, remedy="The log is damaged here.")
+            return uuid_text(event[20:36]), found
+        if kind == _MARIADB_GTID:
+            return number(event[27:31], "little"), number(event[5:9], "little"), number(event[19:27], "little")
+        if kind == _TAGGED_GTID:
+            return parse_tagged_gtid(event, self._end(event))
+        return None
+
+    def _executed_now(self) -> GtidSet | None:
+        """The set of GTIDs done; a run of consecutive ones is added only on demand, for each commit grows it."""
+        if self._run is not None and isinstance(self._executed, MysqlGtidSet):
+            self._executed, self._run = self._executed.add(*self._run), None
+        return self._executed
+
+    def _position(self, offset: int) -> Position:
+        executed = self._executed_now()
+        return Position(
+            journal=self._journal,
+            offset=offset,
+            gtid=str(executed) if executed is not None else "",
+            timestamp=self._time * 1000,
+        )

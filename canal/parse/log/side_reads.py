@@ -1,0 +1,85 @@
+"""What holds for each event that is read by the side of the stream, as the decoder holds it against the events of the stream.
+
+Never decodes what an event says of rows, and never reads anything itself.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from canal.errors import DecodeError, SourceError, TruncatedError
+from canal.parse.log.events import CRC_RESIDUE, DAMAGED, Format, check_format, checksum_error, event_name, parse_format
+
+_ROTATE, _FORMAT = 4, 15
+_HEARTBEATS = frozenset((27, 41))
+#: Events of the head of a log, which a server sends again, with no end, before the middle of it.
+_HEAD = frozenset((_ROTATE, _FORMAT, 35, 163, 164))
+_ARTIFICIAL = 0x20
+
+
+class SideRead:
+    """Holds the events of a log, read from ``offset`` on, against what they say: length, end, CRC32, name of the log.
+
+    Raises:
+        DecodeError: they do not fit. ``position`` says where.
+    """
+
+    def __init__(self, journal: str, offset: int) -> None:
+        self._journal = journal
+        self._offset = max(offset, 4)
+        self._format: Format | None = None
+
+    def check(self, event: bytes) -> bytes:
+        """The next event, which is right as far as it can be seen."""
+        at = self._offset
+        try:
+            self._check(event, event[4] if len(event) >= 19 else 0)
+        except SourceError as error:
+            error.position = f"{self._journal}:{at}"
+            raise
+        return event
+
+    def _check(self, event: bytes, kind: int) -> None:
+        size = len(event)
+        if size < 19 or int.from_bytes(event[9:13], "little") != size:
+            raise TruncatedError(f"an event of {size} bytes is not of the length that it says", remedy=DAMAGED)
+        if kind == _FORMAT:
+            self._format = parse_format(event)
+            check_format(event, self._format)
+        elif self._format is None:
+            if kind != _ROTATE:
+                raise DecodeError(
+                    f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind, remedy=DAMAGED
+                )
+        elif self._format.checksum and (size < 23 or zlib.crc32(event) != CRC_RESIDUE):
+            raise checksum_error(event)
+        if kind not in _HEARTBEATS:
+            self._move(event, kind)
+
+    def _move(self, event: bytes, kind: int) -> None:
+        end = int.from_bytes(event[13:17], "little")
+        if kind == _ROTATE and (not end or event[17] & _ARTIFICIAL or self._format is None):
+            self._enter(event)
+        elif end == 0 or event[17] & _ARTIFICIAL:
+            self._offset += 0 if kind in _HEAD else len(event)  # MariaDB 11.4 and later: no ends inside a transaction
+        else:
+            self._offset = (4 if kind == _FORMAT else self._offset) + len(event)
+            if self._offset & 0xFFFFFFFF != end:
+                raise DecodeError(
+                    f"{event_name(kind)} of {len(event)} bytes says that it ends at {end}, not at {self._offset}",
+                    event_type=kind, remedy=DAMAGED,
+                )  # fmt: skip
+
+    def _enter(self, event: bytes) -> None:
+        """The ROTATE that a server sends before a log; before the FORMAT_DESCRIPTION nothing tells whether it has a CRC32."""
+        name = event[27:]
+        if self._format is None:
+            first = self._journal.encode("utf-8", "surrogateescape")
+            if self._offset <= 0xFFFFFFFF and (not name.startswith(first) or len(name) - len(first) not in (0, 4)):
+                raise DecodeError(f"the log that was sent is not {self._journal}", event_type=_ROTATE, remedy=DAMAGED)
+            if int.from_bytes(event[19:27], "little") > self._offset:
+                raise DecodeError("the log was sent from a later offset on", event_type=_ROTATE, remedy=DAMAGED)
+            return
+        name = name[:-4] if self._format.checksum else name
+        self._journal = name.rstrip(b"\0").decode("utf-8", "surrogateescape")
+        self._offset = int.from_bytes(event[19:27], "little")

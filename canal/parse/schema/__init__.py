@@ -1,0 +1,1 @@
+"""Which columns a table had at a position: statements, table maps, and a history of both."""

@@ -1,0 +1,1 @@
+"""Where the log comes from: a server, or files."""

@@ -1,0 +1,194 @@
+"""Tables as information_schema has them now, in the form that the catalog carries on: with keys and hidden columns.
+
+Never connects: whoever calls brings the means to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import attrs
+
+from canal.parse.schema.alter import (
+    GEOMETRY_NUMBER,
+    ROW_END,
+    TableState,
+    functional_columns,
+    hidden_columns,
+    with_keys,
+    with_points,
+)
+from canal.parse.schema.definition import GEOMETRIES, INNODB, PRIMARY, Key
+from canal.rows.charsets import lenient_text
+from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
+from canal.server_facts import Release
+
+#: Runs a query with arguments and gives its rows.
+Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
+#: Whether rows of a (schema, table) may be delivered.
+Accepts = Callable[[str, str], bool]
+
+#: Of every table its schema and name, for which no server opens it.
+NAMES_QUERY: Final = "SELECT table_schema, table_name FROM information_schema.tables"
+_TABLES: Final = (
+    "SELECT table_schema, table_name, table_collation, table_type, engine, create_options FROM information_schema.tables"
+)
+# As bytes: MySQL 5.5 to 5.7 and MariaDB up to 10.2 spoil labels of which two columns have the same in UCS-2, in their tables too.
+_COLUMNS: Final = (
+    "SELECT table_schema, table_name, column_name, CAST(column_type AS BINARY), is_nullable, character_set_name, column_key,"
+    " extra{} FROM information_schema.columns"
+)
+#: Of each column what ``column_of`` takes, after the schema and the table.
+COLUMNS_QUERY: Final = _COLUMNS.format("")
+_INDEXES: Final = (
+    "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type, seq_in_index"
+    " FROM information_schema.statistics"
+)
+_VIEWS: Final = ("VIEW", "SYSTEM VIEW")
+#: Tables that one query tells of: some servers open each of them, and have ``read_timeout`` for the answer.
+PIECE: Final = 500
+
+
+def accept_all(schema: str, table: str) -> bool:
+    """The filter of who takes everything."""
+    return True
+
+
+def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Release) -> list[TableState]:
+    """One table of the server as it is now, those of a schema, or all; no views."""
+    return states_of(ask, (schema,) if schema else (), (table,) if table else (), release=release)
+
+
+def states_of(ask: Ask, schemas: Sequence[str] = (), tables: Sequence[str] = (), *, release: Release) -> list[TableState]:
+    """The tables of these schemas that are called so, as they are now, all where none is named; no views."""
+    named = [(name, values) for name, values in (("table_schema", schemas), ("table_name", tables)) if values]
+    # Servers that keep no dictionary of tables look only for what a column equals, and open no more of the others than a name.
+    tests = [f"{name} = %s" if len(values) == 1 else f"{name} IN ({', '.join(['%s'] * len(values))})" for name, values in named]
+    where, args = " WHERE " * bool(tests) + " AND ".join(tests), (*schemas, *tables)
+    columns_query = _COLUMNS.format(", ordinal_position, " + ("generation_expression" if release.has("row_periods") else "NULL"))
+    columns = _by_table(ask(f"{columns_query}{where} ORDER BY table_schema, table_name, ordinal_position", args))
+    indexes = _by_table(ask(_INDEXES + where, args))
+    return [
+        _state(row, columns[row[:2]], indexes.get(row[:2], []), release)
+        for row in map(texts, ask(_TABLES + where, args))
+        if row[3] not in _VIEWS and row[:2] in columns
+    ]
+
+
+def pieces(names: Iterable[tuple[str, str]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Schemas and tables to ask for in one query each, until all tables of all these schemas are asked for."""
+    small: list[str] = []
+    count = 0
+    for schema, group in groupby(sorted(names), key=lambda name: name[0]):
+        tables = [table for _, table in group]
+        if len(tables) > PIECE:
+            yield from (((schema,), tables[at : at + PIECE]) for at in range(0, len(tables), PIECE))
+            continue
+        if small and count + len(tables) > PIECE:
+            yield small, ()
+            small, count = [], 0
+        small.append(schema)
+        count += len(tables)
+    if small:
+        yield small, ()
+
+
+def texts(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row with text for bytes."""
+    return tuple(lenient_text(value, "utf-8") if isinstance(value, bytes) else value for value in row)
+
+
+def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+    found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in map(texts, rows):
+        found.setdefault(row[:2], []).append(row[2:])
+    return found
+
+
+def _state(
+    row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release
+) -> TableState:
+    schema, table, collation, kind, engine, options = row
+    shown = [column_of(column[:6]) for column in columns]
+    bounds = [str(column[0]) for column in columns if column[7] == "ROW END"]
+    row_end = (bounds[0] if bounds else ROW_END) if kind == "SYSTEM VERSIONED" else ""
+    keys = _keys(indexes, row_end, release.is_mariadb and str(engine).lower() != "memory")
+    flagged = {column.name.lower() for column in shown if column.key} - {row_end.lower()}
+    keys = with_points(keys, shown, release.is_mariadb)
+    if release.is_mariadb:
+        keys = _with_geometries(keys, shown)
+    if not release.is_mariadb:  # which gives them in its order
+        keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
+    if release.logs_functional_keys:
+        shown = _with_functional(shown, [int(column[6]) for column in columns], keys)
+    made, ordered = with_keys(shown, keys, row_end, release, release.is_mariadb)
+    # Which key stands in for a missing primary one is for the server to say.
+    made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
+    hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()
+    charset = None if collation is None else _charset(str(collation))
+    engine, partitioned = str(engine).lower(), "partitioned" in str(options)
+    counts_first = engine == INNODB and not partitioned and "auto_increment" in str(columns[0][5])
+    schema = TableSchema(schema, table, made + hidden)
+    return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned)
+
+
+def _with_geometries(keys: list[Key], columns: list[ColumnSchema]) -> list[Key]:
+    """With the prefix of a geometry that MariaDB takes for all of it, as it has the length of the number before the bytes."""
+    names = {column.name.lower() for column in columns if column.base_type in GEOMETRIES}
+    whole = dict.fromkeys(names, GEOMETRY_NUMBER)
+    return [
+        attrs.evolve(key, columns=tuple((name, size or whole.get(name.lower())) for name, size in key.columns)) for key in keys
+    ]
+
+
+def _with_functional(shown: list[ColumnSchema], numbers: list[int], keys: list[Key]) -> list[ColumnSchema]:
+    """With the hidden columns of functional keys: the gaps in the numbers of the others tell where, what is left is behind them.
+
+    Where there are columns between them it is not known which is of which key.
+    """
+    hidden = [column for key in keys for column in functional_columns(key)]
+    gaps = [number - 1 - before for before, number in zip([0, *numbers], numbers)] + [0]
+    gaps[-1] = len(hidden) - sum(gaps)
+    if gaps[-1] < 0:
+        return shown
+    if sum(gap > 0 for gap in gaps) > 1:
+        hidden = [attrs.evolve(column, name=f"!hidden!!{n}") for n, column in enumerate(hidden)]
+    made: list[ColumnSchema] = []
+    for gap, column in zip(gaps, [*shown, None]):
+        made += hidden[:gap] + ([column] if column is not None else [])
+        hidden = hidden[gap:]
+    return made
+
+
+def _charset(collation: str) -> str:
+    return charset_name(collation.partition("_")[0])
+
+
+def column_of(row: tuple[Any, ...]) -> ColumnSchema:
+    """A column of its name, type, nullability, charset, key and extra."""
+    name, column_type, nullable, charset, key, extra = row
+    made = column_from_text(
+        str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
+        visible="INVISIBLE" not in str(extra).upper(), virtual="VIRTUAL" in str(extra).upper(),
+    )  # fmt: skip
+    return as_shown(made)
+
+
+def _keys(rows: list[tuple[Any, ...]], row_end: str, hashes: bool) -> list[Key]:
+    keys = []
+    groups: dict[Any, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        groups.setdefault(row[0], []).append(row)
+    for name, parts in groups.items():
+        parts.sort(key=lambda part: int(part[5]))  # MySQL gives them as it finds them
+        unique = not int(parts[0][1])
+        # The end of a row's time belongs to every unique key of a versioned table.
+        columns = tuple(
+            (part[2] or "", None if part[3] is None else int(part[3]))
+            for part in parts
+            if not (unique and row_end and str(part[2]).lower() == row_end.lower())
+        )
+        keys.append(Key(str(name), unique, columns, hashes and unique and name != PRIMARY and parts[0][4] == "HASH"))
+    return keys

@@ -1,0 +1,1 @@
+"""Bytes of row events to values; what user code and executors import, and nothing of the stream."""

@@ -1,0 +1,1117 @@
+# cython: language_level=3, cdivision=True
+# cdivision: only non-negative integers are divided here, where C and Python agree.
+"""Row images: the bytes of WRITE, UPDATE and DELETE rows events to tuples of Python values.
+
+Never trusts a length: ``walk`` and ``decode`` check each one on its own, and both end exactly where the event does.
+Compiled where a C compiler was there at install time.
+"""
+
+import datetime
+import struct
+import zlib
+from uuid import UUID
+
+from canal.errors import DecodeError, TruncatedError, UnsupportedError
+from canal.rows import native, wire
+from canal.rows.charsets import codec_of
+from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects, text_objects
+from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
+from canal.rows.wire import packed
+from canal.schema import is_sure, label_bytes
+
+native.setup()
+
+#: Widths from here on mean a variable length: the low bits are the number of length bytes before the value.
+_VARIABLE = 128
+#: In the place of a slot: this column is not wanted.
+_SKIP = 0xFFFF
+#: Images (sets of present columns) that a decoder keeps ready; a table rarely has more than a few.
+_MAX_IMAGES = 256
+#: Bytes up to which a copy is quicker than a memoryview.
+_SMALL = 4096
+
+_FIXED = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 0, 7: 4, 8: 8, 9: 3, 10: 3, 11: 3, 12: 8, 13: 1, 14: 3}
+_INTEGERS = {1: native.I8, 2: native.I16, 9: native.I24, 3: native.I32, 8: native.I64}
+_PLAIN_KINDS = {
+    4: native.FLOAT, 5: native.DOUBLE, 6: native.NULL, 7: native.OLD_TIMESTAMP, 10: native.DATE, 11: native.OLD_TIME,
+    12: native.OLD_DATETIME, 13: native.YEAR, 14: native.DATE,
+}  # fmt: skip
+#: MariaDB's own formats of old temporal types with a fraction, by type code: kind and bytes for each number of digits.
+_HIRES = {
+    7: (native.HIRES_TIMESTAMP, (4, 5, 5, 6, 6, 7, 7)),
+    11: (native.HIRES_TIME, (3, 4, 4, 5, 5, 5, 6)),
+    12: (native.HIRES_DATETIME, (5, 6, 6, 7, 7, 7, 8)),
+}
+#: The longest value by the number of bytes that hold its length.
+_LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 1 << 30)  # no server sends or takes more
+_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_TYPE_NAMES = {
+    0: "old DECIMAL", 15: "VARCHAR", 16: "BIT", 17: "TIMESTAMP", 18: "DATETIME", 19: "TIME", 20: "TYPED_ARRAY",
+    140: "compressed BLOB", 141: "compressed VARCHAR", 242: "VECTOR", 243: "INVALID", 244: "BOOL", 245: "JSON",
+    246: "DECIMAL", 247: "ENUM", 248: "SET", 249: "TINYBLOB", 250: "MEDIUMBLOB", 251: "LONGBLOB", 252: "BLOB",
+    253: "VARCHAR", 254: "CHAR", 255: "GEOMETRY",
+}  # fmt: skip
+_MONTH_DAYS = bytes((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))
+# C integers where compiled: a literal beyond 32 bits would be a Python object.
+#: Seconds from 0000-03-01, where years of the calculation begin, to 1970-01-01.
+_EPOCH = 719468 * 86400
+_DATETIME_ZERO = 0x8000000000
+#: Added to a double and taken away again it rounds to an integer.
+_ROUND = 1.5 * 2.0**52
+_UTC = datetime.timezone.utc
+
+
+# -- what a type code and its metadata say -----------------------------------------------------------------------------
+
+
+def unsupported_columns(types, metas):
+    """Name the first column that the walk cannot measure, as text; None if it can measure all."""
+    for i in range(len(types)):
+        try:
+            _width(types[i], metas[i], "")
+        except DecodeError as error:
+            return f"column {i + 1}: {error.message}"
+    return None
+
+
+def _width(code, meta, column_type):
+    """Bytes of a value, or _VARIABLE plus the number of bytes that hold its length."""
+    if code in _HIRES:
+        digits = _fraction_digits(column_type)
+        return _HIRES[code][1][digits] if digits else _FIXED[code]
+    if code in _FIXED:
+        return _FIXED[code]
+    if code == 254 or code == 247 or code == 248:
+        return _string_width(meta)
+    if code == 15 or code == 253 or code == 141:
+        return _VARIABLE + (2 if meta > 255 else 1)
+    if code == 246:
+        return sum(_decimal_groups(meta)[::2])
+    if code == 16:
+        size = (meta >> 8) + (1 if meta & 0xFF else 0)
+        return _checked(code, meta, size, 1 <= size <= 8)
+    if code in (17, 18, 19):
+        return _checked(code, meta, {17: 4, 18: 5, 19: 3}[code] + (meta + 1) // 2, meta <= 6)
+    if code in (140, 242, 245, 249, 250, 251, 252, 255):
+        return _checked(code, meta, _VARIABLE + meta, 1 <= meta <= 4)
+    raise UnsupportedError(f"{_TYPE_NAMES.get(code, 'unknown')} (type {code}) cannot be measured")
+
+
+def _checked(code, meta, width, good):
+    if not good:
+        raise DecodeError(f"{_TYPE_NAMES[code]} (type {code}) cannot have the metadata {meta:#x}")
+    return width
+
+
+def _string_width(meta):
+    real = meta >> 8
+    if real == 247:
+        return _checked(247, meta, meta & 0xFF, meta & 0xFF in (1, 2))
+    if real == 248:
+        return _checked(248, meta, meta & 0xFF, 1 <= meta & 0xFF <= 8)
+    return _VARIABLE + (2 if _string_length(meta) > 255 else 1)
+
+
+def _string_length(meta):
+    """Bytes that a CHAR or BINARY holds: two bits of the length hide, inverted, in the byte of the real type."""
+    if meta < 256:
+        return meta
+    return meta & 0xFF | (meta >> 8 & 0x30 ^ 0x30) << 4
+
+
+def _decimal_groups(meta):
+    """The groups of digits of a DECIMAL as it is stored: pairs of (bytes, digits)."""
+    precision, scale = meta & 0xFF, meta >> 8
+    _checked(246, meta, 0, 1 <= precision <= 65 and scale <= min(precision, 38))
+    whole = precision - scale
+    digits = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
+    return bytes(part for count in digits if count for part in (_DIGIT_BYTES[count], count))
+
+
+def _fraction_digits(column_type):
+    """Digits after the second that MariaDB keeps in an old temporal type; the table map does not tell them."""
+    head, _, rest = column_type.partition("(")
+    if head in ("timestamp", "datetime", "time") and rest[:1] in ("1", "2", "3", "4", "5", "6"):
+        return int(rest[0])
+    return 0
+
+
+# -- the plan of a table -----------------------------------------------------------------------------------------------
+
+
+class Image:
+    """The columns that are present in a row image, in their order, and what to do with each. Immutable.
+
+    ``slots`` (16 bits each) says where in the tuple a value goes. ``steps`` is what a walk does when nothing is NULL:
+    32 bits of bytes to skip, then so many bytes of a length to read.
+    """
+
+    def __init__(self, decoder, present, partial=()):
+        """``present`` is the bitmap of columns; of those in ``partial`` there are the diffs, not the documents."""
+        here = [i for i in range(decoder.count) if present[i >> 3] >> (i & 7) & 1]
+        plan = decoder.plan
+        rows = [(native.JSON_DIFFS, _VARIABLE + 4, *plan[i][2:]) if i in partial else plan[i] for i in here]
+        slots = [_SKIP if i in decoder.unlogged else plan[i][2] for i in here]
+        self.present = present
+        found = set(slots)
+        self.count = len(rows)
+        self.null_bytes = (self.count + 7) // 8
+        self.last_mask = 0xFF >> (-self.count & 7)
+        self.kinds = bytes(row[0] for row in rows)
+        self.widths = bytes(row[1] for row in rows)
+        self.slots = struct.pack(f"<{len(slots)}H", *slots)
+        self.params = struct.pack(f"<{len(rows)}H", *(row[3] for row in rows))
+        self.extras = tuple(row[4] for row in rows)
+        self.names = tuple(row[5] for row in rows)
+        self.plain = slots == list(range(self.count))
+        self.absent = tuple(slot for slot in range(decoder.width) if slot not in found)
+        self.width = decoder.width
+        self.partial = tuple(
+            (slot, i) for i, slot in enumerate(slots) if self.kinds[i] == native.JSON_DIFFS and slot != _SKIP
+        )
+        self._plan_steps()
+
+    def _plan_steps(self):
+        steps, fixed = b"", 0
+        for width in self.widths:
+            if width < _VARIABLE:
+                fixed += width
+            else:
+                steps += struct.pack("<IB", fixed, width - _VARIABLE)
+                fixed = 0
+        self.steps = steps
+        self.step_count = len(steps) // 5
+        self.tail = fixed
+
+
+class Cursor:
+    """Where a walk through one event is."""
+
+    def __init__(self, pos, end):
+        self.pos = pos
+        self.end = end
+        self.before = None
+        self.after = None
+
+
+class RowDecoder:
+    """Measures and decodes the rows of one table, as one TABLE_MAP describes it. Immutable; any thread may use it.
+
+    Args:
+        types: the type code of each column.
+        metas: its metadata as in the map; for CHAR, ENUM and SET the first byte is the high one.
+        columns: ``ColumnSchema`` of each column, or None: integers are signed and text is bytes then.
+        wanted: indexes of the columns to produce, in the order of the tuples; None for all.
+        timezone: zone of TIMESTAMP values, UTC if None.
+        json_text: give JSON as text, not as decoded objects.
+
+    Raises:
+        UnsupportedError: a column's length cannot be told.
+        DecodeError: a column's metadata is impossible.
+    """
+
+    def __init__(self, types, metas, columns, wanted=None, timezone=None, json_text=True):
+        self._arguments = (types, metas, columns, wanted, timezone, json_text)
+        self.count = len(types)
+        if len(metas) != self.count or columns is not None and len(columns) != self.count:
+            raise DecodeError(f"{self.count} column types do not go with {len(metas)} metadata and their schema")
+        self.timezone = timezone or _UTC
+        self._fixed_zone = isinstance(self.timezone, datetime.timezone)
+        self._offset = 0
+        if self._fixed_zone:
+            shift = self.timezone.utcoffset(None)
+            self._offset = shift.days * 86400 + shift.seconds
+            self._fixed_zone = shift.microseconds == 0
+        self.json_text = json_text
+        chosen = tuple(range(self.count)) if wanted is None else tuple(wanted)
+        self.width = len(chosen)
+        places = {column: slot for slot, column in enumerate(chosen)}
+        if len(places) != self.width or any(not 0 <= column < self.count for column in chosen):
+            raise ValueError(f"wanted columns are not distinct indexes below {self.count}")
+        self.plan = tuple(
+            self._resolve(i, types[i], metas[i], None if columns is None else columns[i], places.get(i, _SKIP))
+            for i in range(self.count)
+        )
+        known = () if columns is None else columns
+        self.unlogged = tuple(i for i, column in enumerate(known) if not column.logged)
+        self.hidden = tuple(i for i, column in enumerate(known) if column.hidden)
+        self.bitmap_bytes = (self.count + 7) // 8
+        self.last_mask = 0xFF >> (-self.count & 7)
+        self.json_columns = tuple(i for i, code in enumerate(types) if code == 245)
+        self.old_temporals = any(code in _HIRES for code in types)
+        self._text_form = None
+        self.full = Image(self, b"\xff" * self.bitmap_bytes)
+        self._images = {}
+
+    def __reduce__(self):
+        return (RowDecoder, self._arguments)
+
+    @property
+    def text_form(self):
+        """The same decoder, but it gives JSON as text."""
+        if self.json_text:
+            return self
+        if self._text_form is None:
+            self._text_form = RowDecoder(*self._arguments[:5])
+        return self._text_form
+
+    def decodes_as(self, other):
+        """Whether both give the same values for the same bytes."""
+        return self is other or self._arguments == other._arguments
+
+    def _resolve(self, i, code, meta, column, slot):
+        """(kind, width, slot, parameter, extra, name) of a column."""
+        name = f"@{i + 1}" if column is None else column.name
+        column_type = "" if column is None else column.column_type.lower()
+        try:
+            width = _width(code, meta, column_type)
+        except DecodeError as error:
+            error.column = name
+            error.message = f"column {i + 1}, {name!r}: {error.message}"
+            raise
+        kind, param, extra = self._value_kind(code, meta, column, column_type)
+        return kind, width, slot, param, extra, name
+
+    def _value_kind(self, code, meta, column, column_type):
+        if code in _INTEGERS:
+            return _INTEGERS[code] + (1 if column is not None and column.unsigned else 0), 0, None
+        if code in _HIRES and _fraction_digits(column_type):
+            return _HIRES[code][0], _fraction_digits(column_type), None
+        if code in _PLAIN_KINDS:
+            return _PLAIN_KINDS[code], 0, None
+        if code == 246:
+            return native.DECIMAL, meta >> 8, _decimal_groups(meta)
+        if code in (17, 18, 19):
+            return {17: native.TIMESTAMP, 18: native.DATETIME, 19: native.TIME}[code], meta, None
+        if code == 16:
+            return native.BIT, 0, None
+        if code == 245:
+            return native.JSON, 0, None
+        if code == 242 or code == 255:
+            return native.BYTES, 0, None
+        if code in (247, 248, 254) and meta >> 8 in (247, 248):
+            return self._label_kind(meta >> 8, column)
+        kind, param, extra = self._text_kind(code, meta, column, column_type)
+        if code == 140 or code == 141:
+            return native.COMPRESSED, kind, extra
+        if column_type == "json" and not self.json_text:
+            return native.JSON_TEXT, kind, extra
+        return kind, param, extra
+
+    def _label_kind(self, real, column):
+        labels = None if column is None else column.labels
+        if labels is None:
+            return native.NUMBER, 0, None
+        if real == 247:
+            return native.ENUM, 0, (NoLabel(), *[_label_value(label, column.charset, n + 1) for n, label in enumerate(labels)])
+        # What was seen of a SET is kept: there are few combinations in practice.
+        return native.SET, 0, (tuple(labels), {}, column.charset)
+
+    def _text_kind(self, code, meta, column, column_type):
+        if column is None:
+            return native.BYTES, 0, None
+        special = {"uuid": native.UUID, "inet6": native.INET6, "inet4": native.INET4}.get(column_type)
+        if special is not None:
+            return special, 0, None
+        charset = column.charset
+        codec = None if charset is None or charset == "binary" else codec_of(charset)
+        if codec is None:
+            if code == 254 and column_type.startswith("binary"):
+                return native.PADDED, _string_length(meta), None
+            return native.BYTES, 0, None
+        if codec in ("utf-8", "utf8"):
+            return native.UTF8, 0, (codec, charset)
+        return (native.ASCII if _extends_ascii(codec) else native.CODEC), 0, (codec, charset)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def walk(self, data, pos, end, kind):
+        """Count the rows of an event (a before and after pair is one), checking every length.
+
+        ``pos`` is the index of the packed column count, ``end`` that of the checksum; ``kind`` is 0 for an insert,
+        1 for an update, 2 for a delete, 3 for an update whose JSON values may be partial.
+        """
+        at = self._open(data, pos, end, kind)
+        before = at.before
+        after = at.after
+        rows = 0
+        if kind == 3:
+            while at.pos < end:
+                self._skip_row(before, data, at)
+                self._skip_row(self._partial_image(after, data, at), data, at)
+                rows += 1
+            return rows
+        while at.pos < end:
+            if before is not None:
+                self._skip_row(before, data, at)
+            if after is not None:
+                self._skip_row(after, data, at)
+            rows += 1
+        # An image without any column is no bytes; servers write such a row alone in its event.
+        if rows == 0 and (before is None or before.count == 0) and (after is None or after.count == 0):
+            rows = 1
+        return rows
+
+    def decode(self, data, pos, end, kind):
+        """The rows of an event as pairs of tuples (before, after); arguments as for :meth:`walk`."""
+        at = self._open(data, pos, end, kind)
+        before = at.before
+        after = at.after
+        rows = []
+        if before is None:
+            while at.pos < end:
+                rows.append((None, self._row(after, data, at)))
+        elif after is None:
+            while at.pos < end:
+                rows.append((self._row(before, data, at), None))
+        elif kind == 3:
+            while at.pos < end:
+                old = self._row(before, data, at)
+                image = self._partial_image(after, data, at)
+                rows.append((old, self._apply(image, old, self._row(image, data, at))))
+            return rows
+        else:
+            while at.pos < end:
+                old = self._row(before, data, at)
+                rows.append((old, self._row(after, data, at)))
+        if not rows and (before is None or before.count == 0) and (after is None or after.count == 0):
+            old = None if before is None else self._row(before, data, at)
+            rows.append((old, None if after is None else self._row(after, data, at)))
+        return rows
+
+    def diffs(self, data, pos, end):
+        """The diffs of each row of an event of kind 3: a dict of those of each partial column, by name."""
+        at = self._open(data, pos, end, 3)
+        rows = []
+        while at.pos < end:
+            self._skip_row(at.before, data, at)
+            image = self._partial_image(at.after, data, at)
+            values = self._row(image, data, at)
+            rows.append({image.names[i]: values[slot] for slot, i in image.partial if values[slot] is not None})
+        return rows
+
+    def canonical(self, data, pos, end, kind):
+        """The rows of an event as the logs of all servers can have them, for digests; arguments as for :meth:`walk`.
+
+        NULL bits that stand for no column are 0 (MySQL before 8.0 and MariaDB set them), and TIME, DATETIME and TIMESTAMP
+        from before MySQL 5.6 have the bytes of those without a fraction since.
+        """
+        at = self._open(data, pos, end, kind)
+        before = at.before
+        after = at.after
+        start = at.pos
+        if kind == 3 or not self.old_temporals and not self._has_stray_bits(before or after, after, data, at):
+            return data[start:end] if end - start < _SMALL else memoryview(data)[start:end]
+        out = bytearray(end - start)  # it may become shorter
+        size = 0
+        while at.pos < end:
+            if before is not None:
+                size = self._put_row(before, data, at, out, size)
+            if after is not None:
+                size = self._put_row(after, data, at, out, size)
+        return out if size == end - start else memoryview(out)[:size]
+
+    def _has_stray_bits(self, first, after, data, at):
+        """Whether NULL bits that stand for no column may be set: what is so in the first image is so in the whole log."""
+        p = data
+        bits = at.pos + first.null_bytes - 1
+        if first.last_mask != 0xFF and bits < at.end:
+            return p[bits] > first.last_mask
+        return first.last_mask != 0xFF or after is not None and after.last_mask != 0xFF
+
+    def _put_row(self, image, data, at, out, size):
+        """Write the canonical form of the row at ``at`` to ``out``, behind ``size`` bytes; gives how many it has then."""
+        p = data
+        to = out
+        kinds = image.kinds
+        widths = image.widths
+        nulls = at.pos
+        pos = nulls + image.null_bytes
+        self._skip_row(image, data, at)
+        native.copy(to, size, p, nulls, image.null_bytes)
+        size += image.null_bytes
+        if image.count:
+            to[size - 1] &= image.last_mask
+        for i in range(image.count if self.old_temporals else 0):
+            if p[nulls + (i >> 3)] >> (i & 7) & 1:
+                continue
+            width = widths[i]
+            if width >= _VARIABLE:
+                width += native.le_any(p, pos, width - _VARIABLE) - _VARIABLE
+            kind = kinds[i]
+            start = pos
+            pos += width
+            if kind != native.OLD_TIME and kind != native.OLD_DATETIME and kind != native.OLD_TIMESTAMP:
+                native.copy(to, size, p, start, width)
+                size += width
+                continue
+            number = _new_temporal(kind, data, start)
+            width = 5 if kind == native.OLD_DATETIME else width
+            size += width
+            while width:
+                to[size - width] = number >> 8 * (width - 1) & 0xFF
+                width -= 1
+        native.copy(to, size, p, pos, at.pos - pos)
+        return size + at.pos - pos
+
+    def _partial_image(self, image, data, at):
+        """The plan of the after image that begins at ``at`` with its options and a bit for each JSON column of the table."""
+        options, pos = packed(data, at.pos, at.end)
+        if options > 1:
+            raise UnsupportedError(f"an update with the row value options {options:#x}")
+        if options == 0:
+            at.pos = pos
+            return image
+        columns = self.json_columns
+        size = (len(columns) + 7) // 8
+        if size > at.end - pos:
+            raise TruncatedError("rows event ends inside the bits of its partial JSON columns")
+        bits = int.from_bytes(data[pos : pos + size], "little")
+        at.pos = pos + size
+        if bits == 0:
+            return image
+        key = (image, bits)
+        found = self._images.get(key)
+        if found is None:
+            partial = {column for number, column in enumerate(columns) if bits >> number & 1}
+            found = Image(self, image.present, partial)
+            if len(self._images) < _MAX_IMAGES:
+                self._images[key] = found
+        return found
+
+    def _apply(self, image, old, new):
+        """The row with the documents that its diffs make of those before them."""
+        if not image.partial:
+            return new
+        values = list(new)
+        for slot, i in image.partial:
+            diffs = new[slot]
+            if diffs is None:
+                continue
+            if old[slot] is ABSENT:
+                values[slot] = PartialJson(diffs)
+                continue
+            try:
+                values[slot] = apply_diffs(old[slot], diffs, self.json_text)
+            except DecodeError as error:
+                error.column = image.names[i]
+                raise
+        return tuple(values)
+
+    def _open(self, data, pos, end, kind):
+        """Read the head of the event: column count and the bitmaps of columns present."""
+        p = data
+        if pos < 0 or end > len(data) or pos > end:
+            raise TruncatedError(f"rows event of {len(data)} bytes has no body from {pos} to {end}")
+        if kind < 0 or kind > 3:
+            raise UnsupportedError(f"rows event of kind {kind}")
+        if pos == end:
+            raise TruncatedError("rows event ends before its column count")
+        count = p[pos]
+        pos += 1
+        if count == 252:
+            if end - pos < 2:
+                raise TruncatedError("rows event ends in its column count")
+            count = wire.u16(p, pos)
+            pos += 2
+        elif count > 250:
+            raise DecodeError(f"rows event has a column count that begins with {count:#x}; servers have 4096 at most")
+        if count != self.count:
+            raise DecodeError(
+                f"rows event has {count} columns, its table map {self.count}", remedy="The log is damaged here."
+            )
+        size = self.bitmap_bytes
+        is_update = kind & 1
+        if end - pos < (2 * size if is_update else size):
+            raise TruncatedError("rows event ends in its bitmap of columns")
+        at = Cursor(pos + size, end)
+        image = self._image(data, pos)
+        if kind != 0:
+            at.before = image
+            if is_update:
+                at.after = self._image(data, pos + size)
+                at.pos += size
+        else:
+            at.after = image
+        # A row of no columns has no bytes: it would never end. One of kind 3 has its options.
+        if at.pos < end and image.count == 0 and kind != 3 and (not is_update or at.after.count == 0):
+            raise DecodeError("rows event has bytes after images without any column", remedy="The log is damaged here.")
+        return at
+
+    def _image(self, data, pos):
+        """The plan for the bitmap at ``pos``."""
+        p = data
+        last = pos + self.bitmap_bytes - 1
+        i = pos
+        while i < last and p[i] == 0xFF:
+            i += 1
+        if i > last or i == last and p[i] & self.last_mask == self.last_mask:
+            if self.hidden:
+                raise self._unhidden(self.hidden[0])
+            return self.full
+        present = p[pos : last + 1]
+        image = self._images.get(present)
+        if image is None:
+            for i in self.hidden:
+                if present[i >> 3] >> (i & 7) & 1:
+                    raise self._unhidden(i)
+            image = Image(self, present)
+            if len(self._images) < _MAX_IMAGES:
+                self._images[present] = image
+        return image
+
+    def _unhidden(self, i):
+        name = self.plan[i][5]
+        return UnsupportedError(
+            f"column {name!r} is in a row, and seems to be one that MySQL has made for a functional key", column=name,
+            remedy="Rename a column of yours that is named as those are.",
+        )  # fmt: skip
+
+    def _truncated(self, image, column, at):
+        name = image.names[column] if column >= 0 else ""
+        part = f"column {name!r}" if name else "the NULL bits of a row"
+        return TruncatedError(f"rows event ends inside {part}, in the row at byte {at.pos}", column=name)
+
+    def _skip_row(self, image, data, at):
+        p = data
+        steps = image.steps
+        nulls = at.pos
+        end = at.end
+        pos = nulls + image.null_bytes
+        if pos > end:
+            raise self._truncated(image, -1, at)
+        found = 0
+        i = nulls
+        while i < pos - 1:
+            found |= p[i]
+            i += 1
+        if i < pos:
+            found |= p[i] & image.last_mask
+        if found:
+            return self._skip_nulls(image, data, at)
+        i = 0
+        stop = image.step_count * 5
+        while i < stop:
+            pos += wire.u32(steps, i)
+            size = steps[i + 4]
+            if size > end - pos:
+                return self._skip_nulls(image, data, at)
+            if size == 1:
+                pos += 1 + p[pos]
+            elif size == 2:
+                pos += 2 + wire.u16(p, pos)
+            else:
+                pos += size + native.le_any(p, pos, size)
+            i += 5
+        pos += image.tail
+        if pos > end:
+            return self._skip_nulls(image, data, at)
+        at.pos = pos
+        return 0
+
+    def _skip_nulls(self, image, data, at):
+        """Skip a row column by column: it holds NULLs, or ends too early and the column is to be named."""
+        p = data
+        widths = image.widths
+        nulls = at.pos
+        end = at.end
+        pos = nulls + image.null_bytes
+        for i in range(image.count):
+            if p[nulls + (i >> 3)] >> (i & 7) & 1:
+                continue
+            size = widths[i]
+            if size >= _VARIABLE:
+                size -= _VARIABLE
+                if size > end - pos:
+                    raise self._truncated(image, i, at)
+                pos += size
+                size = native.le_any(p, pos - size, size)
+            if size > end - pos:
+                raise self._truncated(image, i, at)
+            pos += size
+        at.pos = pos
+        return 0
+
+    def _row(self, image, data, at):
+        p = data
+        kinds = image.kinds
+        widths = image.widths
+        slots = image.slots
+        plain = image.plain
+        nulls = at.pos
+        end = at.end
+        pos = nulls + image.null_bytes
+        if pos > end:
+            raise self._truncated(image, -1, at)
+        values = native.tuple_new(image.width)
+        for i in range(image.count):
+            slot = i if plain else wire.u16(slots, 2 * i)
+            if p[nulls + (i >> 3)] >> (i & 7) & 1:
+                if slot != _SKIP:
+                    native.tuple_set(values, slot, None)
+                continue
+            size = widths[i]
+            if size >= _VARIABLE:
+                size -= _VARIABLE
+                if size > end - pos:
+                    raise self._truncated(image, i, at)
+                pos += size
+                size = native.le_any(p, pos - size, size)
+            if size > end - pos:
+                raise self._truncated(image, i, at)
+            start = pos
+            pos += size
+            if slot == _SKIP:
+                continue
+            kind = kinds[i]
+            if kind <= native.U64:
+                native.tuple_set(values, slot, _integer(data, start, kind))
+            elif kind <= native.PADDED:
+                native.tuple_set(values, slot, self._text(image, i, kind, data, start, pos))
+            else:
+                native.tuple_set(values, slot, self._value(image, i, kind, data, start, pos))
+        at.pos = pos
+        if image.absent:
+            for missing in image.absent:
+                slot = missing
+                native.tuple_set(values, slot, ABSENT)
+        return native.tuple_done(values)
+
+    # -- values: each gets exactly the bytes that were measured --------------------------------------------------------
+
+    def cell(self, image, i, data, start, end):
+        """The value of column ``i`` of an image."""
+        kinds = image.kinds
+        kind = kinds[i]
+        if kind <= native.U64:
+            return _integer(data, start, kind)
+        if kind <= native.PADDED:
+            return self._text(image, i, kind, data, start, end)
+        return self._value(image, i, kind, data, start, end)
+
+    def _text(self, image, i, kind, data, start, end):
+        p = data
+        if kind == native.UTF8:
+            try:
+                return p[start:end].decode("utf-8")
+            except UnicodeDecodeError:
+                return InvalidText(p[start:end], image.extras[i][1])
+        if kind == native.BYTES:
+            return p[start:end]
+        if kind == native.ASCII and native.is_ascii(p, start, end):
+            return p[start:end].decode("ascii")
+        raw = p[start:end]
+        if kind == native.PADDED:
+            return raw.ljust(wire.u16(image.params, 2 * i), b"\0")
+        codec, charset = image.extras[i]
+        try:
+            return raw.decode(codec)
+        except UnicodeDecodeError:
+            return InvalidText(raw, charset)
+
+    def _value(self, image, i, kind, data, start, end):
+        p = data
+        params = image.params
+        if kind == native.DECIMAL:
+            return _decimal(image, i, data, start)
+        if kind == native.DATETIME:
+            return _datetime(image, i, data, start, end - start, wire.u16(params, 2 * i))
+        if kind == native.TIMESTAMP:
+            seconds = wire.be32(p, start)
+            micros = _fraction(image, i, data, start + 4, end - start - 4)
+            return self._timestamp(seconds, micros, wire.u16(params, 2 * i))
+        if kind == native.DATE:
+            days = wire.u24(p, start)
+            return _date(days >> 9, days >> 5 & 15, days & 31)
+        if kind == native.FLOAT:
+            return _shortest(native.f32(p, start))
+        if kind == native.DOUBLE:
+            return native.f64(p, start)
+        if kind == native.ENUM:
+            return _label(image, i, native.le_any(p, start, end - start))
+        if kind == native.SET:
+            return _set_text(image, i, native.le_any(p, start, end - start))
+        if kind == native.JSON:
+            return self._json(image, i, data, start, end)
+        if kind == native.TIME:
+            return _time(image, i, data, start, end - start)
+        if kind == native.YEAR:
+            year = p[start]
+            return year + 1900 if year else 0
+        if kind == native.BIT:
+            return wire.be_any(p, start, end - start)
+        if kind == native.NUMBER:
+            return native.le_any(p, start, end - start)
+        return self._rare_value(image, i, kind, data, start, end)
+
+    def _rare_value(self, image, i, kind, data, start, end):
+        p = data
+        digits = wire.u16(image.params, 2 * i)
+        if kind == native.JSON_DIFFS:
+            return self._json_diffs(image, i, data, start, end)
+        if kind == native.COMPRESSED:
+            raw = _inflate(image, i, data, start, end)
+            return self._text(image, i, digits, raw, 0, len(raw))
+        if kind == native.JSON_TEXT:
+            return text_objects(self._text(image, i, digits, data, start, end))
+        if kind == native.UUID or kind == native.INET6 or kind == native.INET4:
+            return _address(kind, p[start:end])
+        if kind == native.OLD_TIME:
+            number = wire.u24(p, start)
+            negative = number >= 0x800000
+            if negative:
+                number = 0x1000000 - number
+            return _delta(negative, number // 10000, number // 100 % 100, number % 100, 0)
+        if kind == native.OLD_DATETIME:
+            number = wire.u64(p, start)
+            day = number // 1000000
+            year = day // 10000
+            if year > 9999:
+                raise _impossible(image, i)
+            return _moment(
+                year, day // 100 % 100, day % 100,
+                number // 10000 % 100, number // 100 % 100, number % 100, 0, 0,
+            )  # fmt: skip
+        if kind == native.OLD_TIMESTAMP:
+            return self._timestamp(wire.u32(p, start), 0, 0)
+        if kind == native.HIRES_TIMESTAMP:
+            number = wire.be_any(p, start + 4, end - start - 4) * _power(6 - digits)
+            if number > 999999:
+                raise _impossible(image, i)
+            return self._timestamp(wire.be32(p, start), number, digits)
+        return _hires(image, i, kind, wire.be_any(p, start, end - start), digits)
+
+    def _timestamp(self, seconds, micros, digits):
+        """An aware datetime; all zero is the zero date. MariaDB stores the first second of 1970 if it has a fraction."""
+        if seconds == 0 and micros == 0:
+            return ZeroDate("0000-00-00 00:00:00" + ("." + "0" * digits if digits else ""))
+        if not self._fixed_zone:
+            return datetime.datetime.fromtimestamp(seconds, self.timezone).replace(microsecond=micros)
+        # Days since 0000-03-01, in years that begin with March: leap days come last.
+        moment = seconds + self._offset + _EPOCH
+        second = moment % 86400
+        days = moment // 86400
+        era = days // 146097
+        of_era = days % 146097
+        year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+        of_year = of_era - (365 * year + year // 4 - year // 100)
+        month = (5 * of_year + 2) // 153
+        day = of_year - (153 * month + 2) // 5 + 1
+        year += era * 400
+        if month < 10:
+            month += 3
+        else:
+            month -= 9
+            year += 1
+        return native.datetime_new(
+            year, month, day, second // 3600, second // 60 % 60, second % 60, micros, self.timezone
+        )
+
+    def _json(self, image, i, data, start, end):
+        try:
+            return decode_json(data, start, end) if self.json_text else decode_objects(data, start, end)
+        except DecodeError as error:
+            error.column = image.names[i]
+            raise
+
+    def _json_diffs(self, image, i, data, start, end):
+        try:
+            return decode_diffs(data, start, end, self.json_text)
+        except DecodeError as error:
+            error.column = image.names[i]
+            raise
+
+
+def _extends_ascii(codec):
+    """Whether the bytes below 128 are ASCII, whatever follows them."""
+    try:
+        return bytes(range(128)).decode(codec) == bytes(range(128)).decode("ascii")
+    except UnicodeDecodeError:
+        return False
+
+
+def _new_temporal(kind, data, start):
+    """The integer, big-endian in the log, that an old temporal value without a fraction is since MySQL 5.6."""
+    p = data
+    if kind == native.OLD_TIMESTAMP:
+        return wire.u32(p, start)
+    if kind == native.OLD_TIME:
+        number = wire.u24(p, start)
+        if number >= 0x800000:
+            return 0x800000 - _packed_time(0x1000000 - number)
+        return 0x800000 + _packed_time(number)
+    number = wire.u64(p, start)
+    day = number // 1000000
+    return _DATETIME_ZERO + ((day // 10000 * 13 + day // 100 % 100) << 22 | day % 100 << 17 | _packed_time(number % 1000000))
+
+
+def _packed_time(number):
+    return number // 10000 << 12 | number // 100 % 100 << 6 | number % 100
+
+
+def _integer(data, start, kind):
+    p = data
+    if kind == native.I32:
+        return native.i32(p, start)
+    if kind == native.I64:
+        return native.i64(p, start)
+    if kind == native.I8:
+        value = p[start]
+        return value - ((value & 0x80) << 1)
+    if kind == native.U32:
+        return wire.u32(p, start)
+    if kind == native.U64:
+        return wire.u64(p, start)
+    if kind == native.U8:
+        return p[start]
+    if kind == native.I16:
+        value = wire.u16(p, start)
+        return value - ((value & 0x8000) << 1)
+    if kind == native.U16:
+        return wire.u16(p, start)
+    if kind == native.I24:
+        value = wire.u24(p, start)
+        return value - ((value & 0x800000) << 1)
+    if kind == native.U24:
+        return wire.u24(p, start)
+    return None  # type 6, NULL, has no bytes to read
+
+
+def _impossible(image, i):
+    return DecodeError(f"column {image.names[i]!r} holds bytes that its type cannot have", column=image.names[i])
+
+
+def _inflate(image, i, data, start, end):
+    """The bytes of a MariaDB COMPRESSED column: a byte that says how, the length if they are deflated, the bytes."""
+    if start == end:
+        return b""
+    head = data[start]
+    if head >> 4 == 0:  # not worth it
+        return data[start + 1 : end]
+    width = head & 7
+    if head >> 4 != 8 or width == 0:
+        raise UnsupportedError(
+            f"column {image.names[i]!r} is compressed in a way ({head:#x}) that is not known", column=image.names[i]
+        )
+    size = int.from_bytes(data[start + 1 : start + 1 + width], "big")
+    plain = None
+    if start + 1 + width <= end and 0 < size <= _LONGEST[image.widths[i] - _VARIABLE]:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
+        try:
+            plain = inflater.decompress(data[start + 1 + width : end], size + 1)
+        except zlib.error:
+            pass
+    if plain is None or len(plain) != size or not inflater.eof or inflater.unused_data:
+        raise DecodeError(
+            f"column {image.names[i]!r} cannot be inflated", column=image.names[i], remedy="The log is damaged here."
+        )
+    return plain
+
+
+def _decimal(image, i, data, start):
+    p = data
+    extra = image.extras[i]
+    groups = extra
+    value = native.decimal_new(p, start, groups, len(extra) // 2, wire.u16(image.params, 2 * i))
+    if value is None:
+        raise _impossible(image, i)
+    return value
+
+
+def _shortest(value):
+    """The double whose repr is the shortest text that reads back as this float32: 0.1, not 0.10000000149011612.
+
+    A quotient of two integers that doubles hold exactly is what the text of that decimal reads as.
+    """
+    size = value if value >= 0 else -value
+    if not size < 16777216.0 or size < 1e-7:
+        return value if size == 0 or size != size else _shortest_text(value)
+    power = 1.0
+    for _ in range(16):
+        whole = size * power + _ROUND - _ROUND
+        if whole > 999999999.0:
+            break
+        near = whole / power
+        if native.to_f32(near) == size:
+            return near if value >= 0 else -near
+        power *= 10.0
+    return _shortest_text(value)
+
+
+def _shortest_text(value):
+    for digits in range(1, 10):
+        near = float(f"{value:.{digits}g}")
+        if native.to_f32(near) == value:
+            return near
+    return value
+
+
+def _days_in(year, month):
+    if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
+        return 29
+    return _MONTH_DAYS[month]
+
+
+def _date(year, month, day):
+    if 0 < year < 10000 and 0 < month < 13 and (0 < day < 29 or 0 < day <= _days_in(year, month)):
+        return native.date_new(year, month, day)
+    return ZeroDate(f"{year:04}-{month:02}-{day:02}")
+
+
+def _moment(year, month, day, hour, minute, second, micros, digits):
+    """A naive datetime, or the server's text of what is none."""
+    if (
+        0 < year < 10000 and 0 < month < 13 and (0 < day < 29 or 0 < day <= _days_in(year, month))
+        and hour < 24 and minute < 60 and second < 60
+    ):  # fmt: skip
+        return native.datetime_new(year, month, day, hour, minute, second, micros, None)
+    text = f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+    return ZeroDate(f"{text}.{micros:06}"[: 20 + digits] if digits else text)
+
+
+def _delta(negative, hours, minutes, seconds, micros):
+    total = hours * 3600 + minutes * 60 + seconds
+    return native.timedelta_new(-total, -micros) if negative else native.timedelta_new(total, micros)
+
+
+def _power(exponent):
+    value = 1
+    while exponent > 0:
+        value *= 10
+        exponent -= 1
+    return value
+
+
+def _micros(image, i, fraction, size):
+    """Microseconds of a fraction of ``size`` bytes: hundredths, ten-thousandths or millionths of a second."""
+    if size == 0:
+        return 0
+    micros = fraction * 10000 if size == 1 else fraction * 100 if size == 2 else fraction
+    if micros > 999999:
+        raise _impossible(image, i)
+    return micros
+
+
+def _fraction(image, i, data, start, size):
+    p = data
+    if size == 0:
+        return 0
+    return _micros(image, i, wire.be_any(p, start, size), size)
+
+
+def _datetime(image, i, data, start, size, digits):
+    p = data
+    micros = _fraction(image, i, data, start + 5, size - 5)
+    packed = wire.be40(p, start)
+    if packed < _DATETIME_ZERO:
+        raise _impossible(image, i)
+    packed -= _DATETIME_ZERO
+    days = packed >> 17
+    months = days >> 5
+    return _moment(
+        months // 13, months % 13, days & 31, packed >> 12 & 31, packed >> 6 & 63, packed & 63, micros, digits
+    )
+
+
+def _time(image, i, data, start, size):
+    """Seconds and their fraction are one signed integer, offset by half of its range."""
+    p = data
+    bits = 8 * (size - 3)
+    packed = wire.be_any(p, start, size)
+    half = 0x800000
+    half <<= bits  # not in one: the literal is a C int
+    negative = packed < half
+    packed = half - packed if negative else packed - half
+    whole = packed >> bits
+    micros = _micros(image, i, packed - (whole << bits), size - 3)
+    return _delta(negative, whole >> 12 & 0x3FF, whole >> 6 & 63, whole & 63, micros)
+
+
+def _hires(image, i, kind, packed, digits):
+    """MariaDB's DATETIME and TIME with a fraction as of before 10.1.2, or with mysql56_temporal_format=OFF."""
+    unit = _power(digits)
+    if kind == native.HIRES_DATETIME:
+        fraction = packed % unit
+        packed //= unit
+        months = packed // 2764800
+        if months // 13 > 9999:
+            raise _impossible(image, i)
+        return _moment(
+            months // 13, months % 13, packed // 86400 % 32, packed // 3600 % 24, packed // 60 % 60, packed % 60,
+            fraction * _power(6 - digits), digits,
+        )  # fmt: skip
+    zero = 3020400 * unit
+    negative = packed < zero
+    packed = zero - packed if negative else packed - zero
+    fraction = packed % unit
+    packed //= unit
+    if packed >= 3020400:
+        raise _impossible(image, i)
+    return _delta(negative, 0, 0, packed, fraction * _power(6 - digits))
+
+
+def _label(image, i, number):
+    labels = image.extras[i]
+    if number >= len(labels):
+        raise DecodeError(
+            f"member {number} of the ENUM {image.names[i]!r}, which has {len(labels) - 1}", column=image.names[i],
+            remedy="The table's columns are not what its schema says.",
+        )  # fmt: skip
+    return labels[number]
+
+
+def _set_text(image, i, mask):
+    labels, seen, charset = image.extras[i]
+    text = seen.get(mask)
+    if text is None:
+        if mask >> len(labels):
+            raise DecodeError(
+                f"bits {mask:#x} in the SET {image.names[i]!r}, which has {len(labels)} members", column=image.names[i],
+                remedy="The table's columns are not what its schema says.",
+            )  # fmt: skip
+        text = _label_value(",".join([label for bit, label in enumerate(labels) if mask >> bit & 1]), charset, mask)
+        if len(seen) < 4096:
+            seen[mask] = text
+    return text
+
+
+def _label_value(text, charset, number):
+    """A text of labels, or what is known of it."""
+    return text if is_sure(text) else InvalidText(label_bytes(text), charset or "", number)
+
+
+def _address(kind, raw):
+    """The text forms of MariaDB's UUID, INET6 and INET4; the bytes themselves if they are too many."""
+    size = 4 if kind == native.INET4 else 16
+    if len(raw) > size:
+        return raw
+    raw = raw.ljust(size, b"\0")  # trailing zero bytes are not stored
+    if kind == native.INET4:
+        return _inet4_text(raw)
+    if kind == native.INET6:
+        return _inet6_text(raw)
+    # Kept with the time first, so that it sorts; but for the versions that sort as they are.
+    if raw[6] & 0x80 and 0 < raw[8] < 0x60:
+        raw = raw[12:16] + raw[10:12] + raw[8:10] + raw[6:8] + raw[0:6]
+    return str(UUID(bytes=raw))
+
+
+def _inet4_text(raw):
+    return ".".join([str(byte) for byte in raw])
+
+
+def _inet6_text(raw):
+    """The server's form: "::" for the first of the longest runs of zeros, even for a run of one."""
+    words = struct.unpack(">8H", raw)
+    gap, length = -1, 0
+    for i in range(8):
+        run = 0
+        while i + run < 8 and words[i + run] == 0:
+            run += 1
+        if run > length:
+            gap, length = i, run
+    head = ":".join([f"{word:x}" for word in words[: max(gap, 0)]])
+    if gap == 0 and (length == 6 or length == 5 and words[5] == 0xFFFF):
+        return ("::" if length == 6 else "::ffff:") + _inet4_text(raw[12:])
+    tail = ":".join([f"{word:x}" for word in words[gap + length if gap >= 0 else 0 :]])
+    return f"{head}::{tail}" if gap >= 0 else tail
