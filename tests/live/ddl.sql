@@ -449,3 +449,7 @@ create table pre1 (b text charset utf8mb4, unique a (b(500))) engine=myisam
 alter table pre1 modify b tinytext collate utf8mb4_bin
 create table pre2 (b text charset utf8mb4, unique a (b(500))) engine=innodb
 alter table pre2 modify b text(60) charset utf8mb4
+
+create table lb (a set('ä','€') charset utf8mb4)
+alter table lb convert to character set ucs2
+alter table lb convert to character set utf8mb4

@@ -841,7 +841,13 @@ def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -
     """The members after CONVERT TO, which keeps their bytes: other texts where the charsets differ, or none."""
     if (old in WIDE or new in WIDE) and old != new and not dialect.has("wide_labels"):
         raise NotUnderstoodError("members are spoiled")
-    return tuple(label_text(encoded(label, old), new) if is_sure(label) else label for label in labels)
+    return tuple(_relabelled_one(label, old, new) for label in labels)
+
+
+def _relabelled_one(label: str, old: str, new: str) -> str:
+    raw = encoded(label, old) if is_sure(label) else label_bytes(label)
+    # Servers show a member that their own charset lacks as "?": its bytes are not known then.
+    return label if not is_sure(label) and b"?" in raw else label_text(raw, new)
 
 
 def _keys(
