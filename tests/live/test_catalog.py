@@ -226,11 +226,17 @@ class Oracle:
         return {name: tuple(columns) for name, columns in found.items()}
 
     def as_told(self, found: Iterable[tuple[Any, ...]], known: Sequence[ColumnSchema]) -> Columns:
-        """MySQL shows labels that are no text in their charset as it happens, since 8.0 those of whole characters alone."""
+        """What servers show of labels that are no text in their charset is not compared.
+
+        MySQL shows them as it happens, since 8.0 those of whole characters alone; MariaDB logs a CREATE TABLE … SELECT that
+        has "?" for them.
+        """
         columns = list(found)
         is_old = not is_since(self.server, mysql=(8, 0))
-        for number, column in enumerate(known[: len(columns)] if self.flavor == "mysql" else ()):
-            if (is_old or column.charset == "ucs2") and not all(map(is_sure, column.labels or ())):
+        for number, column in enumerate(known[: len(columns)]):
+            is_unsure = not all(map(is_sure, column.labels or ()))
+            is_shown = self.flavor == "mariadb" or column.charset != "ucs2" and not is_old
+            if is_unsure and not is_shown or any("?" in label for label in column.labels or ()):
                 one, ours = columns[number], facts(column)
                 columns[number] = (one[0], ours[1], *one[2:6], ours[6], *one[7:])
         return tuple(columns)
