@@ -62,6 +62,14 @@ class Pair:
                 with log.transaction(gtid=gtid):
                     self.tables[id(log)].insert({"id": one})
 
+    def write_at_once(self, *some: tuple[int, ...], to: FakeBinlog) -> None:
+        """A transaction for each group of ids, in one log."""
+        for ids in some:
+            self.now += 1
+            with to.transaction():
+                for one in ids:
+                    self.tables[id(to)].insert({"id": one})
+
 
 class Following:
     """An instance, its alarms, and the ids that it delivers."""
@@ -473,6 +481,26 @@ def test_a_switch_back_before_anything_was_delivered_goes_on_at_the_same_place()
         assert following.instance.switch()
         pair.write(2, to=(pair.first,))
         assert following.ids(1) == [2]
+
+
+def test_a_cursor_inside_of_a_transaction_that_came_again_is_found_in_the_first_log() -> None:
+    """The transactions at its end are those before it, and not those that were done in the first log."""
+    pair = Pair(gtid=False)
+    pair.now += 1000
+    began, meta = pair.now, canal.MemoryMeta()
+    with Following(source=pair.first, standby=pair.second, meta=meta) as following:
+        pair.write_at_once((1, 2), (3, 4), to=pair.first)
+        assert following.ids(4) == [1, 2, 3, 4]
+        assert following.instance.switch()
+        following.wait_for("changes come again")
+        pair.now = began
+        pair.write_at_once((1, 2), (3, 4), to=pair.second)
+        message = following.instance.get_without_ack(1, timeout=60)
+        assert ids_of(message) == [1]
+        following.instance.ack(message.id)
+    pair.write_at_once((5, 6), to=pair.first)
+    with Following(source=pair.first, meta=meta) as following:
+        assert following.ids(6) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_stream_without_gtids_that_began_at_the_end_may_switch_before_its_first_change() -> None:

@@ -103,7 +103,7 @@ class Locator:
         assert isinstance(start, Position)
         if how is How.MATCH:
             self._none_done = False
-            return self._moved(self._match(connection, start))
+            return self._match(connection, start)
         if how is How.FAIL:
             raise PositionLostError(
                 f"{start} is a place in the log of server {start.source}, and {name_of(self._link.source)} is "
@@ -189,11 +189,13 @@ class Locator:
                 f"{where}: going on from {start}, {self._options.fallback_interval:g} s before the time of that place; changes "
                 "come again",
             )
-            # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first.
-            return attrs.evolve(
+            # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first. Once
+            # something has come from here, the tail is that of what came.
+            moved = self._moved(attrs.evolve(
                 place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
                 incarnation="", at_event=False,
-            )  # fmt: skip
+            ))  # fmt: skip
+            return attrs.evolve(moved, tail="")
         done = digests_of(place.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
             place, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
@@ -205,7 +207,7 @@ class Locator:
             self.same_as = place
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
         self._translate(connection, place.source, start)
-        return exact
+        return self._moved(exact)
 
     def _check_marks(self, connection: Any, is_same_log: bool, first: str) -> None:
         """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it.
