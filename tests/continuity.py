@@ -1069,7 +1069,7 @@ class Stand:
         if lost and self.losses or self._may_be_cautious() and any(_GOES_ELSEWHERE.search(text) for text in self.losses):
             return self._alarmed(at, rest)
         came_and_went = self.model.setup.form == "files" and self.before.isdisjoint(self.timeline[at:])
-        if not rest and (came_and_went or at in self.gaps and self._looks_the_same(at)):
+        if not rest and (came_and_went or at in self.gaps and self._looks_the_same(at) or self._stands_at_a_head()):
             counts.traceless += 1
             return None
         if lost and self._is_traceless(at):
@@ -1152,6 +1152,9 @@ class Stand:
         else:
             counts.exact += 1
 
+    def _is_reset_within_a_second(self) -> bool:
+        return any(one.began.items() & other.began.items() for one, other in itertools.pairwise(self.log.lives))
+
     def _others_lost(self) -> bool:
         return len(self.run.clients) > 1
 
@@ -1161,7 +1164,7 @@ class Stand:
         stored, files = self.stored, self.model.files
         if len(self.log.lives) - 1 > self.cursor.life and self.cursor.server == self.log.number:
             return "the log was reset"
-        if any(one.began.items() & other.began.items() for one, other in itertools.pairwise(self.log.lives)):
+        if self._is_reset_within_a_second():
             return "a log was reset within the second in which it was begun"
         if self.is_odd:
             return "files are damaged"
@@ -1177,6 +1180,8 @@ class Stand:
             return "another server without GTIDs in common"
         if stored.journal and stored.journal not in journals and (files is not None or not self._has_common_gtids()):
             return "the cursor's journal is gone"
+        if self.cursor.server != self.log.number and self.cursor.again & self.old:
+            return "the cursor is behind a jump, and does not say what was done before it"
         if self.model.setup.servers > 1 and self.cursor.done - self.old:
             return "the server lacks what is done"
         if self.cursor.server != self.log.number and self.log.fake.flavor == "mariadb" and set(self.log.life.rows) - self.before:
@@ -1212,7 +1217,7 @@ class Stand:
         if is_damage or isinstance(error, canal.CursorError):
             counts.loud += 1
             return
-        if "I/O error" in str(error):  # of a log that was reset within the second in which it was begun
+        if "I/O error" in str(error) or self._is_reset_within_a_second():  # then its journals look like those before
             counts.loud += 1
             return
         if self.reading.on_lost != "fail" and not isinstance(error, canal.PositionLostError):
@@ -1230,7 +1235,8 @@ class Stand:
         # A cursor that does not say which GTIDs are done, as one inside of the first transaction of all.
         has_gtid = bool(self.stored and self.stored.gtid)
         is_known = has_gtid and not self._others_lost()
-        is_said = self.model.setup.gtid and not is_known and any("neither ROTATE nor STOP" in text for text in self.losses)
+        has_gtids = self.model.setup.gtid or self.log.fake.gtid
+        is_said = has_gtids and not is_known and any("neither ROTATE nor STOP" in text for text in self.losses)
         if self.reading.on_lost == "fail" and is_here and not self._is_traceless(at) and not is_said:
             raise Fault("told, but not stopped", f"client {self.client} got {_short(self.got)}; {self.losses}")
         if self.cursor.server == self.log.number and not any(_JOURNAL.search(text) for text in self.losses):
@@ -1238,7 +1244,8 @@ class Stand:
         readable = [row for row in self.log.life.rows if row in self.after]
         older = [row for row in self._all_rows() if row in self.before or row in self.after or row not in self.old]
         jumps = sum("LOST" in text for text in self.losses) + self._is_traceless(at)  # until it is noticed
-        if self.run.error is None and rest and not _are_stretches(rest, older, self.after, jumps):
+        may_pass = self.reading.on_lost == "latest"
+        if self.run.error is None and rest and not _are_stretches(rest, older, self.after, jumps, may_pass):
             return self._fault(at, rest)
         if self.reading.on_lost == "earliest" and self.run.error is None and not self._is_traceless(at):
             gap = next((number for number in range(at, len(self.timeline) + 1) if self._is_lost(number)), at)
@@ -1248,7 +1255,7 @@ class Stand:
             damaged = self._shortened()  # what is behind the cursor may stand before its offset now
             hidden = {row for txn in self.log.life.txns if txn.journal == damaged for row in txn.rows}
             wanted = [row for row in wanted if row not in hidden]
-            lacking = [row for row in wanted if row not in rest]
+            lacking = [row for row in wanted if row not in self.got]
             if lacking:
                 raise Fault("lost behind an alarm", f"client {self.client} lacks {_short(lacking)}; {self.losses}")
         counts.alarmed += 1
@@ -1270,6 +1277,12 @@ class Stand:
         if self.model.setup.form == "files":  # what is read to its end is what there was
             return True
         return self.model.files is None and any(life.end == self.log.fake.journals[-1] for life in over)
+
+    def _stands_at_a_head(self) -> bool:
+        """Whether a dump that had come no further than the head of its log stands where the new one ends, which has no more."""
+        over = self.log.lives[self.first_life : -1]
+        is_first = self.cursor.index == 0 and not self.got
+        return self.model.files is None and bool(over) and is_first and not self.log.life.txns and len(self.log.journals()) == 1
 
     def _is_traceless(self, at: int) -> bool:
         """Whether nothing that can be read tells of the loss."""
@@ -1357,10 +1370,15 @@ class Stand:
         return Cursor(self.log.number, life, index, self.cursor.done | set(all_rows[:index]), again=again)
 
 
-def _are_stretches(rows: list[int], whole: list[int], there: set[int], count: int) -> bool:
-    """Whether the rows are so many stretches of the whole at most."""
+def _are_stretches(rows: list[int], whole: list[int], there: set[int], count: int, may_pass: bool) -> bool:
+    """Whether the rows are so many stretches of the whole at most; ``may_pass``: another one may begin further on."""
     order = {row: number for number, row in enumerate(whole)}
-    begins = [0, *(at for at in range(1, len(rows)) if order.get(rows[at], 0) <= order.get(rows[at - 1], 0)), len(rows)]
+
+    def begins_at(at: int) -> bool:
+        before, now = order.get(rows[at - 1], 0), order.get(rows[at], 0)
+        return now <= before or may_pass and not there.isdisjoint(whole[before + 1 : now])
+
+    begins = [0, *(at for at in range(1, len(rows)) if begins_at(at)), len(rows)]
     return len(begins) - 1 <= max(count, 1) and all(
         _is_stretch(rows[begin:end], whole, there) for begin, end in itertools.pairwise(begins)
     )
