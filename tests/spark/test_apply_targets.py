@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
+import re
 import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pymysql
+import pymysql.cursors
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -123,10 +128,20 @@ def test_the_lake_table_is_the_table_through_crashes_and_replays(lake: Lake, dat
     follow(data, history, lake, lambda: content(lake.rows(target)), target)
 
 
+WIDENED = {0: (0, "p"), 1: (1 << 40, "p"), 1 << 40: (7, "p"), 9: (None, None)}
+
+
 @pytest.mark.parametrize("is_partial", [False, True])
 def test_a_column_becomes_wider_with_the_first_value_that_needs_it(lake: Lake, is_partial: bool) -> None:
     """A key too; rows that are there, and those that are deleted and moved, are the same rows."""
-    target, big = lake.make(), 1 << 40
+    target = lake.make()
+    widen(target, is_partial)
+
+    assert {row["id"]: (row["a"], row["b"]) for row in lake.rows(target).to_pylist()} == WIDENED
+
+
+def widen(target: Any, is_partial: bool) -> None:
+    big = 1 << 40
     narrow = {**COLUMNS, "id": pa.int32(), "a": pa.int32()}
     rows = [{"id": number, "k": "x", "a": number, "b": "p"} for number in range(4)]
     changes = [change("I", 1, number, row) for number, row in enumerate(rows)]
@@ -139,9 +154,6 @@ def test_a_column_becomes_wider_with_the_first_value_that_needs_it(lake: Lake, i
         ])
     )  # fmt: skip
     apply_changes(target, KEYS)(table([change("U", 3, 0, {"a": 7}, {"id": big, "k": "x"})]))
-
-    found = {row["id"]: (row["a"], row["b"]) for row in lake.rows(target).to_pylist()}
-    assert found == {0: (0, "p"), 1: (big, "p"), big: (7, "p"), 9: (None, None)}
     apply_changes(target, KEYS)(table(changes, narrow))
     progress = apply_changes(target, KEYS).progress()
     assert progress is not None
@@ -166,6 +178,144 @@ def login(server: Any) -> dict[str, Any]:
 def in_mysql(server: Any, database: str) -> MySQLTarget:
     server.query(f"CREATE TABLE {database}.orders (id BIGINT, k VARCHAR(9), a BIGINT, b VARCHAR(9), PRIMARY KEY (id, k))")
     return MySQLTarget(f"{database}.orders", login(server))
+
+
+@pytest.fixture
+def narrow(server: Any, in_mysql: MySQLTarget) -> MySQLTarget:
+    """The same with columns that are too narrow, and that have more to them than their types."""
+    columns = "MODIFY id INT NOT NULL AUTO_INCREMENT COMMENT 'it''s `id` int', MODIFY a INT DEFAULT 5"
+    server.query(f"ALTER TABLE {in_mysql.table} {columns}")
+    return in_mysql
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_column_in_a_server_becomes_wider_with_the_first_value_that_needs_it(
+    server: Any, narrow: MySQLTarget, is_partial: bool
+) -> None:
+    widen(narrow, is_partial)
+
+    assert {key[0]: (row["a"], row["b"]) for key, row in in_server(server, narrow).items()} == WIDENED
+    made = server.query(f"SHOW CREATE TABLE {narrow.table}")[0][1]
+    assert re.search(r"`id` bigint(\(20\))? NOT NULL AUTO_INCREMENT COMMENT 'it''s `id` int'", made)
+    assert re.search(r"`a` bigint(\(20\))? DEFAULT '?5'?", made)
+
+
+def wide(number: int = 2) -> pa.Table:
+    return table([change("I", number, 0, {"id": 1 << 40, "k": "x", "a": 1, "b": None})])
+
+
+def test_who_dies_between_the_alter_and_the_rows_has_written_nothing(
+    server: Any, narrow: MySQLTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server commits by itself there: the progress is that of before, and the batch is applied when it comes again."""
+    apply_changes(narrow, KEYS)(first_changes())
+
+    def end() -> None:
+        raise OSError("killed")
+
+    behind_alter(monkeypatch, end)
+    with pytest.raises(OSError, match="killed"):
+        apply_changes(narrow, KEYS)(wide())
+    progress = apply_changes(narrow, KEYS).progress()
+    assert progress is not None
+    assert progress.place == (1, 2)
+    assert len(in_server(server, narrow)) == 3
+
+    apply_changes(narrow, KEYS)(wide())
+    assert len(in_server(server, narrow)) == 4
+
+
+def test_who_is_overtaken_between_the_alter_and_the_rows_is_refused(
+    server: Any, narrow: MySQLTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_changes(narrow, KEYS)(first_changes())
+    behind_alter(monkeypatch, lambda: apply_changes(narrow, KEYS)(wide(3)))
+    with pytest.raises(TargetConflictError):
+        apply_changes(narrow, KEYS)(wide(2))
+
+    progress = apply_changes(narrow, KEYS).progress()
+    assert progress is not None
+    assert progress.place == (3, 0)
+
+
+def behind_alter(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """Once, when a column was made wider."""
+    execute = pymysql.cursors.Cursor.execute
+
+    def watched(self: Any, sql: str, args: Any = None) -> int:
+        count = execute(self, sql, args)
+        if "ALTER TABLE" in sql:
+            monkeypatch.undo()
+            then()
+        return count
+
+    monkeypatch.setattr(pymysql.cursors.Cursor, "execute", watched)
+
+
+@pytest.mark.parametrize(
+    ("old", "kind", "values", "new"),
+    [
+        ("INT UNSIGNED", pa.decimal128(20, 0), [1, 1 << 33], "bigint unsigned"),
+        ("INT UNSIGNED", pa.int64(), [-1, 1], "bigint"),
+        ("MEDIUMINT", pa.int32(), [1 << 30], "int"),
+        ("TINYINT", pa.int16(), [200], "smallint"),
+        ("BIGINT", pa.decimal128(20, 0), [(1 << 64) - 1], "decimal(20,0)"),
+        ("FLOAT", pa.float64(), [0.1], "double"),
+        ("DECIMAL(5,2)", pa.decimal128(8, 3), [Decimal("99999.999")], "decimal(8,3)"),
+        ("DATETIME", pa.timestamp("us"), [datetime(2026, 1, 1, 0, 0, 0, 500_000)], "datetime(6)"),
+        ("TIMESTAMP(3) DEFAULT NOW(3)", pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, 0, 0, 0, 1, UTC)], "timestamp(6)"),
+        ("TIME(1)", pa.duration("us"), [timedelta(microseconds=10_000)], "time(6)"),
+    ],
+)  # fmt: skip
+def test_what_a_server_would_refuse_or_round_makes_its_column_wider(
+    server: Any, database: str, old: str, kind: pa.DataType, values: list[Any], new: str
+) -> None:
+    server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a {old})")
+    target = MySQLTarget(f"{database}.copy", login(server))
+    columns = {"id": pa.int64(), "a": kind}
+    apply_changes(target, ["id"])(tell(columns, *({"id": number, "a": value} for number, value in enumerate(values, 1))))
+
+    assert target_rows(target)["a"].cast(kind).to_pylist() == values
+    query = "SELECT column_type FROM information_schema.columns WHERE table_schema = %s AND column_name = 'a'"
+    found = server.query(query.replace("%s", f"'{database}'"))[0][0]
+    assert re.sub(r"(?<=int)\(\d+\)", "", found) == new
+
+
+def target_rows(target: MySQLTarget) -> pa.Table:
+    with target.begin("reader", ("id",)) as work:
+        return work.read(pa.table({"id": pa.array(range(1, 9), pa.int64())})).sort_by("id")
+
+
+@pytest.mark.parametrize(
+    ("old", "value"),
+    [("VARCHAR(2)", "abc"), ("CHAR(3)", "a "), ("BINARY(3)", b"a"), ("ENUM('x')", "y")],
+)
+def test_a_column_that_cannot_hold_a_value_is_named(server: Any, database: str, old: str, value: Any) -> None:
+    """Also where the server would change the value without a word; with the source's column it goes on."""
+    server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a {old})")
+    target = MySQLTarget(f"{database}.copy", login(server))
+    changes = tell({"id": pa.int64(), "a": pa.array([value]).type}, {"id": 1, "a": value})
+    with pytest.raises(TargetSchemaError, match=f"column a.*ALTER TABLE `{database}`.`copy` MODIFY `a`"):
+        apply_changes(target, ["id"])(changes)
+    server.query(f"ALTER TABLE {database}.copy MODIFY a {'VARBINARY(3)' if old[0] == 'B' else 'VARCHAR(3)'}")
+    apply_changes(target, ["id"])(changes)
+
+    assert target_rows(target)["a"].to_pylist() == [value]
+
+
+def test_without_the_right_to_alter_it_is_said_what_to_run(server: Any, narrow: MySQLTarget, database: str) -> None:
+    server.query(f"CREATE USER '{database}'@'%' IDENTIFIED BY 'x'")
+    server.query(f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON {database}.* TO '{database}'@'%'")
+    try:
+        target = MySQLTarget(narrow.table, {**login(server), "user": database, "password": "x"})
+        with pytest.raises(TargetSchemaError) as found:
+            apply_changes(target, KEYS)(wide())
+        assert found.value.remedy is not None
+        server.query(re.findall("ALTER TABLE .* COMMENT '.*'", found.value.remedy)[0])
+        apply_changes(target, KEYS)(wide())
+    finally:
+        server.query(f"DROP USER '{database}'@'%'")
+    assert set(in_server(server, narrow)) == {(1 << 40, "x")}
 
 
 def test_a_loss_is_kept_in_mysql_until_it_is_acknowledged(server: Any, in_mysql: MySQLTarget) -> None:

@@ -1,10 +1,13 @@
 """A table of a MySQL or MariaDB server, written by PyMySQL: rows and progress in one transaction.
 
-Never makes or alters the table: its types, keys and collations are the user's to choose.
+Never makes the table: its types, keys and collations are the user's to choose. Only a number or a moment that a column cannot
+hold makes that wider.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -15,9 +18,13 @@ import pymysql
 
 from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
 from canal.parse.source.information_schema import table_states
+from canal.schema import ColumnSchema
 from canal.server_facts import read_release
 from canal.spark.targets import Progress
+from canal.spark.targets.mysql_types import is_changed, redefined, wider_type
 from canal.spark.types import spark_arrow_type
+
+log = logging.getLogger("canal.spark")
 
 _SLICE: Final = 500
 #: Bytes of a number, a date or a separator in a statement, at most.
@@ -39,13 +46,14 @@ class MySQLTarget:
 
     Rows and the progress, a row of ``progress_table`` (which is made), are written in one transaction, under a lock on that
     row: a second writer waits, then leaves out what the first has done. Rows with the keys of the batch are deleted and put
-    anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of (a value cut
-    or rounded) is an error.
+    anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of, or not even
+    that (a value cut or rounded), is an error. Numbers and moments that need a wider column get it by an ALTER before the rows,
+    which a second writer may get in between.
 
     Args:
         table: ``schema.table``.
-        connect: arguments of ``pymysql.connect``: host, user, password … The user needs SELECT, INSERT, DELETE on the table, the
-            same and UPDATE on the progress table, and CREATE for it where it is not there.
+        connect: arguments of ``pymysql.connect``: host, user, password … The user needs SELECT, INSERT, DELETE on the table, and
+            ALTER for a wider column; the first three and UPDATE on the progress table, and CREATE for it where it is not there.
         progress_table: its name, in the schema of the table.
     """
 
@@ -54,6 +62,9 @@ class MySQLTarget:
     progress_table: str = "canal_progress"
 
     durations = True
+
+    def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
+        return True
 
     def __attrs_post_init__(self) -> None:
         if self.table.count(".") != 1:
@@ -86,7 +97,7 @@ class MySQLTarget:
                 "caught up: chunks of a snapshot are read at moments of their own, and a transaction may be split.",
             )
         if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)):
-            return TargetSchemaError(f"the server refuses rows of {what}", remedy="Give the target the columns of the source.")
+            return _unfit(self.table, f"the server refuses rows of {what}", str(error.args[-1]))
         return TargetError(f"the server refused to write {what}")
 
 
@@ -99,12 +110,15 @@ class _MySQLWork:
         self._table = f"{_quoted(schema)}.{_quoted(table)}"
         self._progress_table = f"{_quoted(schema)}.{_quoted(target.progress_table)}"
         self._names = (stream, table)
-        cursor.execute("SET SESSION time_zone = '+00:00', sql_mode = %s, foreign_key_checks = 0", (_MODE,))
-        self.schema: pa.Schema | None = self._columns(schema, table)
+        own = "time_zone = '+00:00', foreign_key_checks = 0, sql_quote_show_create = 1"
+        cursor.execute(f"SET SESSION {own}, sql_mode = %s", (_MODE,))
+        self._declared = self._columns(schema, table)
+        fields = [pa.field(column.name, spark_arrow_type(column)) for column in self._declared]
+        self.schema: pa.Schema | None = pa.schema(fields)
         self._generated = self._facts(schema, table)
         self.progress = self._stored()
 
-    def _columns(self, schema: str, table: str) -> pa.Schema:
+    def _columns(self, schema: str, table: str) -> list[ColumnSchema]:
         def ask(sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
             self._cursor.execute(sql, arguments)
             return list(self._cursor.fetchall())
@@ -114,7 +128,7 @@ class _MySQLWork:
             raise TargetSchemaError(
                 f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE)."
             )
-        return pa.schema([pa.field(column.name, spark_arrow_type(column)) for column in states[0].shown])
+        return list(states[0].shown)
 
     def _facts(self, schema: str, table: str) -> set[str]:
         """The columns that the server reckons itself; and whether rows and progress go in one transaction is checked."""
@@ -183,11 +197,13 @@ class _MySQLWork:
     def write(
         self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
     ) -> None:
-        if added:
+        assert self.schema is not None
+        if lacking := [field.name for field in added if field.name not in self.schema.names]:
             raise TargetSchemaError(
-                f"the table {self._table} lacks {', '.join(field.name for field in added)}",
+                f"the table {self._table} lacks {', '.join(lacking)}",
                 remedy="Alter it as the source was altered; a statement that alters it would commit by itself.",
             )
+        self._make_wider(upserts)
         cursor = self._cursor
         if replace:
             cursor.execute(f"DELETE FROM {self._table}")
@@ -208,6 +224,34 @@ class _MySQLWork:
             (progress.to_text(), *self._names),
         )
         self._connection.commit()
+
+    def _make_wider(self, upserts: pa.Table) -> None:
+        """Before any row: an ALTER ends the transaction, and with it the lock."""
+        mine = [column for column in self._declared if column.name not in self._generated]
+        if changed := [column.name for column in mine if is_changed(column, upserts[column.name])]:
+            raise _unfit(self._table, f"values would be filled up or cut in {self._table}", f"column '{changed[0]}'")
+        wider = [(column, kind) for column in mine if (kind := wider_type(column, upserts[column.name]))]
+        if not wider:
+            return
+        self._cursor.execute(f"SHOW CREATE TABLE {self._table}")
+        create = self._cursor.fetchone()[1]
+        parts = [f"MODIFY {redefined(create, _quoted(column.name), column.column_type, kind)}" for column, kind in wider]
+        sql = f"ALTER TABLE {self._table} {', '.join(parts)}"
+        log.warning("columns of %s become wider: %s", self._table, sql)
+        try:
+            self._cursor.execute(sql)
+        except pymysql.MySQLError as error:
+            if error.args[0] in (*_CONFLICTS, *_LOST):
+                raise
+            names = ", ".join(column.name for column, _ in wider)
+            raise TargetSchemaError(
+                f"the columns {names} of {self._table} must become wider, and the server refuses that: error {error.args[0]}",
+                remedy=f"Run this there, or grant ALTER on the table: {sql}",
+            ) from error
+        if self._stored() != self.progress:
+            raise TargetConflictError(
+                f"another writer changed {self._table} while its columns became wider", remedy="Apply the batch again."
+            )
 
     def _where(self, keys: pa.Table) -> Iterator[tuple[str, list[Any]]]:
         """Conditions for slices of the keys, and their values."""
@@ -232,10 +276,21 @@ class _MySQLWork:
     def _check_warnings(self) -> None:
         self._cursor.execute("SHOW WARNINGS")
         if warnings := self._cursor.fetchall():
-            raise TargetSchemaError(
-                f"the server changes values that are written to {self._table}: warning {warnings[0][1]}",
-                remedy="Give the target the columns of the source.",
-            )
+            what = f"the server changes values that are written to {self._table}: warning {warnings[0][1]}"
+            raise _unfit(self._table, what, str(warnings[0][2]))
+
+
+def _unfit(table: str, what: str, said: str) -> TargetSchemaError:
+    """With the column that the server names, whose values it may quote too."""
+    found = re.search(r"column '([^']+)'|column (?:`[^`]*`\.){2}`([^`]+)`", said)
+    if found is None:
+        return TargetSchemaError(what, remedy="Give the target the columns of the source.")
+    name = found[1] or found[2]
+    quoted = table if "`" in table else ".".join(map(_quoted, table.split(".")))
+    return TargetSchemaError(
+        f"{what}, column {name}",
+        remedy=f"Give the column the source's type (SHOW CREATE TABLE there): ALTER TABLE {quoted} MODIFY {_quoted(name)} …",
+    )
 
 
 def _arrow_value(value: Any, kind: pa.DataType) -> Any:
