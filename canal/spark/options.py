@@ -219,6 +219,11 @@ def parse_options(given: Mapping[str, str]) -> Options:
     Raises:
         ConfigError: one is unknown, missing, or has no such value. The message never holds the value of a password.
     """
+    if any(key.startswith("option.") for key in given):
+        raise ConfigError(
+            "CREATE TABLE … USING canal makes a table that nothing can be read of: Spark gives a Python source no options then",
+            remedy="CREATE TEMPORARY VIEW … USING canal takes the same OPTIONS.",
+        )
     found: dict[str, str] = {}
     for key, text in given.items():
         name = _NAMES.get(_plain(key))

@@ -89,6 +89,14 @@ def test_an_unknown_option_lists_the_known() -> None:
     assert {"host", "sslCa", "table", "spoolDir", "startingPosition"} <= set(known_options())
 
 
+def test_a_table_of_a_catalogue_is_refused_when_it_is_made() -> None:
+    """CREATE TABLE gives every option twice, with properties of its own; a read of the table would give none at all."""
+    twice = {**SERVER, **{f"option.{name}": text for name, text in SERVER.items()}, "provider": "canal", "owner": "root"}
+    with pytest.raises(ConfigError, match="CREATE TABLE") as caught:
+        parse_options(twice)
+    assert "CREATE TEMPORARY VIEW" in str(caught.value)
+
+
 def test_no_text_shows_the_password() -> None:
     source = CanalSource(SERVER)
     assert "s3cr3t" not in f"{source!r} {source} {parse_options(SERVER)!r}"
