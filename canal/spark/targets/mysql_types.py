@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal.errors import TargetSchemaError
 from canal.schema import ColumnSchema
 
 _FRACTIONS: Final = ("datetime", "timestamp", "time")
@@ -75,7 +76,12 @@ def _arguments(column: ColumnSchema) -> tuple[int, ...]:
 def redefined(create: str, name: str, declared: str, kind: str) -> str:
     """The definition of a column in SHOW CREATE TABLE, with all that it has, of another type."""
     head = f"  {name} {declared}"
-    line = next(line for line in create.splitlines() if line.startswith(head))
+    line = next((line for line in create.splitlines() if line.startswith(head)), "")
+    if not line:
+        raise TargetSchemaError(
+            f"the column {name} must become {kind}, and SHOW CREATE TABLE does not show it as {declared}",
+            remedy="Alter it as the source was altered.",
+        )
     rest, mark, comment = line[len(head) :].rstrip(",").partition(_COMMENT)
     if kind.endswith("(6)"):
         rest = _NOW.sub("current_timestamp(6)", rest)
