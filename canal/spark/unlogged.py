@@ -54,6 +54,8 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
         return f"partitions of {name} were emptied, dropped or exchanged"
     if _IGNORE.match(words):
         return f"{name} was altered with IGNORE, which leaves out rows"
+    if _drops_primary_key(entry.sql):
+        return f"an ALTER of {name} drops its primary key: a target with that key cannot hold rows which are equal in it"
     return ""
 
 
@@ -110,6 +112,18 @@ def _gone(sql: str | None) -> tuple[set[str], set[str]]:
         elif (new := scan.peek()[1].lower()) != name:
             renamed |= {name, new}
     return dropped, renamed
+
+
+def _drops_primary_key(sql: str | None) -> bool:
+    """Also where another one is made in its stead."""
+    scan = Scanner(sql or "")
+    while (token := scan.take())[0] != END:
+        if token[0] == WORD and token[2] == "DROP":
+            is_index = scan.accept("INDEX") or scan.accept("KEY") or scan.accept("CONSTRAINT")
+            scan.accept_all("IF", "EXISTS")
+            if scan.peek()[1].upper() == "PRIMARY" and (is_index or scan.peek()[0] == WORD):
+                return True
+    return False
 
 
 _NO_COLUMNS: Final = frozenset((

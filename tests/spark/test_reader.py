@@ -797,6 +797,22 @@ def test_a_range_of_the_log_is_told_what_may_be_done_with_a_range(shop: Shop) ->
             rows_of(reader, reader.partitions(), source.schema())
 
 
+@both
+def test_a_primary_key_that_is_dropped_is_loud(shop: Shop, query: Callable[..., Engine]) -> None:
+    """A target with that key would hold one of several rows."""
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.insert(1)
+        shop.fake.ddl("ALTER TABLE orders DROP PRIMARY KEY", "shop")
+        shop.insert(1)
+        with pytest.raises(UnloggedChangeError, match="drops its primary key.*schemaChange=keep"):
+            engine.until(2)
+        engine.stop()
+        engine.start(schemaChange="keep")
+        assert seen(engine.until(2)) == shop.expected
+
+
 def test_a_renamed_table_is_followed_by_its_new_name(shop: Shop, query: Callable[..., Engine]) -> None:
     with query() as engine:
         engine.start()
@@ -812,7 +828,9 @@ def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> N
     with query() as engine:
         engine.start()
         for sql in (
-            "ALTER TABLE orders ADD INDEX (note)", "CREATE TABLE IF NOT EXISTS orders (id INT)", "TRUNCATE TABLE other",
+            "ALTER TABLE orders ADD INDEX (note)", "ALTER TABLE orders DROP INDEX note", "DROP INDEX `primary_note` ON orders",
+            "ALTER TABLE other DROP PRIMARY KEY", "ALTER TABLE orders DROP FOREIGN KEY `PRIMARY`",
+            "CREATE TABLE IF NOT EXISTS orders (id INT)", "TRUNCATE TABLE other",
             "DROP TABLE other", "DROP DATABASE else", "ANALYZE TABLE orders", "DROP TEMPORARY TABLE orders",
             "ALTER TABLE orders COMMENT 'we drop partition p1'", "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
             "CREATE DATABASE IF NOT EXISTS shop", "ALTER TABLE orders REMOVE PARTITIONING",
