@@ -503,6 +503,25 @@ def test_a_cursor_inside_of_a_transaction_that_came_again_is_found_in_the_first_
         assert following.ids(6) == [1, 2, 3, 4, 5, 6]
 
 
+def test_what_the_other_server_did_while_it_had_no_gtids_comes_too() -> None:
+    """A dump by its GTID set would leave that out, though the cursor says nothing of GTIDs."""
+    pair, meta = Pair(gtid=False), canal.MemoryMeta()
+    pair.second.switch_gtids(True)
+    pair.write_at_once((8,), to=pair.second)
+    pair.second.switch_gtids(False)
+    pair.now += 1000
+    with Following(source=pair.first, meta=meta) as following:
+        pair.write(1)
+        assert following.ids(1) == [1]
+        following.instance.get(1, timeout=0.05)
+    pair.write(2, to=(pair.second,))
+    pair.second.switch_gtids(True)
+    pair.write_at_once((3,), to=pair.second)
+    with Following(source=pair.second, meta=meta) as following:
+        assert following.ids(2) == [2, 3]
+        assert following.alarm("behind the same transactions")
+
+
 def test_a_stream_without_gtids_that_began_at_the_end_may_switch_before_its_first_change() -> None:
     pair = Pair(gtid=False)
     pair.now = int(time.time())

@@ -137,7 +137,7 @@ class Locator:
                 raise
             self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
             place = connection.resolve("earliest")
-        if start == "earliest":  # by its GTID set a server would leave out transactions that have none
+        if start == "earliest":
             place = _in_present_life(connection, place)
         if start == "latest" and not place.gtid:  # or a switch before the first change would have no time to search for
             clock = time.time() + (getattr(connection, "clock_offset", None) or 0.0)
@@ -191,11 +191,11 @@ class Locator:
             )
             # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first. Once
             # something has come from here, the tail is that of what came.
-            moved = self._moved(attrs.evolve(
+            moved = attrs.evolve(
                 place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
                 incarnation="", at_event=False,
-            ))  # fmt: skip
-            return attrs.evolve(moved, tail="")
+            )  # fmt: skip
+            return attrs.evolve(self._moved(_in_present_life(connection, moved)), tail="")
         done = digests_of(place.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
             place, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
@@ -207,7 +207,7 @@ class Locator:
             self.same_as = place
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
         self._translate(connection, place.source, start)
-        return self._moved(exact)
+        return self._moved(_in_present_life(connection, exact))
 
     def _check_marks(self, connection: Any, is_same_log: bool, first: str) -> None:
         """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it.
