@@ -865,6 +865,7 @@ class Model:
         old = set(log.life.rows)
         if self.files is not None:
             self.files.was_odd = self.files.is_odd
+        hidden = {client: self._hidden(log, one) for client, one in stored.items()}
         played = Played(self._source(log), reading, self, log)
         instance = canal.Instance(canal.InstanceConfig(
             destination="m", source=played, start=reading.start, meta=TextMeta(self.texts), on_lost=reading.on_lost,
@@ -890,6 +891,7 @@ class Model:
                 cursor = self._first(log, lives - 1, reading.start, at_end, before)
             stand = Stand(self, log, reading, cursor, stored.get(client), lives - 1, old, before, run, client, alarms)
             stand.is_of_nobody = any(one is not None and one.kind == "canal's" for one in expected.values())
+            stand.hidden |= hidden.get(client, set())
             stand.oldest_life = min(one.life if one is not None else cursor.life for one in expected.values())
             stand.judge()
             if client in self.texts:
@@ -897,6 +899,18 @@ class Model:
         if run.error is not None:  # whoever reads on has copied the tables anew
             self.texts.clear()
             self.cursors.clear()
+
+    def _hidden(self, log: Log, stored: canal.Position | None) -> set[int]:
+        """Rows whose loss leaves no trace behind this cursor; one with GTIDs is held against the list of the next file."""
+        files = self.files
+        if files is None or stored is None:
+            return set()
+        # A cursor behind no transaction may be one behind the ROTATE that is not there any more.
+        is_blank = not stored.gtid and not stored.server_id and files.ends_at(stored.journal, stored.offset)
+        if not is_blank and not files.hides(stored.journal, stored.offset):
+            return set()
+        txns = [txn for txn in log.life.txns if txn.journal == stored.journal]
+        return {row for txn in txns if not txn.gtid or not stored.gtid for row in txn.rows}
 
     def _first(self, log: Log, life: int, start: str, at_end: int, before: set[int]) -> Cursor:
         """Where a client begins that has no cursor."""
@@ -987,7 +1001,7 @@ class Stand:
         self.is_of_nobody = False  # a cursor of canal's is among them
         self.oldest_life = cursor.life  # of the cursors of all clients
         self.losses = [str(one) for one in alarms if getattr(one, "kind", None) is AlarmKind.POSITION]
-        self.hidden = self._hidden()
+        self.hidden = model._hidden(log, stored)
         self.timeline, self.gaps = self._timeline()
 
     # -- what should come ----------------------------------------------------------------------------------------------
@@ -1012,18 +1026,6 @@ class Stand:
         """The file of the cursor, if events were cut out of it, before or behind the cursor."""
         files, stored = self.model.files, self.stored
         return stored.journal if files is not None and stored is not None and stored.journal in files.shortened else None
-
-    def _hidden(self) -> set[int]:
-        """Rows whose loss leaves no trace behind this cursor; one with GTIDs is held against the list of the next file."""
-        files, stored = self.model.files, self.stored
-        if files is None or stored is None:
-            return set()
-        # A cursor behind no transaction may be one behind the ROTATE that is not there any more.
-        is_blank = not stored.gtid and not stored.server_id and files.ends_at(stored.journal, stored.offset)
-        if not is_blank and not files.hides(stored.journal, stored.offset):
-            return set()
-        txns = [txn for txn in self.log.life.txns if txn.journal == stored.journal]
-        return {row for txn in txns if not txn.gtid or not stored.gtid for row in txn.rows}
 
     def _is_there(self, row: int) -> bool:
         """Whether the row could be read all the time."""
