@@ -40,7 +40,8 @@ def config(fake: Any, **options: Any) -> canal.InstanceConfig:
 
 
 def threads(destination: str = "r") -> list[str]:
-    found = (one for one in threading.enumerate() if one.ident is not None)  # not those of which a start was interrupted
+    # Not those of which a start was interrupted: Python may leave one that waits for its own lock, and never does anything.
+    found = (one for one in threading.enumerate() if one.is_alive())
     return [one.name for one in found if one.name.startswith(f"canal-{destination}-")]
 
 
