@@ -594,7 +594,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a log that was begun anew goes on in the same order", "spark/watch.py",
         "elif (number, transaction.offset) < self._place:", "elif False:",
-        "spark/test_reader.py::test_a_log_that_was_begun_anew_under_its_gtids_is_an_error",
+        "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
     _mutant(
         "a TRUNCATE is passed over", "spark/unlogged.py",
