@@ -91,7 +91,7 @@ class Locator:
         start, how = decision.start, decision.how
         if self.started is None and not self._is_policy(decision):
             is_same_log = decision.rule == "same log" and stored is not None and bool(stored.incarnation)
-            self._check_marks(connection, is_same_log, "" if stored is None else stored.source)
+            self._check_marks(connection, is_same_log, stored or Position())
         if how in (How.GTID, How.OLDEST):
             assert place is not None
             _check_purged(connection, place)
@@ -209,15 +209,15 @@ class Locator:
         self._translate(connection, place.source, start)
         return self._moved(_in_present_life(connection, exact))
 
-    def _check_marks(self, connection: Any, is_same_log: bool, first: str) -> None:
+    def _check_marks(self, connection: Any, is_same_log: bool, first: Position) -> None:
         """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it.
 
-        ``first`` is the server of that one; a cursor of canal's names none, and cannot be ahead of one of another server.
+        A cursor of canal's names no server, and cannot be ahead of one of another server.
         """
         for mark in self._options.marks() if hasattr(connection, "replay") else ():
-            found = _foreign(connection, mark, is_same_log)
-            if mark.at_event and not mark.gtid and first not in ("", connection.identity):
-                found = found or f"the first cursor is one of the server {first}, with which it does not compare"
+            found = _foreign(connection, mark, is_same_log) or ("" if is_same_log else _behind(connection, mark, first))
+            if mark.at_event and not mark.gtid and first.source not in ("", connection.identity):
+                found = found or f"the first cursor is one of the server {first.source}, with which it does not compare"
             if found:
                 raise PositionLostError(
                     f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
@@ -251,6 +251,27 @@ def _foreign(connection: Any, mark: Position, is_same_log: bool) -> str:
     if mark.gtid and connection.has_gtids and _is_purged(connection, mark):
         return _not_purged(connection, mark)
     return "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
+
+
+def _behind(connection: Any, mark: Position, first: Position) -> str:
+    """Why a cursor is not ahead of the first one, by whose GTIDs the log is read; "" where it is, or may be.
+
+    The first one may be of a log that was reset since, and have the same GTIDs as this one's log.
+    """
+    if not (first.gtid and connection.has_gtids) or mark.at_event:
+        return ""
+    what = f"the log is read by the GTIDs of the first cursor, {first}"
+    if not mark.gtid:
+        return f"it has none, and {what}" if not mark.tail and mark.source not in ("", connection.identity) else ""
+    done, here = first.gtid_set, mark.gtid_set
+    if isinstance(done, MysqlGtidSet) and isinstance(here, MysqlGtidSet):
+        is_behind = not done <= here
+    elif isinstance(done, MariadbGtidSet) and isinstance(here, MariadbGtidSet):
+        ours = here.domains  # numbers of another server in the domain do not compare
+        is_behind = any(ours[one][0] == last[0] and ours[one][1] < last[1] for one, last in done.domains.items() if one in ours)
+    else:
+        return ""
+    return f"it lacks some of those that are done, for {what}" if is_behind else ""
 
 
 def _foreign_event(connection: Any, mark: Position) -> str:
