@@ -46,7 +46,7 @@ def test_a_client_that_is_behind_the_gtids_of_an_older_life_is_not_passed_over(f
     """The log was reset and has as many transactions again; all of them were purged."""
     log = log_of_six(flavor)
     now = log.position
-    part = "{}:1-3".format(UUID) if flavor == "mysql" else now.gtid.rpartition("-")[0] + "-2"
+    part = f"{UUID}:1-3" if flavor == "mysql" else now.gtid.rpartition("-")[0] + "-2"
     begun = log.connect().incarnation("binlog.000001")
     log.rotate()
     log.purge("binlog.000002")

@@ -54,7 +54,8 @@ def copy_table(
         client_id: the client of the Instance that the loop uses.
 
     Returns:
-        False where the target has been copied or has followed changes before, and nothing was done.
+        False where the target has been copied or has followed changes before, and nothing was done; but with
+        ``snapshot="replace"`` a target that an ``UnloggedChangeError`` has ended is copied anew.
 
     Raises:
         ConfigError: there is no such table, or the source is no server.
@@ -67,7 +68,8 @@ def copy_table(
         raise ConfigError("a table is copied from a server, and the Instance has none", remedy="Give it a MySQLSource.")
     instance.position(client_id)
     old = sink.progress()
-    if old is not None and not old.is_copy:
+    is_replaced = old is not None and bool(old.fault) and sink.snapshot == "replace"
+    if old is not None and not old.is_copy and not is_replaced:
         return False
     schema, dot, name = table.partition(".")
     if not (schema and dot and name):
