@@ -140,6 +140,8 @@ class Position:
         if not (ours or theirs) or (ours and theirs and type(ours) is not type(theirs)):
             return None
         if ours == theirs:
+            if self.tail and other.tail and _digests(self.tail) != _digests(other.tail):
+                return None  # transactions without GTIDs came behind those of the set
             return self.row < other.row
         if not ours or not theirs:
             return None  # a place without a GTID set is unknown, not "nothing done yet"
@@ -334,3 +336,7 @@ def _built(fields: dict[str, Any]) -> Position:
         return Position(**fields)
     except ConfigError as error:
         raise CursorError(f"a stored position is not valid: {error.message}", remedy=_REMEDY) from error
+
+
+def _digests(tail: str) -> set[str]:
+    return {tail[at : at + 16] for at in range(0, len(tail), 16)}

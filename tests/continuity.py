@@ -1313,7 +1313,7 @@ class Stand:
             return self.cursor.kind != "" or lives[self.cursor.life] == lives[self.first_life]
         then, now = self.log.lives[self.cursor.life].began, self.log.life.began
         fake, has_gtids = self.log.fake, self._has_common_gtids()
-        if has_gtids and not stored.gtid_set <= parse_gtid_set(fake.executed, fake.flavor):
+        if files is None and has_gtids and not stored.gtid_set <= parse_gtid_set(fake.executed, fake.flavor):
             return False
         if stored.journal not in journals and self.cursor.kind and not stored.gtid and self.reading.meanwhile:
             return True  # it was there until then, and the cursor says nothing of what it was

@@ -323,3 +323,13 @@ def test_a_cursor_without_a_begin_does_not_hide_that_others_are_of_two_logs() ->
             found.append(resume_at(cursors))
     assert 0 < len(found) < 6
     assert set(found) == {old}
+
+
+def test_equal_gtid_sets_with_other_transactions_behind_them_do_not_compare() -> None:
+    """Of two servers, whose later transactions have no GTIDs: which of the cursors is the earlier one nobody knows."""
+    here = Position("binlog.000003", 4, gtid=f"{U1}:1-4", source="a", tail="11" * 8 + "22" * 8, row=1)
+    there = Position("binlog.000003", 4, gtid=f"{U1}:1-4", source="b", tail="22" * 8 + "33" * 8)
+
+    assert here.precedes(there) is None
+    assert there.precedes(here) is None
+    assert there.precedes(attrs.evolve(here, tail="33" * 8 + "22" * 8)) is True
