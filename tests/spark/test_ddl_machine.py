@@ -244,6 +244,7 @@ def play(server: ThrowawayServer, database: str, seed: str, path: Path, made: Ma
     for _ in range(steps):
         for _ in range(chance.randint(1, 4)):
             (table.alter if chance.random() < 0.35 else table.write)()
+        table.run(f"REPLACE INTO {table.name} SET id = {chance.randint(0, 9)}")  # a narrower column is told at the next row
         reader.follow(table.tick(), chance.choice(("", "", "before", "after")))
         check(table, rows())
     return f"{steps} stretches, {len(table.said)} statements, {reader.kills} kills, {reader.mended} mended"
