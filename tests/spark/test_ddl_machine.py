@@ -104,7 +104,7 @@ class Table:
     def alter(self) -> None:
         """What a column's default puts into rows that are there is not logged, so none has one; docs/spark.md says so."""
         one = self.chance.choice(list(self.columns))
-        fresh = self.chance.choice([new for new in KINDS if new not in self.columns])
+        fresh = self.chance.choice([new for new in KINDS if new not in self.columns] or [one])
         often = (self.add, self.modify, self.other)
         self.chance.choice((*often, *often, self.drop, self.rename, self.swap, self.recreate))(one, fresh)
 
