@@ -38,22 +38,20 @@ class Steps:
     def carry_out(self) -> None:
         """Do all that is left, each whatever another raises; the first exception is raised at the end.
 
-        A step that is interrupted, as by Ctrl-C, is left for the next call.
+        A step that is interrupted, as by Ctrl-C, is left for the next call, which may do again what is done already.
         """
-        again: list[Callable[[], None]] = []
+        kept = 0  # at the front
         failure: BaseException | None = None
-        try:
-            while self._left:
-                step = self._left.pop(0)
-                try:
-                    step()
-                except BaseException as error:
-                    if not isinstance(error, Exception):
-                        again.append(step)
-                    if failure is None or not isinstance(error, Exception):
-                        failure = error
-        finally:
-            self._left[:0] = again
+        while len(self._left) > kept:
+            try:
+                self._left[kept]()
+            except BaseException as error:
+                if failure is None or not isinstance(error, Exception):
+                    failure = error
+                if not isinstance(error, Exception):
+                    kept += 1
+                    continue
+            del self._left[kept]  # only now: an interrupt between two lines loses none
         if failure is not None:
             raise failure
 
