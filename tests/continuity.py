@@ -751,8 +751,9 @@ class Model:
         return names.index(self.sending) if self.sending in names else 0
 
     def _reset(self, server: int, same_second: bool) -> None:
-        """A pair is set up anew: both logs begin again."""
+        """A pair is set up anew: both logs begin again, in the same second only where no log of theirs was begun later."""
         self._pass(2)
+        same_second = same_second and all(len(log.life.began) == 1 for log in self.logs)
         for log in self.logs:
             if same_second:
                 self.second = next(iter(log.life.began.values()))

@@ -383,6 +383,23 @@ def test_an_offset_of_a_file_at_which_no_event_begins(on_lost: str) -> None:
     )  # fmt: skip
 
 
+def test_an_offset_close_to_the_end_of_a_file() -> None:
+    """Less than the head of an event stands behind it."""
+    check(
+        Setup("follow", "mysql"), WRITE, ("rotate", 0), read(start="latest"), RESET, ("crash", 0), ("age", 0, "plain"),
+        ("rotate", 0), read(on_lost="earliest"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["direct", "wire"])
+@pytest.mark.parametrize("gtid", [True, False])
+def test_a_reset_log_that_ends_where_reading_does(form: str, gtid: bool) -> None:
+    """As many transactions of the same size: journal, offset and GTIDs are those of the log that was read."""
+    two = ("write", 0, 2, 1)
+    meanwhile = (-1, RESET), (-1, two), (0, RESET), (1, two)
+    check(Setup(form, "mysql", gtid=gtid), WRITE, read(on_lost="earliest", meanwhile=meanwhile))
+
+
 @pytest.mark.parametrize("form", ["direct", "wire"])
 def test_a_cursor_of_an_earlier_version_whose_gtids_are_not_there_any_more(form: str) -> None:
     """Journal and offset are there again; the GTIDs tell that it is another log."""

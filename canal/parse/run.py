@@ -57,6 +57,8 @@ log = logging.getLogger("canal.parse")
 _HEARTBEATS = frozenset((27, 41))
 #: Of the events that open a stream the ROTATE alone tells nothing yet.
 _OPENING = frozenset((4, 27, 41))
+#: How many times less often a quiet log's begin is asked for than its end: it takes a connection of its own.
+_LOG_CHECKS = 30
 #: What a server says that is switched to gtid_mode=OFF under a dump by GTID set.
 _GTIDS_OFF = re.compile("anonymous transaction when auto_?position", re.IGNORECASE)
 
@@ -106,6 +108,7 @@ class ParserRun:
         self._dump_began = math.inf
         self._quiet_since = 0.0
         self._is_behind = False  # the source's log went on when nothing had come for a while
+        self._log_checked = 0.0  # when the begin of the log was last held against that of the one that is read
         self._last_problem: CanalError | None = None
         self.error: CanalError | None = None
         self._work = 1  # odd while the decoder is at work, or has no place yet
@@ -305,7 +308,7 @@ class ParserRun:
         if known:
             self._begins(found)
         self.progress.began()
-        self._dump_began = self._quiet_since = time.monotonic()
+        self._dump_began = self._quiet_since = self._log_checked = time.monotonic()
         self._is_behind = False
         while not self.link.is_stopping():
             try:
@@ -367,7 +370,8 @@ class ParserRun:
         if any(event[4] not in _HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
             self._quiet_since, self._is_behind = now, False
             return
-        if now - self._quiet_since < getattr(self.link.source, "check_interval", math.inf):
+        interval = getattr(self.link.source, "check_interval", math.inf)
+        if now - self._quiet_since < interval:
             return
         self._quiet_since = now
         if self.progress.state is State.SEEKING and self._is_held_up(connection):
@@ -375,6 +379,9 @@ class ParserRun:
         behind = not connection.check_end(self.decoder.place)
         if behind:
             self._check_log(connection, "its log does not end where reading does, and nothing comes")
+        elif now - self._log_checked >= _LOG_CHECKS * interval:
+            self._log_checked = now
+            self._check_log(connection, "another log of that name ends where reading does")
         if behind and self._is_behind:
             raise ConnectionLostError(f"{name_of(self.link.source)} has changes in its log that it does not send")
         self._is_behind = behind

@@ -606,12 +606,15 @@ class _JournalReader:
         # MariaDB from 11.4 on does not say inside a transaction where an event ends; such a start is one that was read.
         fits = says == end & 0xFFFFFFFF if says else end <= self.size
         if len(header) == 19 and not (fits and size >= 19):
-            raise PositionLostError(
-                f"no event begins in {self.path} at offset {self.start}",
-                reason=LostReason.BEYOND,
-                position=f"{self.path.name}:{self.start}",
-                remedy="The file is not the same, or is damaged there.",
-            )
+            raise self._no_start()
+
+    def _no_start(self) -> PositionLostError:
+        return PositionLostError(
+            f"no event begins in {self.path} at offset {self.start}",
+            reason=LostReason.BEYOND,
+            position=f"{self.path.name}:{self.start}",
+            remedy="The file is not the same, is damaged there, or is still being copied.",
+        )
 
     def _check_rest(self, framer: FileFramer) -> None:
         """Is the event that is not whole at the end of the file one that is still being written, or is its length damaged?"""
@@ -697,6 +700,8 @@ class _JournalReader:
             return
         offset = self._framer.offset if self._framer is not None else 0
         if not self._is_in_use:
+            if offset == self.start > 4 and pending < 19:
+                raise self._no_start()
             raise TruncatedError(
                 f"{self.path} ends inside the event at offset {offset}", position=f"{self.path.name}:{offset}",
                 remedy="The file was cut or is still being copied.",
