@@ -1069,9 +1069,11 @@ class Stand:
         if (lost or self.oldest_life < self.cursor.life) and self._is_ambiguous():
             counts.traceless += 1
             return None
-        if lost and self.losses or self._may_be_cautious() and any(_GOES_ELSEWHERE.search(text) for text in self.losses):
-            return self._alarmed(at, rest)
         came_and_went = self.model.setup.form == "files" and self.before.isdisjoint(self.timeline[at:])
+        is_ended = not rest and came_and_went and all("with neither ROTATE nor STOP" in text for text in self.losses)
+        is_elsewhere = self._may_be_cautious() and any(_GOES_ELSEWHERE.search(text) for text in self.losses)
+        if not is_ended and (lost and self.losses or is_elsewhere):
+            return self._alarmed(at, rest)
         if not rest and (came_and_went or at in self.gaps and self._looks_the_same(at) or self._stands_at_a_head()):
             counts.traceless += 1
             return None
