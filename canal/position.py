@@ -280,7 +280,7 @@ def earliest(positions: Iterable[Position]) -> Position:
         if before or _may_be_before(position, first):
             first = position
     for position in every:  # one that does not say when its journal was begun is before and behind those of two logs
-        if position.precedes(first):
+        if position.precedes(first) is not False:
             raise _incomparable(first, position)
     return first
 

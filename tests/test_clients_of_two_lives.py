@@ -69,3 +69,12 @@ def test_a_client_without_gtids_is_not_read_by_those_of_an_older_life_at_another
 
     with pytest.raises(canal.PositionLostError, match="it has none"):
         read(other, {1001: older, 1002: inside})
+
+
+def test_a_cursor_that_does_not_say_when_its_journal_was_begun_is_not_one_of_a_journal_that_has_not_come() -> None:
+    """It was stored by an earlier version, and the log was reset since."""
+    log = log_of_six("mysql")
+    now = attrs.evolve(log.position, incarnation=log.connect().incarnation("binlog.000001"))
+
+    with pytest.raises(canal.PositionLostError, match="that log ends in binlog.000001"):
+        read(log, {1001: now, 1002: attrs.evolve(now, journal="binlog.000003", incarnation="")})

@@ -325,6 +325,17 @@ def test_a_cursor_without_a_begin_does_not_hide_that_others_are_of_two_logs() ->
     assert set(found) == {old}
 
 
+def test_a_cursor_without_a_begin_does_not_hide_that_others_do_not_compare() -> None:
+    """A journal of a higher number that was begun earlier: the log was reset, or a clock was set back."""
+    plain = Position("binlog.000003", 3009, row=3)
+    old = attrs.evolve(plain, incarnation="1700000010-1")
+    new = Position("binlog.000001", 1468, incarnation="1700000017-1")
+
+    for cursors in itertools.permutations([plain, old, new]):
+        with pytest.raises(CursorError):
+            resume_at(cursors)
+
+
 def test_equal_gtid_sets_with_other_transactions_behind_them_do_not_compare() -> None:
     """Of two servers, whose later transactions have no GTIDs: which of the cursors is the earlier one nobody knows."""
     here = Position("binlog.000003", 4, gtid=f"{U1}:1-4", source="a", tail="11" * 8 + "22" * 8, row=1)

@@ -246,11 +246,20 @@ def _foreign(connection: Any, mark: Position, is_same_log: bool) -> str:
         return ""
     if mark.gtid and connection.has_gtids and not _has_done(connection, mark):
         return "it has not executed all of that GTID set"
-    if is_same_log or not mark.incarnation:
+    if not mark.incarnation:
+        return _not_reached(connection, mark)
+    if is_same_log:
         return ""
     if mark.gtid and connection.has_gtids and _is_purged(connection, mark):
         return _not_purged(connection, mark)
     return "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
+
+
+def _not_reached(connection: Any, mark: Position) -> str:
+    """What tells that the log has not come to the journal of a cursor; "" where it has."""
+    last = connection.journal_names()[-1] if mark.journal else ""
+    (base, number), (other, newest) = journal_key(mark.journal), journal_key(last)
+    return f"that log ends in {last}" if base == other and newest < number else ""
 
 
 def _behind(connection: Any, mark: Position, first: Position) -> str:

@@ -1384,20 +1384,17 @@ class FakeConnection:
         Raises:
             PositionLostError: it does not have any more what was read.
         """
-        end = self._fake.position
-        if self._by_gtid if self._feed is not None else self.has_gtids:
-            lacking = self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
-            if not lacking and self._feed is not None and place.incarnation not in ("", self.incarnation(place.journal)):
+        end, is_streaming = self._fake.position, self._feed is not None
+        is_by_gtid = self._by_gtid if is_streaming else self.has_gtids
+        lacking: object = is_by_gtid and self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
+        if not lacking and (is_streaming or not is_by_gtid):
+            if (journal_key(end.journal), end.offset) < (journal_key(place.journal), place.offset):
+                lacking = f"it ends at {end.journal}:{end.offset}"
+            elif is_by_gtid and place.incarnation not in ("", self.incarnation(place.journal)):
                 lacking = f"{place.journal} was begun anew"
-            if lacking:
-                raise self._lost(lacking, place)
-            return True
-        if (journal_key(end.journal), end.offset) < (journal_key(place.journal), place.offset):
-            raise PositionLostError(
-                f"the fake binlog has lost what was read of it: it ends at {end.journal}:{end.offset}",
-                reason=LostReason.DIVERGED, position=place,
-            )  # fmt: skip
-        return (end.journal, end.offset) == (place.journal, place.offset)
+        if lacking:
+            raise self._lost(str(lacking), place)
+        return is_by_gtid or (end.journal, end.offset) == (place.journal, place.offset)
 
     def close(self) -> None:
         self._closed = True
