@@ -892,6 +892,7 @@ class Model:
                 cursor = self._first(log, lives - 1, reading.start, at_end, before)
             stand = Stand(self, log, reading, cursor, stored.get(client), lives - 1, old, before, run, client, alarms)
             stand.is_of_nobody = any(one is not None and one.kind == "canal's" for one in expected.values())
+            stand.is_plain = any(one is not None and one.kind != "" for one in expected.values())
             stand.hidden |= hidden.get(client, set())
             stand.oldest_life = min(one.life if one is not None else cursor.life for one in expected.values())
             stand.judge()
@@ -1000,6 +1001,7 @@ class Stand:
         self.client = client
         self.got = run.got[client]
         self.is_of_nobody = False  # a cursor of canal's is among them
+        self.is_plain = False  # one of them does not say when its journal was begun
         self.oldest_life = cursor.life  # of the cursors of all clients
         self.losses = [str(one) for one in alarms if getattr(one, "kind", None) is AlarmKind.POSITION]
         self.hidden = model._hidden(log, stored)
@@ -1066,7 +1068,7 @@ class Stand:
         if self._is_of_former_pair() or self._is_reordered() or self._is_left_out(at, rest):
             counts.traceless += 1
             return None
-        if (lost or self.oldest_life < self.cursor.life) and self._is_ambiguous():
+        if (lost or self.oldest_life < max(self.cursor.life, self.first_life)) and self._is_ambiguous():
             counts.traceless += 1
             return None
         came_and_went = self.model.setup.form == "files" and self.before.isdisjoint(self.timeline[at:])
@@ -1270,11 +1272,11 @@ class Stand:
         return [row for life in self.log.lives for row in life.rows]
 
     def _is_ambiguous(self) -> bool:
-        """Whether a client's cursor may be taken for one of a log that was reset, though others' may not: it does not say when
-        its journal was begun, or in the same second as that of the same name."""
+        """Whether a client's cursor may be taken for one of a log that was reset, though others' may not: one of them does not
+        say when its journal was begun, or in the same second as that of the same name."""
         lives = [life.began.items() for life in self.log.lives[self.oldest_life :]]
         same = any(one & other for one, other in itertools.combinations(lives, 2))
-        return len(self.run.clients) > 1 and len(lives) > 1 and (same or self.cursor.kind != "")
+        return len(self.run.clients) > 1 and len(lives) > 1 and (same or self.is_plain)
 
     def _looks_the_same(self, at: int) -> bool:
         """Whether a dump that goes on after a RESET cannot know of it yet: the new log ends just where the old one did."""

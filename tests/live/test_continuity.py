@@ -526,7 +526,7 @@ def events_of(server: ThrowawayServer) -> list[Event]:
 
 @pytest.mark.lines("mysql")
 @pytest.mark.every_line
-@pytest.mark.needs("plain_files")
+@pytest.mark.needs("plain_files", "uncompressed")
 def test_several_clients_go_on_from_the_cursors_of_canal(line: Line, tmp_path: Path) -> None:
     """At a BEGIN the transaction comes whole, behind an END or a DDL what follows; for each client, whichever is ahead."""
     with Pairing(line, gtid=False).server() as server:

@@ -244,7 +244,7 @@ def test_heartbeats_change_nothing(server: ThrowawayServer, flag: int, monkeypat
 
 
 @pytest.mark.lines("mysql>=5.6.2", "mariadb")
-@pytest.mark.needs("plain_files")
+@pytest.mark.needs("plain_files", "uncompressed")
 def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """T17: one that may be ignored is, any other is an error that names it."""
     with server.connect() as connection, connection.cursor() as cursor:
@@ -302,7 +302,7 @@ def test_a_restart(own_server: ThrowawayServer) -> None:
     assert files == rows
 
 
-@pytest.mark.needs("plain_files")
+@pytest.mark.needs("plain_files", "uncompressed")
 def test_a_crash_in_the_middle_of_a_transaction(own_server: ThrowawayServer, tmp_path: Path) -> None:
     """T35: the file stays marked as in use and ends inside an event; the next one says that its transaction is undone."""
     server = own_server

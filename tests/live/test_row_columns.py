@@ -328,7 +328,7 @@ def test_a_timestamp_that_does_not_say_whether_it_may_be_null_is_known_after_a_r
 
 
 @pytest.mark.every_line
-@pytest.mark.needs("full_metadata")
+@pytest.mark.needs("full_metadata", "uncompressed")
 def test_a_log_says_by_itself_which_columns_are_unsigned(server: ThrowawayServer, database: str) -> None:
     """By the lengths of its bits or by its release: with nobody to ask, and no file but the log."""
     orders = list(itertools.permutations(("YEAR", "INT UNSIGNED", "TINYINT", "DECIMAL(5,1) UNSIGNED")))
