@@ -375,9 +375,22 @@ MUTANTS: tuple[Mutant, ...] = (
         *(f"{_CRASH}[{name}]" for name in ("cursors-cursors", "schemas-schemas", "places-places", "progress-progress")),
     ),
     _mutant(
-        "cursors but the first ones stay in memory", "meta/file.py", "if urgent or self._failed or not self._interval:",
-        "if urgent:",
+        "cursors but the first ones stay in memory", "meta/file.py", "elif not self._write_cursors(clients):",
+        "elif urgent and not self._write_cursors(clients):",
         "live/test_kill.py::test_nothing_is_lost_or_acked_twice_when_the_process_is_killed[mariadb-10.11]",
+    ),
+    _mutant(
+        "a cursor overwrites the newest one", "meta/cursor_file.py", "self._number % 2 * self._slot_bytes)", "0)",
+        f"{_CRASH}[cursors-cursors]",
+        "meta/test_file_meta.py::test_every_damaged_byte_of_a_cursor_falls_back_to_the_one_before",
+    ),
+    _mutant(
+        "a cursor beside the file is not on the disk when the ack returns", "meta/cursor_file.py", "os.fdatasync(self._file)",
+        "pass", f"{_CRASH}[cursors-cursors]",
+    ),
+    _mutant(
+        "cursors count with another state too", "meta/cursor_file.py", "if one is not None and one[1] == base",
+        "if one is not None", "meta/test_file_meta.py::test_another_state_in_its_stead_does_not_get_its_cursors[True]",
     ),
     _mutant(
         "an ack that came too late for a group counts as written", "meta/file.py",

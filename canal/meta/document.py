@@ -16,16 +16,19 @@ from canal.position import Position
 FORMAT_VERSION: Final = 1
 _OWN_KEYS: Final = ("format", "checksum")
 _POSITION: Final = "position"  # beside canal's "cursor", which cannot hold all of ours
+_NAME: Final = "state"
 _REMEDY: Final = "Restore the file from a backup, or delete it and its .bak and subscribe again"
 
 
-def dump(destination: str, clients: Clients) -> bytes:
-    """The file's bytes, ASCII only: canal reads it in whatever charset its platform has."""
+def dump(destination: str, clients: Clients, name: str = "") -> bytes:
+    """The file's bytes, ASCII only: canal reads it in whatever charset its platform has. ``name`` is that of this state."""
     document: dict[str, Any] = {
         "clientDatas": [_dump_client(destination, *item) for item in sorted(clients.items())],
         "destination": destination,
         "format": FORMAT_VERSION,
     }
+    if name:
+        document[_NAME] = name
     document["checksum"] = _checksum(document)
     return (json.dumps(document, separators=(",", ":")) + "\n").encode("ascii")
 
@@ -53,6 +56,11 @@ def load(data: bytes, destination: str, must_verify: bool = False) -> Clients:
     if named and named != destination:
         raise CursorError(f"it belongs to destination {named!r}", remedy="Put it back into the folder of that name")
     return _load_clients(items)
+
+
+def name_of(data: bytes) -> str:
+    """The name of the state in the bytes of a file that ``load`` has taken; "" for none."""
+    return _text(json.loads(data.decode("utf-8-sig", "surrogateescape")), _NAME)
 
 
 def _dump_client(destination: str, client_id: int, client: Client) -> dict[str, Any]:

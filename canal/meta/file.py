@@ -1,9 +1,10 @@
-"""Subscriptions and cursors in one file for each destination: ``<directory>/<destination>/meta.dat``.
+"""Subscriptions and cursors in a folder for each destination: ``<directory>/<destination>/meta.dat``.
 
-Never changes a file in place, and never goes on from a file that it cannot trust.
+Never goes on from a file that it cannot trust.
 
 At every moment a whole file stands under the name meta.dat: the next one is written and synced under another name, the
-present one gets meta.dat.bak as a second name, then one rename puts the next in its place.
+present one gets meta.dat.bak as a second name, then one rename puts the next in its place. That costs a journal of the file
+system two commits, so cursors that move within a second of it go into meta.cursors, which counts with that meta.dat only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import fcntl
 import logging
 import os
 import re
+import secrets
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,13 +28,16 @@ import attrs
 from canal.disk import make_folder, private, sync_folder
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
-from canal.meta.memory import Clients, MemoryMeta
+from canal.meta.cursor_file import CursorFile
+from canal.meta.memory import Client, Clients, MemoryMeta
 from canal.position import Position
 from canal.threads import OwnThread
 
 log = logging.getLogger("canal.meta")
 
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,128}")
+#: Seconds for which cursors alone are written before meta.dat is, so that who looks into it, or canal, sees no older ones.
+_WHOLE_SECONDS: Final = 1.0
 _WRITE_REMEDY: Final = "Make room on the disk or correct the rights of the folder; the file is as it was"
 
 
@@ -48,7 +54,8 @@ class _Group:
 class FileMeta(MemoryMeta):
     """Keeps subscriptions and cursors in ``<directory>/<destination>/meta.dat``. See ``MetaManager``.
 
-    A canal user's meta.dat is read as it is, and canal can read ours. A lock file keeps a second process out.
+    A canal user's meta.dat is read as it is, and canal can read ours; cursors of the last second may stand beside it, in
+    ``meta.cursors``, until ``flush`` or ``stop``. A lock file keeps a second process out.
 
     Args:
         directory: parent folder of the destinations' folders; made if absent.
@@ -74,7 +81,11 @@ class FileMeta(MemoryMeta):
         self._folder = self._directory
         self._claim: int | None = None  # descriptor of the lock file
         self._current = b""  # what meta.dat holds, b"" if nothing that may become the .bak
-        self._written: Clients | None = None  # the state in meta.dat, None if a failure left that unknown
+        self._whole: Clients | None = None  # the state in meta.dat, None if a failure left that unknown
+        self._whole_at = -1e9  # when it was written, monotonic seconds
+        self._name = ""  # of that state
+        self._has_moved = False  # meta.cursors may have cursors that are not in it
+        self._cursor_file = CursorFile(self._folder)
         self._failed = False  # the last write did
         self._flusher: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -144,7 +155,6 @@ class FileMeta(MemoryMeta):
         except BaseException:
             self._release()
             raise
-        self._written = clients
         self._failed = False
         if self._interval > 0:
             self._start_flusher()
@@ -153,11 +163,16 @@ class FileMeta(MemoryMeta):
     def _close(self, clients: Clients) -> None:
         try:
             self._write(clients)
+            self._cursor_file.remove()
         finally:
+            self._cursor_file.close()
             self._release()
 
     def _commit(self, clients: Clients, urgent: bool) -> None:
-        if urgent or self._failed or not self._interval:
+        if self._interval:
+            if urgent or self._failed:
+                self._write(clients)
+        elif not self._write_cursors(clients):
             self._write(clients)
 
     # Reading.
@@ -165,16 +180,18 @@ class FileMeta(MemoryMeta):
     def _load(self) -> Clients:
         """The state in meta.dat, or in meta.dat.bak if that one can be proved whole."""
         path, spare = self._folder / "meta.dat", self._folder / "meta.dat.bak"
-        self._current = b""
+        self._current, self._whole, self._whole_at, self._has_moved = b"", None, -1e9, False
+        self._cursor_file = CursorFile(self._folder / "meta.cursors")
         data = self._read(path)
         if data is None and self._read(spare) is None:
-            return {}
+            self._whole = {}
+            return self._whole
         try:
             if data is None:
                 raise CursorError("it is missing although there is a .bak", remedy="Delete both to start anew")
-            clients = document.load(data, self._destination)
+            self._whole = document.load(data, self._destination)
             self._current = data
-            return clients
+            return self._moved(self._whole, document.name_of(data))
         except CursorError as error:
             reason = error
         try:
@@ -191,7 +208,22 @@ class FileMeta(MemoryMeta):
             "changes may be delivered again",
             self._destination, path, reason.message, spare,
         )  # fmt: skip
+        self._whole = clients
         return clients
+
+    def _moved(self, clients: Clients, name: str) -> Clients:
+        """The state with the cursors that have moved since it was written."""
+        try:
+            cursors = self._cursor_file.read(name) if name else {}
+        except OSError as error:
+            raise CursorError(
+                f"cannot read {self._folder / 'meta.cursors'}: {error.strerror}",
+                destination=self._destination,
+                remedy="Correct the rights of the folder",
+            ) from error
+        self._has_moved = bool(cursors)
+        known = {client_id: clients[client_id] for client_id in cursors if client_id in clients}
+        return {**clients, **{one: attrs.evolve(client, cursor=cursors[one]) for one, client in known.items()}}
 
     def _read(self, path: Path) -> bytes | None:
         try:
@@ -213,17 +245,33 @@ class FileMeta(MemoryMeta):
 
     # Writing. All of it under the lock.
 
+    def _write_cursors(self, clients: Clients) -> bool:
+        """Write the cursors alone; False: meta.dat is due, or more than cursors has changed."""
+        whole = self._whole
+        if self._failed or whole is None or time.monotonic() - self._whole_at > _WHOLE_SECONDS or not self._has_claim():
+            return False
+        if whole.keys() != clients.keys() or any(_differs(client, clients[one]) for one, client in whole.items()):
+            return False
+        cursors = {one: client.cursor for one, client in clients.items() if client.cursor is not None}
+        self._has_moved = True
+        try:
+            self._cursor_file.write(self._name, cursors)
+        except OSError:
+            return False
+        return True
+
     def _write(self, clients: Clients) -> None:
-        if clients == self._written:
+        if clients == self._whole and not self._has_moved:
             return
-        data = document.dump(self._destination, clients)
+        name = secrets.token_hex(16)
+        data = document.dump(self._destination, clients, name)
         path, fresh = self._folder / "meta.dat", self._folder / "meta.dat.tmp"
         self._claim_again(path)
         try:
             _write_synced(fresh, data)
             if self._current:
                 self._keep_previous(path)
-            self._written = None
+            self._whole = None
             os.replace(fresh, path)
             sync_folder(self._folder)
         except OSError as error:
@@ -233,9 +281,10 @@ class FileMeta(MemoryMeta):
             raise CursorError(
                 f"cannot write {path}: {error.strerror}", destination=self._destination, remedy=_WRITE_REMEDY
             ) from error
-        self._current = data
-        self._written = clients
-        self._failed = False
+        self._current, self._name = data, name
+        self._whole, self._whole_at = clients, time.monotonic()
+        self._failed = self._has_moved = False
+        self._cursor_file.clear()
 
     def _keep_previous(self, path: Path) -> None:
         spare, second = self._folder / "meta.dat.bak", self._folder / "meta.dat.bak.tmp"
@@ -313,11 +362,16 @@ class FileMeta(MemoryMeta):
             os.pwrite(claim, f"{os.getpid()}\n".encode("ascii"), 0)
         return claim
 
+    def _has_claim(self) -> bool:
+        try:
+            return self._claim is not None and os.path.samestat(os.stat(self._folder / "lock"), os.fstat(self._claim))
+        except OSError:
+            return False
+
     def _claim_again(self, path: Path) -> None:
         """Make the folder and its lock anew where somebody removed them; else another process could claim the name."""
-        with contextlib.suppress(OSError):
-            if self._claim is not None and os.path.samestat(os.stat(self._folder / "lock"), os.fstat(self._claim)):
-                return
+        if self._has_claim():
+            return
         present = self._read(path)
         if present is not None and present != self._current:
             raise CursorError(
@@ -343,6 +397,7 @@ class FileMeta(MemoryMeta):
         self._group = _Group()
         self._clients = None
         self._flusher = None
+        self._cursor_file.close()
         self._release()
 
 
@@ -355,6 +410,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _differs(one: Client, other: Client) -> bool:
+    """Whether more has changed than a cursor that was there."""
+    return one.filter != other.filter or (one.cursor is None) != (other.cursor is None)
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import resource
 import shutil
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import pytest
 import canal
 from canal.errors import ConfigError, CursorError, StateError
 from canal.meta import FileMeta, document
+from canal.meta.cursor_file import CursorFile
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
 
@@ -53,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
     with started(tmp_path) as meta:
         meta.subscribe(1, "shop\\..*")
         meta.update_cursor(1, HERE)
+    with started(tmp_path) as meta:
         meta.update_cursor(1, NEXT)
     return tmp_path / "example"
 
@@ -312,6 +316,8 @@ def test_a_full_disk(small_disk: Path) -> None:
     meta.start("example")
     meta.subscribe(1, "")
     meta.update_cursor(1, HERE)
+    meta.stop()
+    meta.start("example")
     filler = small_disk / "filler"
     with open(filler, "wb", buffering=0) as file, suppress(OSError):
         while file.write(b"\0" * 512):
@@ -417,15 +423,15 @@ def _together(meta: FileMeta, positions: dict[int, Position], monkeypatch: pytes
     """
     synced: list[str] = []
     is_syncing, go = threading.Event(), threading.Event()
-    sync = os.fsync
 
-    def syncing(descriptor: int) -> None:
+    def syncing(descriptor: int, sync: Callable[[int], None]) -> None:
         synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
         is_syncing.set()
         assert go.wait(60)
         sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "fsync", partial(syncing, sync=os.fsync))
+    monkeypatch.setattr(os, "fdatasync", partial(syncing, sync=os.fdatasync))
     threads = [threading.Thread(target=meta.update_cursor, args=one) for one in [(1, NEXT), *positions.items()]]
     threads[0].start()
     assert is_syncing.wait(60)
@@ -443,8 +449,9 @@ def _together(meta: FileMeta, positions: dict[int, Position], monkeypatch: pytes
 
 
 @pytest.fixture
-def five(tmp_path: Path) -> Iterator[FileMeta]:
-    """A started manager with five clients."""
+def five(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileMeta]:
+    """A started manager with five clients, which writes meta.dat each time."""
+    monkeypatch.setattr("canal.meta.file._WHOLE_SECONDS", -1.0)
     with started(tmp_path) as meta:
         for client_id in range(1, 6):
             meta.subscribe(client_id, "")
@@ -452,15 +459,18 @@ def five(tmp_path: Path) -> Iterator[FileMeta]:
         yield meta
 
 
+@pytest.mark.parametrize(("seconds", "names"), [(-1.0, ["meta.dat.tmp", "example"]), (math.inf, ["meta.cursors"])])
 def test_clients_that_ack_while_another_ones_cursor_is_synced_share_the_next_sync(
-    five: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    five: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, names: list[str]
 ) -> None:
+    monkeypatch.setattr("canal.meta.file._WHOLE_SECONDS", seconds)
+    five.update_cursor(1, NEXT)
+    five.update_cursor(1, HERE)
     with _together(five, dict.fromkeys(range(2, 6), NEXT), monkeypatch) as synced:
         assert [five.cursor(client_id) for client_id in range(1, 6)] == [HERE] * 5, "nothing is shown before it is durable"
 
-    assert synced == ["meta.dat.tmp", "example"] * 2
-    stored = document.load((tmp_path / "example" / "meta.dat").read_bytes(), "example")
-    assert [stored[client_id].cursor for client_id in range(1, 6)] == [NEXT] * 5
+    assert synced == names * 2
+    assert _after_a_crash(tmp_path) == dict.fromkeys(range(1, 6), NEXT)
 
 
 def test_a_cursor_that_cannot_be_written_harms_no_other_clients(five: FileMeta, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,6 +521,150 @@ def test_an_ack_that_was_interrupted_while_it_waited_is_not_written_later(
         with pytest.raises(Interrupted):
             five.update_cursor(2, NEXT)
     assert group.wanted == {}
+
+
+def _after_a_crash(directory: Path) -> dict[int, Position | None]:
+    """The cursors that another process finds if this one ends here."""
+    copy = directory.with_name(f"{directory.name} {time.monotonic_ns()}")
+    shutil.copytree(directory, copy)
+    with started(copy) as meta:
+        return {client_id: meta.cursor(client_id) for client_id in meta.subscriptions()}
+
+
+# Cursors beside meta.dat.
+
+
+@pytest.fixture
+def moving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileMeta]:
+    """A started manager that has just written meta.dat, with HERE, and writes cursors only from now on."""
+    monkeypatch.setattr("canal.meta.file._WHOLE_SECONDS", math.inf)
+    with started(tmp_path) as meta:
+        meta.subscribe(1, "shop\\..*")
+        meta.update_cursor(1, HERE)
+        meta.flush()
+        yield meta
+
+
+def test_cursors_are_written_beside_the_file_until_a_flush(moving: FileMeta, tmp_path: Path) -> None:
+    moving.update_cursor(1, NEXT)
+
+    assert _stored(tmp_path) == HERE
+    assert _after_a_crash(tmp_path) == {1: NEXT}
+    moving.flush()
+    assert _stored(tmp_path) == NEXT
+    moving.update_cursor(1, HERE)
+    assert _after_a_crash(tmp_path) == {1: HERE}
+    moving.update_cursor(1, NEXT)  # as meta.dat says, but not what is beside it
+    assert _after_a_crash(tmp_path) == {1: NEXT}
+    moving.stop()
+    assert _stored(tmp_path) == NEXT
+    assert sorted(path.name for path in (tmp_path / "example").iterdir()) == ["lock", "meta.dat", "meta.dat.bak"]
+
+
+def test_the_file_is_written_at_least_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("canal.meta.file.time.monotonic", lambda: now)
+    with started(tmp_path) as meta:
+        meta.subscribe(1, "")
+        for now, stored in ((0.5, 500), (1.0, 500), (1.5, 500), (1.51, 1510), (2.0, 1510), (2.52, 2520)):
+            meta.update_cursor(1, Position("bin.000001", int(now * 1000)))
+            found = _stored(tmp_path)
+            assert found is not None
+            assert found.offset == stored
+
+
+def test_a_subscription_is_written_at_once(moving: FileMeta, tmp_path: Path) -> None:
+    moving.update_cursor(1, NEXT)
+    moving.subscribe(2, "x")
+    assert _after_a_crash(tmp_path) == {1: NEXT, 2: None}
+    moving.update_cursor(2, NEXT)
+    moving.subscribe(1, "another filter")
+    moving.unsubscribe(2)
+    assert _after_a_crash(tmp_path) == {1: NEXT}
+    with started(tmp_path.with_name("other")) as meta:
+        assert meta.subscriptions() == {}
+
+
+def test_every_damaged_byte_of_a_cursor_falls_back_to_the_one_before(moving: FileMeta, tmp_path: Path) -> None:
+    """The one whose write was under way when the power went; the rest of its slot says nothing."""
+    path = tmp_path / "example" / "meta.cursors"
+    moving.update_cursor(1, NEXT)
+    older = path.read_bytes()
+    last = Position("bin.000003", 77)
+    moving.update_cursor(1, last)
+    newer = path.read_bytes()
+    changed = [at for at, (one, other) in enumerate(zip(older, newer)) if one != other]
+    assert changed[-1] - changed[0] < len(newer) // 2, "one slot was written"
+    for at in range(changed[0], changed[-1] + 1):
+        path.write_bytes(newer[:at] + bytes((newer[at] ^ 1,)) + newer[at + 1 :])
+        assert CursorFile(path).read(moving._name) == {1: NEXT}
+        path.write_bytes(newer[:at] + older[at:])
+        assert CursorFile(path).read(moving._name) in ({1: NEXT}, {1: last})
+    for size in range(0, len(newer), 97):
+        path.write_bytes(newer[:size])
+        assert CursorFile(path).read(moving._name) in ({}, {1: NEXT}, {1: last})
+    path.write_bytes(newer)
+    assert _after_a_crash(tmp_path) == {1: last}
+
+
+@pytest.mark.parametrize("is_canals", [False, True])
+def test_another_state_in_its_stead_does_not_get_its_cursors(moving: FileMeta, tmp_path: Path, is_canals: bool) -> None:
+    """Somebody goes back to a copy of meta.dat, after a crash."""
+    path = tmp_path / "example" / "meta.dat"
+    copy = CANAL_FILE.encode() if is_canals else path.read_bytes()
+    moving.update_cursor(1, NEXT)
+    moving.flush()
+    moving.update_cursor(1, Position("bin.000003", 77))
+    path.write_bytes(copy)
+    found = _after_a_crash(tmp_path)
+    assert found[1001 if is_canals else 1] == (document.load(copy, "example")[1001].cursor if is_canals else HERE)
+
+
+def test_a_state_that_is_the_same_again_does_not_get_the_cursors_of_the_first_time(moving: FileMeta, tmp_path: Path) -> None:
+    """The client goes forth and back."""
+    for position in (NEXT, HERE):
+        moving.update_cursor(1, NEXT)
+        moving.update_cursor(1, position)
+        moving.flush()
+    assert _after_a_crash(tmp_path) == {1: HERE}
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_cursor_that_cannot_be_written_beside_the_file_is_written_into_it(
+    moving: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Whatever has come of it, it does not count any more."""
+    moving.update_cursor(1, NEXT)
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        moving.update_cursor(1, HERE)
+        assert _after_a_crash(tmp_path) == {1: HERE}
+        assert _stored(tmp_path) == HERE
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(CursorError, match="Input/output error"):
+            moving.update_cursor(1, NEXT)
+    assert moving.cursor(1) == HERE
+    moving.update_cursor(1, NEXT)
+    assert _after_a_crash(tmp_path) == {1: NEXT}
+
+
+def test_a_file_of_cursors_that_somebody_removed_is_made_anew(moving: FileMeta, tmp_path: Path) -> None:
+    moving.update_cursor(1, NEXT)
+    (tmp_path / "example" / "meta.cursors").unlink()
+    moving.update_cursor(1, Position("bin.000003", 77))
+    assert _after_a_crash(tmp_path) == {1: Position("bin.000003", 77)}
+
+
+def test_cursors_that_grow(moving: FileMeta, tmp_path: Path) -> None:
+    for count in (1, 10, 100, 1000, 10):
+        gtid = ",".join(f"{number:08x}-71ca-11e1-9e33-c80aa9429562:1-{count}" for number in range(count))
+        position = Position("bin.000003", 1000 + count, gtid)
+        moving.update_cursor(1, position)
+        assert _after_a_crash(tmp_path) == {1: position}
 
 
 def _stored(directory: Path) -> Position | None:
@@ -664,10 +818,14 @@ def _in_the_way(folder: Path) -> Iterator[None]:
     folder.parent.unlink()
 
 
-@pytest.mark.parametrize("obstacle", [_full, _read_only, _in_the_way])
+@pytest.mark.parametrize(
+    ("obstacle", "seconds"),
+    [(_full, -1.0), (_full, math.inf), (_read_only, -1.0), (_in_the_way, -1.0), (_in_the_way, math.inf)],
+)
 def test_an_ack_that_cannot_be_written_is_refused_and_works_when_there_is_room(
-    obstacle: Callable[[Path], AbstractContextManager[None]], tmp_path: Path
+    obstacle: Callable[[Path], AbstractContextManager[None]], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("canal.meta.file._WHOLE_SECONDS", seconds)
     fake = FakeBinlog()
     orders = fake.table("shop", "orders", "id INT")
     meta = FileMeta(tmp_path / "meta")
