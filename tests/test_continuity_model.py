@@ -391,6 +391,14 @@ def test_an_offset_close_to_the_end_of_a_file() -> None:
     )  # fmt: skip
 
 
+def test_an_offset_inside_the_last_event_of_a_file_that_is_written() -> None:
+    """What stands behind it is no event of which the rest is to come."""
+    check(
+        Setup("follow", "mysql", checksum=False), ("write", 0, 2, 1), read(), ("write", 0, 7, 4),
+        read(batch=1, plans=((5, 0),)), read(plans=((6, 1),)), RESET, ("age", 0, "plain"), ("write", 0, 2, 4), read(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("form", ["direct", "wire"])
 @pytest.mark.parametrize("gtid", [True, False])
 def test_a_reset_log_that_ends_where_reading_does(form: str, gtid: bool) -> None:

@@ -605,8 +605,16 @@ class _JournalReader:
         end = self.start + size
         # MariaDB from 11.4 on does not say inside a transaction where an event ends; such a start is one that was read.
         fits = says == end & 0xFFFFFFFF if says else end <= self.size
-        if len(header) == 19 and not (fits and size >= 19):
+        if len(header) == 19 and not (fits and size >= 19) or 0 < len(header) < 19 and not self._is_boundary():
             raise self._no_start()
+
+    def _is_boundary(self) -> bool:
+        """Whether the event before the start ends there, by the lengths of all of them."""
+        at, size = 4, 19
+        while at < self.start and size >= 19:
+            size = int.from_bytes(os.pread(self._file.fileno(), 4, at + 9), "little")
+            at += size
+        return at == self.start
 
     def _no_start(self) -> PositionLostError:
         return PositionLostError(
