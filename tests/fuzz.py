@@ -66,8 +66,8 @@ HANGS = 10
 IDLE = 600.0
 #: Address space of a worker: a damaged length must not be believed.
 MEMORY = 3 << 30
-#: What a worker's memory may grow by between its first thousand cases and its last.
-GROWTH_KIB = 32 << 10
+#: What a worker's memory may grow by in the second half of its cases.
+GROWTH_KIB = 16 << 10
 
 ROOT = Path(__file__).resolve().parent.parent
 RELEASES = (
@@ -1080,7 +1080,7 @@ _TYPED = {name for name in vars(canal.errors) if isinstance(vars(canal.errors)[n
 
 # -- runs --------------------------------------------------------------------------------------------------------------
 
-_STATE = struct.Struct("<QQQQ")  # case now, cases done, memory after the warm-up and at the end in KiB
+_STATE = struct.Struct("<QQQQ")  # case now, cases done, memory after half of them and at the end in KiB
 
 
 def memory_kib() -> int:
@@ -1113,7 +1113,7 @@ def work(fuzzer: Fuzzer, first: int, stop: int, path: str) -> None:
             classes[name] += 1
             if name == "FINDING":
                 print(json.dumps({"finding": index, "text": text}), flush=True)
-            if number == 1000:
+            if number == max(1000, (stop - first) // 2):  # until then caches fill, and a sanitizer's quarantine
                 warm = memory_kib()
         _STATE.pack_into(state, 0, stop, stop - first, warm or memory_kib(), memory_kib())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
