@@ -391,6 +391,15 @@ def test_an_offset_close_to_the_end_of_a_file() -> None:
     )  # fmt: skip
 
 
+def test_a_warning_about_a_file_is_told_where_the_next_one_is_damaged() -> None:
+    """The file was cut inside a transaction, and the error comes with the same bytes."""
+    check(
+        Setup("files", "mariadb", checksum=False), ("write", 0, 3, 3), ("crash", 0), ("write", 0, 2, 1),
+        read(batch=1, plans=((2, 0),), meanwhile=((-1, ("restart", 0)), (-1, ("cut tail", 1, 7))), chunk=10), ("crash", 0),
+        ("write", 0, 6, 4), ("cut range", 1, 6, 1), ("cut tail", 2, 12), read(on_lost="latest"),
+    )  # fmt: skip
+
+
 def test_an_offset_inside_the_last_event_of_a_file_that_is_written() -> None:
     """What stands behind it is no event of which the rest is to come."""
     check(

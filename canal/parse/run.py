@@ -331,17 +331,23 @@ class ParserRun:
                 if continuity.expects_event:
                     continuity.meet(events)
                 self._work += 1
-                self.decoder.feed(events)
+                try:
+                    self.decoder.feed(events)
+                finally:
+                    self._warn(continuity)
                 self._work += 1
             if not events and continuity.is_open and getattr(connection, "is_alive", True):
                 continuity.check()  # the source has no more, and does not only keep us waiting
-            if continuity.warning:
-                self.alarms.tell(AlarmKind.POSITION, f"{name_of(self.link.source)}: {continuity.warning}", "continuity")
-                continuity.warning = ""
+            self._warn(continuity)
             if events is None:
                 return
             self._check_end(connection, events)
             self.progress.fed(events)
+
+    def _warn(self, continuity: Continuity) -> None:
+        if continuity.warning:
+            self.alarms.tell(AlarmKind.POSITION, f"{name_of(self.link.source)}: {continuity.warning}", "continuity")
+            continuity.warning = ""
 
     def _begins(self, position: Position) -> None:
         """The start of the stream is known: clients may take it for a cursor."""
