@@ -88,7 +88,7 @@ def drain(job: dict[str, Any]) -> Answer:
     import canal
 
     connection.dump(canal.Position(journal=job["journal"], offset=job["offset"]))
-    sock: socket.socket = connection._stream._socket
+    sock: socket.socket = connection._dump.stream._socket
     sock.setblocking(True)
     buffer = memoryview(bytearray(1 << 20))
     total = 0

@@ -73,7 +73,8 @@ from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
 from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory  # noqa: E402
 from canal.parse.schema.zookeeper_history import ZooKeeperHistory  # noqa: E402
 from canal.parse.source.files import LocalBinlogSource  # noqa: E402
-from canal.parse.source.mysql import Connection, MySQLSource, Source  # noqa: E402
+from canal.parse.source.mysql import MySQLSource  # noqa: E402
+from canal.parse.source.protocol import Connection, Source  # noqa: E402
 from canal.position import Position  # noqa: E402
 from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402

@@ -21,7 +21,7 @@ from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.schema.zookeeper_history import ZooKeeperHistory
-from canal.parse.source.mysql import Source
+from canal.parse.source.protocol import Source
 from canal.parse.start import ON_LOST
 from canal.position import Position
 from canal.sink import Hook, RowPredicate

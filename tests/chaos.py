@@ -66,7 +66,7 @@ class Source:
 
     def connect(self, server_id_hint: int | None = None) -> Any:
         connection: Any = self._source.connect(server_id_hint)
-        login = connection._login
+        login = connection._login.connection
         execute = login._execute_command
 
         def execute_and_tell(command: int, payload: Any) -> None:

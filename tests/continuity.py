@@ -36,7 +36,7 @@ from unittest import mock
 import attrs
 
 import canal
-import canal.parse.source.mysql
+import canal.parse.source.connection
 from canal.alarm import AlarmKind
 from canal.gtid import parse_gtid_set
 from canal.meta import MemoryMeta
@@ -586,7 +586,7 @@ class PlayedConnection:
         self._inner = inner
         self._waiting: list[bytes] = []
         self._idle = 0
-        self._wire = isinstance(inner, canal.parse.source.mysql.MySQLConnection)
+        self._wire = isinstance(inner, canal.parse.source.connection.MySQLConnection)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

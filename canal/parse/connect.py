@@ -14,7 +14,8 @@ import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
-from canal.parse.source.mysql import Connection, Source, draw_server_id
+from canal.parse.source.mysql import draw_server_id
+from canal.parse.source.protocol import Connection, Source
 from canal.position import Position
 from canal.threads import OwnThread
 

@@ -23,7 +23,7 @@ from canal.parse.log.digests import changes_schema, digests_of, find_tail, trans
 from canal.parse.log.scan import transaction_start
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.options import ParserOptions
-from canal.parse.source.mysql import Connection
+from canal.parse.source.protocol import Connection
 from canal.parse.start import Decision, Facts, How, decide
 from canal.position import Position, PreparedXa, journal_key
 

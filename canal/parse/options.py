@@ -11,7 +11,7 @@ from canal.alarm import Alarm
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.schema.history import SchemaHistory
-from canal.parse.source.mysql import Source
+from canal.parse.source.protocol import Source
 from canal.position import Position
 
 

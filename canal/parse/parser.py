@@ -17,7 +17,7 @@ from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManag
 from canal.parse.options import ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import MemoryHistory, SchemaHistory
-from canal.parse.source.mysql import Source
+from canal.parse.source.protocol import Source
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus

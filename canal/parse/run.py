@@ -46,7 +46,7 @@ from canal.parse.schema import ddl
 from canal.parse.schema.cascades import CascadeWatch
 from canal.parse.schema.online_ddl import ShadowTables
 from canal.parse.schema.table_map import TableResolver
-from canal.parse.source.mysql import dumps_by_offset
+from canal.parse.source.dump import dumps_by_offset
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus, State

@@ -13,7 +13,7 @@ import attrs
 
 from canal.errors import ConfigError
 from canal.gtid import MariadbGtidSet
-from canal.parse.source.mysql import MAX_DUMP_OFFSET
+from canal.parse.source.packets import MAX_DUMP_OFFSET
 from canal.position import Position, journal_key
 
 #: What to do when the source no longer has the log that the place names.

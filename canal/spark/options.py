@@ -15,7 +15,8 @@ import attrs
 from canal.errors import CanalError, ConfigError
 from canal.filter import TableFilter
 from canal.parse.source.files import LocalBinlogSource
-from canal.parse.source.mysql import MySQLSource, Source
+from canal.parse.source.mysql import MySQLSource
+from canal.parse.source.protocol import Source
 from canal.position import Position
 
 _FILE_PLACE: Final = re.compile(r"(.+\.\d+):(\d+)")

@@ -30,8 +30,9 @@ from canal.gtid import parse_gtid_set
 from canal.parse.schema.alter import TableState
 from canal.parse.source import _pymysql
 from canal.parse.source.information_schema import table_states
-from canal.parse.source.mysql import MySQLSource, run, try_to_set
+from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.server_errors import query_error
+from canal.parse.source.session import run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.server_facts import SHOW_KEYS, read_server

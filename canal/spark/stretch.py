@@ -21,7 +21,8 @@ from canal.model import Entry, Message, Transaction
 from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser
 from canal.parse.schema.history import FileHistory
-from canal.parse.source.mysql import Source, another
+from canal.parse.source.mysql import another
+from canal.parse.source.protocol import Source
 from canal.position import Position, journal_key
 from canal.spark.options import Options
 from canal.spark.shared import SharedSource

@@ -23,7 +23,8 @@ from canal.gtid import MariadbGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse.schema.ddl import Statement
 from canal.parse.source.files import LocalBinlogSource
-from canal.parse.source.mysql import MySQLSource, Source
+from canal.parse.source.mysql import MySQLSource
+from canal.parse.source.protocol import Source
 from canal.position import TAIL_BYTES, Position, PreparedXa
 from canal.schema import TableSchema
 from canal.spark.segments import _ROWS, _TABLE, HEADER, SegmentWriter, _column, _record, _rows, _table, records

@@ -13,7 +13,7 @@ import pytest
 
 import canal
 from canal.gtid import MysqlGtidSet
-from canal.parse.source import mysql as parse_source
+from canal.parse.source import dump
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log, reset_log, source
 from tests.live.test_events import events_in
@@ -618,8 +618,8 @@ def test_a_server_that_sends_what_it_was_to_leave_out(
         log.write(OLD)
         place = canal.Position(gtid=end_of_log(server).gtid)
         log.write(NEW)
-        monkeypatch.setattr(parse_source, "_encode_gtids", lambda position: MysqlGtidSet().encode())
-        monkeypatch.setattr(parse_source, "known_place", lambda position, identity, state: ("", []))
+        monkeypatch.setattr(dump, "_encode_gtids", lambda position: MysqlGtidSet().encode())
+        monkeypatch.setattr(dump, "known_start", lambda position, identity, state: ("", []))
         config = canal.InstanceConfig(
             destination="all", source=source(server), start=place, filter=r"s\.t",
             alarm=lambda destination, text: log.alarms.append(text),

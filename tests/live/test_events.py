@@ -227,10 +227,10 @@ def test_offsets_and_gtids_are_those_of_the_file(mariadb_server: ThrowawayServer
 @pytest.mark.parametrize("flag", [0, 2], ids=["v1", "v2"])
 def test_heartbeats_change_nothing(server: ThrowawayServer, flag: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """T12."""
-    monkeypatch.setattr("canal.parse.source.mysql._NON_BLOCK", flag)  # bit 2 asks MySQL for the second version
+    monkeypatch.setattr("canal.parse.source.dump.NON_BLOCK", flag)  # bit 2 asks MySQL for the second version
     connection = source(server, heartbeat_interval=0.1).connect()
     try:
-        connection._start_dump(connection.resolve("latest"), non_block=True)
+        connection._dump.begin(connection.resolve("latest"), non_block=True)
         events: list[bytes] = []
         while not any(event[4] in (27, 41) for event in events):
             events += connection.read(5.0) or []

@@ -56,8 +56,8 @@ def test_a_reader_comes_back_though_the_server_still_writes_to_the_connection_it
         lost = reader.connect()
         lost.dump(start)
         assert lost.read(30.0)
-        (number,) = (thread.number for thread in [lost._thread] if thread)
-        assert proxy.strand(lost._stream._socket.getsockname()[1])  # type: ignore[union-attr]
+        (number,) = (thread.number for thread in [lost._dump.thread] if thread)
+        assert proxy.strand(lost._dump.stream._socket.getsockname()[1])  # type: ignore[union-attr]
         wait(lambda: is_blocked(server, number), "the dump does not block")
         lost.close()
 
@@ -78,13 +78,13 @@ def test_a_reader_that_waits_for_another_one_with_its_server_id_says_so(server: 
     first = source(server, server_id=4711).connect()
     first.dump(start)
     assert first.read(30.0)
-    assert first._thread is not None
-    wait(lambda: is_blocked(server, first._thread.number), "the dump does not block")  # type: ignore[union-attr]
+    assert first._dump.thread is not None
+    wait(lambda: is_blocked(server, first._dump.thread.number), "the dump does not block")  # type: ignore[union-attr]
     reader = source(server, server_id=4711, check_interval=0.1)
     with Watch(server, rf"{database}\..*", source=reader, start=start, reconnect_backoff=(0.02, 0.1)) as watch:
         wait(lambda: bool(watch.alarms), "there is no alarm")
         assert "the end of another one with our server id 4711" in watch.alarms[0]
-        assert str(first._thread) in watch.alarms[0]
+        assert str(first._dump.thread) in watch.alarms[0]
         assert watch.instance.status().state is canal.State.SEEKING
 
         with pytest.raises(canal.ServerError, match="uses our server id 4711"):

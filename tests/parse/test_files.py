@@ -27,7 +27,8 @@ from canal.errors import (
 from canal.parse.log.framing import FileFramer
 from canal.parse.source import files
 from canal.parse.source.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
-from canal.parse.source.mysql import MySQLSource, Session
+from canal.parse.source.mysql import MySQLSource
+from canal.parse.source.session import Session
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
 from tests.parse.test_parser import decoded, order, rows_of, shop

@@ -34,17 +34,12 @@ from canal.errors import (
 )
 from canal.parse.log.framing import MAX_PACKET
 from canal.parse.source import _pymysql
-from canal.parse.source.mysql import (
-    SSL_MODES,
-    Connection,
-    DumpStream,
-    MySQLConnection,
-    MySQLSource,
-    Source,
-    _clock_offset,
-    dump_gtid_packet,
-    register_packet,
-)
+from canal.parse.source.connection import MySQLConnection
+from canal.parse.source.login import clock_offset
+from canal.parse.source.mysql import SSL_MODES, MySQLSource
+from canal.parse.source.packets import dump_gtid_packet, register_packet
+from canal.parse.source.protocol import Connection, Source
+from canal.parse.source.stream import DumpStream
 from canal.position import Position
 from canal.server_facts import Release
 from canal.testing.fake import FakeBinlog
@@ -167,11 +162,11 @@ def test_the_clocks_are_compared_by_the_quickest_answer(monkeypatch: pytest.Monk
         return [(f"{told:%Y-%m-%d %H:%M:%S.%f}",)]
 
     new = Release("mysql", (5, 6, 4))
-    monkeypatch.setattr("canal.parse.source.mysql.run", answer)
-    monkeypatch.setattr("canal.parse.source.mysql.time", SimpleNamespace(time=lambda: now))
-    assert _clock_offset(None, new) == 99.0
+    monkeypatch.setattr("canal.parse.source.login.run", answer)
+    monkeypatch.setattr("canal.parse.source.login.time", SimpleNamespace(time=lambda: now))
+    assert clock_offset(None, new) == 99.0
     delays = [0.25, 0.0]
-    assert _clock_offset(None, new) == 99.875
+    assert clock_offset(None, new) == 99.875
     assert delays == [0.0]
 
 
@@ -183,10 +178,10 @@ def test_a_server_that_tells_whole_seconds_is_half_a_second_further(monkeypatch:
         return [("2026-11-22 10:00:00",)]
 
     now = datetime(2026, 11, 22, 9, 59, 0, 250000, tzinfo=UTC).timestamp()
-    monkeypatch.setattr("canal.parse.source.mysql.run", answer)
-    monkeypatch.setattr("canal.parse.source.mysql.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("canal.parse.source.login.run", answer)
+    monkeypatch.setattr("canal.parse.source.login.time", SimpleNamespace(time=lambda: now))
 
-    assert _clock_offset(None, Release("mysql", (5, 5, 9))) == 60.25
+    assert clock_offset(None, Release("mysql", (5, 5, 9))) == 60.25
     assert asked == ["SELECT UTC_TIMESTAMP()"]
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError, UnloggedChangeError
 from canal.parse.schema.history import FileHistory
-from canal.parse.source.mysql import MySQLConnection
+from canal.parse.source.connection import MySQLConnection
 from canal.position import Position
 from canal.spark.source import CanalSource
 from canal.spark.spool import Piece, Spool

@@ -38,7 +38,9 @@ from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
 from canal.parse.schema.cascades import ForeignKey, keys_in
 from canal.parse.source.information_schema import Accepts, accept_all
-from canal.parse.source.mysql import Description, MySQLSource, Session, Start
+from canal.parse.source.mysql import MySQLSource
+from canal.parse.source.protocol import Start
+from canal.parse.source.session import Description, Session
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
 from canal.status import SourceEnd

@@ -1,0 +1,84 @@
+"""What is read of a server's logs by the side of the stream, over a further connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from canal.errors import AuthenticationError
+from canal.parse.log.continuity import incarnation_of
+from canal.parse.log.side_reads import SideRead
+from canal.parse.source.login import Login
+from canal.parse.source.logs import ServerLogs
+from canal.position import Position
+
+if TYPE_CHECKING:
+    from canal.parse.source.connection import MySQLConnection
+
+_ROTATE, _FORMAT = 4, 15
+
+
+class Beside:
+    """Reads logs of the server of a login, one at a time.
+
+    Args:
+        connect: makes the connection to read over, not open yet, as another replica: a server ends the dump that a replica has
+            when the same one begins another.
+        patience: seconds without a byte that the server may take to find the start.
+    """
+
+    def __init__(
+        self, login: Login, logs: ServerLogs, connect: Callable[[], MySQLConnection], patience: float
+    ) -> None:
+        self._login = login
+        self._logs = logs
+        self._connect = connect
+        self._patience = patience
+        self._other: MySQLConnection | None = None
+
+    def incarnation(self, journal: str) -> str | None:
+        """What tells the log that the server has now from others of that name; "" where it has none, and None where the user
+        may have no connection more."""
+        try:
+            if journal not in self._logs.names():
+                return ""
+            head = next((event for event in self.events(journal) if event[4] == _FORMAT), None)
+        except AuthenticationError:
+            return None
+        return "" if head is None else incarnation_of(head)
+
+    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+        """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
+        if journal not in self._logs.names():
+            raise self._logs.no_log(Position(journal=journal, offset=offset))
+        begun = False
+        for event in self.events(journal, offset):
+            if event[4] != _ROTATE:
+                begun = True
+                yield event
+            elif begun:  # its own, or where it ends without one the server's, which goes on with the next log
+                return
+
+    def events(self, journal: str, offset: int = 4) -> Iterator[bytes]:
+        """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
+        self._login.need(3)
+        other = self._other = self._connect()
+        try:
+            if self._login.is_closed():
+                raise self._login.closed()
+            stream = other.open_at(journal, offset)
+            side = SideRead(journal, offset)
+            while not self._login.is_closed():  # also when it was closed before there was another one to close with it
+                events = stream.read(self._patience)
+                if not events:
+                    return
+                yield from map(side.check, events)
+        finally:
+            other.close()
+        raise self._login.closed()
+
+    def close(self) -> None:
+        """End what is read at present; whoever reads closes it."""
+        other = self._other
+        if other is not None:
+            other.close()

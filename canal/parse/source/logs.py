@@ -1,0 +1,169 @@
+"""Which logs a server has, by what it answers: names, ends, GTIDs, and whether a position is in them.
+
+Never reads a log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from canal.errors import LostReason, PositionLostError, ServerError, SourceError
+from canal.parse.source.login import Login
+from canal.parse.source.session import Session
+from canal.position import Position
+from canal.server_facts import Server
+
+if TYPE_CHECKING:
+    from canal.parse.source.mysql import MySQLSource
+
+
+class ServerLogs:
+    """The logs of the server of a login, asked for by a session beside it."""
+
+    def __init__(self, source: MySQLSource, login: Login, queries: Session) -> None:
+        self._source = source
+        self._login = login
+        self._queries = queries
+
+    @property
+    def _server(self) -> Server:
+        return self._login.server
+
+    def rows(
+        self, sql: str, args: tuple[Any, ...] = (), doing: str = "find the start position"
+    ) -> list[tuple[Any, ...]]:
+        return self._queries.rows(sql, args, doing=doing)
+
+    def listed(self) -> list[tuple[str, int | None]]:
+        """As ``Session.logs``, at least one."""
+        logs = self._queries.logs()
+        if not logs:
+            raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
+        return logs
+
+    def names(self) -> list[str]:
+        """The logs that the server still has, the oldest first."""
+        return [name for name, _ in self.listed()]
+
+    def end(self) -> Position:
+        """Journal and offset of the present end, without GTIDs: quicker than ``resolve("latest")``."""
+        rows = self.rows(self._server.status_query, (), "find the end of the log")
+        return Position(journal=str(rows[0][0]), offset=int(rows[0][1])) if rows else Position()
+
+    def latest(self) -> Position:
+        """File, offset and GTID set of one answer, or the set that belongs to that file and offset."""
+        rows = self.rows(self._server.status_query)
+        if not rows:
+            raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
+        journal, offset = str(rows[0][0]), int(rows[0][1])
+        if self._server.is_mariadb:
+            return self._at(journal, offset, self._mariadb_gtid(journal, offset))
+        executed = str(rows[0][4]) if self._server.has_gtids and len(rows[0]) > 4 else ""
+        return self._at(journal, offset, executed)
+
+    def earliest(self) -> Position:
+        """The start of the oldest log, and the GTID set that is done there."""
+        journal = self.listed()[0][0]
+        if self._server.is_mariadb:
+            return self._at(journal, 4, self._mariadb_gtid(journal, 4))
+        if not self._server.has_gtids:
+            return self._at(journal, 4, "")
+        for _ in range(10):  # a purge in between would pair one log with the GTIDs of another
+            purged = str(self.rows("SELECT @@global.gtid_purged")[0][0])
+            again = self.listed()[0][0]
+            if again == journal:
+                break
+            journal = again
+        return self._at(journal, 4, purged)
+
+    def _mariadb_gtid(self, journal: str, offset: int) -> str:
+        found = self.rows("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))[0][0]
+        return str(found or "")
+
+    def _at(self, journal: str, offset: int, gtid: str) -> Position:
+        return Position(journal=journal, offset=offset, gtid=gtid, source=self._server.identity)
+
+    @property
+    def purged(self) -> str:
+        """GTIDs that a server has executed and may have in no log (MySQL's gtid_purged); "" where there are none."""
+        if self._server.is_mariadb or not self._server.has_gtids:
+            return ""
+        return str(self.rows("SELECT @@global.gtid_purged")[0][0])
+
+    def has_logged(self, gtid: str) -> bool:
+        """Whether the transactions that end a GTID set are the server's own or came to it; MySQL's sets tell it anyhow."""
+        if not self._server.is_mariadb:
+            return True
+        (state,) = self.rows("SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos")
+        numbers: dict[str, int] = {}
+        for one in filter(None, ",".join(map(str, state)).split(",")):
+            origin, _, number = one.strip().rpartition("-")
+            numbers[origin] = max(int(number), numbers.get(origin, 0))
+        wanted = [one.rpartition("-") for one in gtid.split(",") if one]
+        return all(numbers.get(origin, 0) >= int(number) for origin, _, number in wanted)
+
+    def check_purged(self, start: Position) -> None:
+        """Raise PositionLostError where the server has purged transactions that come after a GTID set."""
+        if self._server.is_mariadb:
+            return
+        missing = self.rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, %s)", (start.gtid,))[0][0]
+        if missing:
+            raise PositionLostError(
+                f"{self._source.address} has purged transactions that were not read yet: "
+                f"{shortened(str(missing))}; {self.span()}",
+                position=start,
+                remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+            )
+
+    def check_journal(self, start: Position) -> Position:
+        """The position as one of this server; raises PositionLostError where it has no such log, or that ends before."""
+        self.check_source(start)
+        sizes = dict(self.listed())
+        offset = max(start.offset, 4)
+        if start.journal not in sizes:
+            raise self.no_log(start)
+        size = sizes[start.journal]
+        if size is not None and offset > size:
+            raise PositionLostError(
+                f"{start.journal} of {self._source.address} ends at {size}, before offset {offset}",
+                reason=LostReason.BEYOND,
+                position=start,
+                remedy="The server lost the end of its log, or is not the one that the position was made on.",
+            )
+        return attrs.evolve(start, offset=offset, source=self._server.identity)
+
+    def check_source(self, start: Position) -> None:
+        """Raise PositionLostError for journal and offset of another server."""
+        if start.source and start.source != self._server.identity:
+            raise PositionLostError(
+                f"the position is one of server {start.source}, and {self._source.address} is {self._server.identity}",
+                reason=LostReason.OTHER_SERVER,
+                position=start,
+                remedy="Journals of two servers do not compare: resume by GTID set, or from a time.",
+            )
+
+    def no_log(self, position: Position) -> PositionLostError:
+        return PositionLostError(
+            f"{self._source.address} has no log {position.journal}; {self.span()}",
+            position=position,
+            remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+        )
+
+    def or_gtids(self, remedy: str) -> str:
+        """A remedy, and the further one that servers with GTIDs have."""
+        return f"{remedy}, or set gtid_mode=ON on the server." if self._server.has("gtids") else f"{remedy}."
+
+    def span(self) -> str:
+        """What the server still has, for messages."""
+        try:
+            logs = self.listed()
+        except SourceError:
+            return "its logs cannot be listed"
+        return f"it has {logs[0][0]} to {logs[-1][0]}"
+
+
+def shortened(text: str) -> str:
+    """A text with its end cut off, where it is too long for a message."""
+    return text if len(text) <= 200 else text[:197] + "…"

@@ -1,0 +1,224 @@
+"""Queries to a server, over a connection of their own beside the dump."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from canal.errors import AuthenticationError, ConnectionLostError
+from canal.parse.schema.alter import TableState
+from canal.parse.schema.cascades import ForeignKey
+from canal.parse.source import _pymysql
+from canal.parse.source.information_schema import (
+    COLUMNS_QUERY,
+    NAMES_QUERY,
+    Accepts,
+    accept_all,
+    column_of,
+    pieces,
+    states_of,
+    table_states,
+    texts,
+)
+from canal.parse.source.server_errors import query_error
+from canal.position import journal_key
+from canal.schema import TableSchema
+from canal.server_facts import SHOW_KEYS, Release, read_release
+
+if TYPE_CHECKING:
+    from canal.parse.source.mysql import MySQLSource
+
+log = logging.getLogger("canal.parse")
+
+_UNKNOWN_VARIABLE: Final = 1193
+
+
+@attrs.frozen
+class Description:
+    """Tables as they are now, default charsets of databases, and one setting of the server."""
+
+    tables: tuple[TableState, ...]
+    databases: dict[str, str] = attrs.field(factory=dict)
+    lower_case_table_names: int = 0
+    #: Databases of whose tables none was asked for.
+    unread: frozenset[str] = frozenset()
+
+
+class Session:
+    """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
+
+    Queries come from one thread; ``close`` may come from any.
+    """
+
+    def __init__(self, source: MySQLSource) -> None:
+        self._source = source
+        self._connection: Any = None
+        #: Of the server of the connection; known with the first query.
+        self.release: Release
+        self._opening = _pymysql.Opening()
+        self._closed = False
+        self._busy = threading.Lock()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def rows(self, sql: str, args: tuple[Any, ...] = (), *, doing: str) -> list[tuple[Any, ...]]:
+        """Run a query that may be repeated."""
+        with self._busy:
+            reused = self._connection is not None
+            try:
+                return self._run(sql, args, doing)
+            except ConnectionLostError:
+                if not reused or self._closed:
+                    raise
+                return self._run(sql, args, doing)
+
+    def table_columns(self, schema: str, table: str) -> TableSchema | None:
+        """The columns of a table as they are now; None when there is none, or none that the user may see."""
+        rows = self.rows(
+            COLUMNS_QUERY + " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            (schema, table),
+            doing=f"read the columns of {schema}.{table}",
+        )
+        return TableSchema(schema, table, tuple(column_of(texts(row)[2:]) for row in rows)) if rows else None
+
+    def logs(self) -> list[tuple[str, int | None]]:
+        """Names and sizes of the logs that the server still has, the oldest first; of a size that it does not tell us None."""
+        doing = "list the logs"
+        try:
+            return [(str(row[0]), int(row[1])) for row in self.rows("SHOW BINARY LOGS", doing=doing)]
+        except AuthenticationError:  # MySQL before 5.5.25 shows them to users with SUPER only
+            first = self.rows("SHOW BINLOG EVENTS LIMIT 1", doing=doing)
+            last = self.rows(self.release.status_query, doing=doing)
+            if not first or not last or not (between := _names_between(str(first[0][0]), str(last[0][0]))):
+                raise
+            return [*((name, None) for name in between[:-1]), (between[-1], int(last[0][1]))]
+
+    def json_columns(self, schema: str, table: str) -> set[str]:
+        """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
+        rows = self.rows(
+            "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = %s AND table_name = %s",
+            (schema, table),
+            doing=f"read the checks of {schema}.{table}",
+        )
+        found = (re.fullmatch(r"json_valid\(`((?:[^`]|``)+)`\)", str(row[0])) for row in rows)
+        return {one[1].replace("``", "`") for one in found if one}
+
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
+        """All that is known of one table as it is now, or of every table of the databases in which one is accepted.
+
+        Those are read some hundred tables at a time, so that no server needs ``read_timeout`` for an answer.
+        """
+        doing = f"read the columns of {schema}.{table}" if schema else "list the tables"
+
+        def ask(sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+            return self.rows(sql, args, doing=doing)
+
+        ((lower_case,),) = ask("SELECT @@global.lower_case_table_names")
+        databases = ask("SELECT schema_name, default_character_set_name FROM information_schema.schemata")
+        unread: set[str] = set()
+        if schema:
+            tables = table_states(ask, schema, table, release=self.release)
+        else:
+            names = [(str(row[0]), str(row[1])) for row in map(texts, ask(NAMES_QUERY))]
+            wanted = {name[0] for name in names if accepts(*name)}
+            unread = {name[0] for name in names} - wanted
+            tables = []
+            for schemas, some in pieces(name for name in names if name[0] in wanted):
+                doing = f"read the columns of {len(some) or 'all'} tables of {', '.join(schemas)}, behind {len(tables)} others"
+                log.info("%s: %s", self._source.address, doing)
+                tables += states_of(ask, schemas, some, release=self.release)
+        return Description(
+            tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case), frozenset(unread)
+        )
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The cascading foreign keys of all tables that the user may see, in one query."""
+        rows = self.rows(
+            "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name, delete_rule, update_rule"
+            " FROM information_schema.referential_constraints",
+            doing="read the foreign keys of all tables",
+        )
+        keys = (ForeignKey((row[0], row[1]), (row[2], row[3]), *row[4:]) for row in (tuple(map(str, row)) for row in rows))
+        return [key for key in keys if key.cascades]
+
+    def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str]:
+        """Names of the tables of a schema that are called so, or begin so.
+
+        MariaDB lists tables without their locks: while one takes the place of another by RENAME, neither may be in the
+        list. A whole name is looked up under its lock.
+        """
+        condition, args = ("LEFT(table_name, %s) = %s", (len(name), name)) if is_prefix else ("table_name = %s", (name,))
+        rows = self.rows(
+            f"SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND {condition}",
+            (schema, *args),
+            doing=f"list the tables of {schema}",
+        )
+        return [str(row[0]) for row in rows]
+
+    def _run(self, sql: str, args: tuple[Any, ...], doing: str) -> list[tuple[Any, ...]]:
+        if self.is_closed:
+            raise ConnectionLostError(f"cannot {doing}: the connection was closed")
+        is_new = self._connection is None
+        self._connection = self._connection or self._source.log_in(self._opening)
+        self._close_late()
+        try:
+            if is_new:
+                self.release = read_release(partial(run, self._connection))
+                if self.release.has("generated_keys"):
+                    try_to_set(self._connection, SHOW_KEYS)
+            return run(self._connection, sql, args)
+        except (_pymysql.DriverError, OSError) as error:
+            failure = query_error(error, self._source, doing)
+            if isinstance(failure, ConnectionLostError):
+                self._drop()
+            raise failure from error
+
+    def _close_late(self) -> None:
+        """Do what ``close`` could not do while it was called during the login."""
+        if self._closed:
+            _pymysql.close(self._connection)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _pymysql.close(connection)
+
+    def close(self) -> None:
+        self._closed = True
+        self._opening.close()
+        connection = self._connection
+        if connection is not None:
+            _pymysql.abort(connection)
+        # A query that runs ends at once, and a login too unless it waits for a name; it closes what it opened by itself.
+        if self._busy.acquire(blocking=connection is not None):
+            self._drop()
+            self._busy.release()
+
+
+def _names_between(first: str, last: str) -> list[str]:
+    """The names that a server gave its logs from the first to the last, both included; [] for logs of two base names."""
+    (base, begin), (other, end) = journal_key(first), journal_key(last)
+    return [f"{base}.{number:06}" for number in range(begin, end + 1)] if base == other else []
+
+
+def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All rows of one query."""
+    with _pymysql.understood(), connection.cursor() as cursor:
+        cursor.execute(sql, args or None)
+        return list(cursor.fetchall())
+
+
+def try_to_set(connection: Any, setting: str) -> None:
+    """Change a setting of the session, unless the server is one that only says it is of a release that has it."""
+    try:
+        run(connection, f"SET SESSION {setting}")
+    except _pymysql.DriverError as error:
+        if error.args[:1] != (_UNKNOWN_VARIABLE,):
+            raise
