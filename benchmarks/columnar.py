@@ -27,7 +27,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.formats.arrow import arrow_type, changes
 from canal.model import Entry, decode_tuples
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.testing import FakeBinlog
 

@@ -46,8 +46,9 @@ from canal.parse.log.continuity import Continuity
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, parse_format, query_context
 from canal.parse.log.framing import FileFramer, PacketFramer, parse_error_packet
-from canal.parse.schema import ddl
 from canal.parse.schema.catalog import Catalog
+from canal.parse.schema.classify import classify
+from canal.parse.schema.scanner import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from canal.parse.schema.table_map import RawTableMap, TableResolver, misfit
 from canal.position import Position, PreparedXa
 from canal.rows.columnar import ChangeColumns
@@ -56,6 +57,7 @@ from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objec
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, TableSchema
 from canal.server_facts import Release
+from canal.statement import Statement
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog
 
@@ -708,8 +710,8 @@ class Fuzzer:
         for _ in range(rng.choice((1, 1, 2, 4))):
             text = damage(rng, text, rng.choice(STATEMENTS).encode())
         sql = text.decode("utf-8", "surrogateescape")
-        mode = rng.choice((0, ddl.ANSI_QUOTES, ddl.NO_BACKSLASH_ESCAPES))
-        return repr(ddl.classify(sql, "shop", sql_mode=mode, flavor=rng.choice(("mysql", "mariadb"))))
+        mode = rng.choice((0, ANSI_QUOTES, NO_BACKSLASH_ESCAPES))
+        return repr(classify(sql, "shop", sql_mode=mode, flavor=rng.choice(("mysql", "mariadb"))))
 
     def _context(self, rng: random.Random) -> str:
         flavor: Any = rng.choice(("mysql", "mariadb"))
@@ -733,7 +735,7 @@ class Fuzzer:
                 text = text[:start] + piece * (40_000 // max(len(piece), 1)) + text[start:]
             applied = catalog.apply(
                 text.decode("utf-8", "surrogateescape"), rng.choice(("shop", "shop", "", "other")), flavor=flavor,
-                sql_mode=rng.choice((0, ddl.ANSI_QUOTES, ddl.NO_BACKSLASH_ESCAPES)), error=rng.random() < 0.05,
+                sql_mode=rng.choice((0, ANSI_QUOTES, NO_BACKSLASH_ESCAPES)), error=rng.random() < 0.05,
                 version=rng.choice(((5, 5, 0), (5, 7, 9), (9, 0, 0), (10, 11, 0))), session=rng.choice((None, 1, 2)),
                 explicit_defaults=rng.choice((None, True, False)), server_charset=rng.choice(("utf8mb4", "latin1", "")),
             )  # fmt: skip
@@ -993,7 +995,7 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
     resolver = TableResolver(find, tables, FieldFilter(), datetime.UTC, names)
     catalog = Catalog(complete=False)
 
-    def changed(statement: ddl.Statement, sql: str, data: bytes) -> None:
+    def changed(statement: Statement, sql: str, data: bytes) -> None:
         logged = logged_statement(decoder, statement, sql, data)
         logged.apply(catalog)
         assert logged.creates is None or statement.tables
@@ -1007,7 +1009,7 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
             at += len(event)
 
     decoder = BinlogDecoder(
-        resolver.resolve, ddl.classify, resolver.wants, changed, entries.extend,
+        resolver.resolve, classify, resolver.wants, changed, entries.extend,
         piece_entries=piece_entries or rng.choice((2, 4096, 4096)), read_again=read_again,
     )  # fmt: skip
     start = rng.choice(("", f"{UUID}:1-5" if log.flavor == "mysql" else "0-1-5"))

@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback", is_quick=True,
     ),
     _mutant(
-        "an XA ROLLBACK commits", "parse/log/decoder.py", "if verb == ddl.XA_COMMIT and (", "if True and (",
+        "an XA ROLLBACK commits", "parse/log/decoder.py", "if verb == Verb.XA_COMMIT and (", "if True and (",
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
     ),
     _mutant(

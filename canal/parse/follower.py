@@ -29,17 +29,18 @@ from canal.errors import (
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, query_context
-from canal.parse.schema import ddl
 from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Catalog, table_from_document, table_to_document
-from canal.parse.schema.ddl import Scanner, Statement, Table
+from canal.parse.schema.classify import classify
 from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
+from canal.parse.schema.scanner import Scanner
 from canal.parse.schema.table_map import RawTableMap, misfit, with_nullability
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.position import Position, journal_key
 from canal.recent import Told
 from canal.schema import TableSchema, column_from_text
 from canal.server_facts import Release
+from canal.statement import Statement, Table
 
 log = logging.getLogger("canal.parse")
 
@@ -71,7 +72,7 @@ class LoggedStatement:
         return catalog.apply(
             self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
             server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
-            session=self.session, error=self.error, connection_charset=self.connection_charset,
+            session=self.session, error=self.error, connection_charset=self.connection_charset, statement=self.statement,
         )  # fmt: skip
 
     @property
@@ -604,7 +605,7 @@ class SchemaFollower:
             if statement.kind == "ddl":
                 found.append(logged_statement(decoder, statement, sql, data))
 
-        decoder = BinlogDecoder(_unread, ddl.classify, _nothing, changed, _nothing)
+        decoder = BinlogDecoder(_unread, classify, _nothing, changed, _nothing)
         decoder.follow_only = True
         decoder.reset(Position(journal, offset), connection.flavor, connection.identity, None)
         try:

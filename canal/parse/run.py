@@ -42,13 +42,14 @@ from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.prepared import read_again
 from canal.parse.options import ParserOptions
 from canal.parse.progress import Progress
-from canal.parse.schema import ddl
 from canal.parse.schema.cascades import CascadeWatch
+from canal.parse.schema.classify import classify
 from canal.parse.schema.online_ddl import ShadowTables
 from canal.parse.schema.table_map import TableResolver
 from canal.parse.source.dump import dumps_by_offset
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
+from canal.statement import Statement
 from canal.status import ParserStatus, State
 from canal.threads import OwnThread
 
@@ -416,8 +417,8 @@ class ParserRun:
                     f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}",
                 )
 
-    def _classify(self, sql: str, schema: str, *, sql_mode: int, flavor: str) -> ddl.Statement:
-        statement = ddl.classify(sql, schema, sql_mode=sql_mode, flavor=flavor)
+    def _classify(self, sql: str, schema: str, *, sql_mode: int, flavor: str) -> Statement:
+        statement = classify(sql, schema, sql_mode=sql_mode, flavor=flavor)
         if statement.kind == "ddl" and not self._logs_cascades:
             self._cascades.follow(sql, statement, sql_mode=sql_mode, flavor=flavor)
         return statement
@@ -434,7 +435,7 @@ class ParserRun:
         self._locator.handed = last
         self._options.log_positions.persist(lambda: last.position)
 
-    def _table_changed(self, statement: ddl.Statement, sql: str, data: bytes) -> None:
+    def _table_changed(self, statement: Statement, sql: str, data: bytes) -> None:
         if self._shadows is not None:
             self._shadows.follow(statement, sql)
         self._follower.changed(statement, sql, data)

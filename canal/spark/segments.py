@@ -19,9 +19,9 @@ import attrs
 
 from canal.errors import CanalError, ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse.schema.ddl import Statement
 from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
+from canal.statement import Statement
 
 MAGIC: Final = b"CANALSEG"
 VERSION: Final = 1

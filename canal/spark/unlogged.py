@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 from canal.model import Entry, EventType
-from canal.parse.schema.ddl import END, WORD, Scanner
+from canal.parse.schema.scanner import END, WORD, Scanner
 
 NOT_UNDERSTOOD: Final = "a statement that is not understood"
 

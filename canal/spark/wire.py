@@ -21,13 +21,13 @@ from canal import errors
 from canal.errors import CanalError, DecodeError
 from canal.gtid import MariadbGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse.schema.ddl import Statement
 from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import TAIL_BYTES, Position, PreparedXa
 from canal.schema import TableSchema
 from canal.spark.segments import _ROWS, _TABLE, HEADER, SegmentWriter, _column, _record, _rows, _table, records
+from canal.statement import Statement
 
 _SEGMENT_BYTES: Final = 64 << 20
 _LOGIN: Final = 60.0  # seconds that either end waits for the other to prove that it knows the key

@@ -9,7 +9,7 @@ import pytest
 
 import canal
 from canal.parse.schema.cascades import CascadeWatch, ForeignKey, keys_in
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.testing.fake import FakeBinlog
 
 CHILD, PARENT = ("s", "child"), ("s", "parent")

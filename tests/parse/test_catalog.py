@@ -21,7 +21,7 @@ import canal
 from canal.parse.follower import LoggedStatement, logged_statement
 from canal.parse.log.events import DdlContext, ddl_context, query_context
 from canal.parse.schema.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.schema import TableSchema, column_from_text
 from canal.testing import _encode
 

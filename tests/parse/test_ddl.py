@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.model import EventType
-from canal.parse.schema import ddl
-from canal.parse.schema.ddl import Statement, classify, transaction_verb
+from canal.parse.schema.classify import classify
+from canal.parse.schema.scanner import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Scanner
+from canal.parse.schema.verbs import transaction_verb
+from canal.statement import Statement, Verb
 
 
 def tables(text: str) -> tuple[tuple[str, str], ...]:
@@ -22,30 +24,30 @@ def tables(text: str) -> tuple[tuple[str, str], ...]:
 @pytest.mark.parametrize(
     ("sql", "verb", "kind"),
     [
-        ("BEGIN", ddl.BEGIN, "begin"),
-        ("begin", ddl.BEGIN, "begin"),
-        ("BEGIN WORK", ddl.BEGIN, "begin"),
-        ("  Begin ;", ddl.BEGIN, "begin"),
-        ("START TRANSACTION", ddl.BEGIN, "begin"),
-        ("/* app */ start  transaction -- x", ddl.BEGIN, "begin"),
-        ("COMMIT", ddl.COMMIT, "commit"),
-        ("commit;", ddl.COMMIT, "commit"),
-        ("COMMIT /* xid=12 */", ddl.COMMIT, "commit"),
-        ("# note\nCOMMIT", ddl.COMMIT, "commit"),
-        ("ROLLBACK", ddl.ROLLBACK, "rollback"),
-        ("rollback work", ddl.ROLLBACK, "rollback"),
-        ("ROLLBACK TO `sp1`", ddl.ROLLBACK_TO, "rollback"),
-        ("rollback to savepoint sp1", ddl.ROLLBACK_TO, "rollback"),
-        ("SAVEPOINT `sp1`", ddl.SAVEPOINT, "savepoint"),
-        ("savepoint`begin`", ddl.SAVEPOINT, "savepoint"),
-        ("RELEASE SAVEPOINT sp1", ddl.RELEASE_SAVEPOINT, "savepoint"),
-        ("XA START X'7831',X'62',7", ddl.XA_START, "xa"),
-        ("xa begin 'a'", ddl.XA_START, "xa"),
-        ("XA END X'7831',X'62',7", ddl.XA_END, "xa"),
-        ("XA PREPARE X'7831',X'62',7", ddl.XA_PREPARE, "xa"),
-        ("XA COMMIT X'7831',X'62',7", ddl.XA_COMMIT, "xa"),
-        ("XA COMMIT X'7831',X'62',7 ONE PHASE", ddl.XA_COMMIT, "xa"),
-        ("XA ROLLBACK X'7831',X'62',7", ddl.XA_ROLLBACK, "xa"),
+        ("BEGIN", Verb.BEGIN, "begin"),
+        ("begin", Verb.BEGIN, "begin"),
+        ("BEGIN WORK", Verb.BEGIN, "begin"),
+        ("  Begin ;", Verb.BEGIN, "begin"),
+        ("START TRANSACTION", Verb.BEGIN, "begin"),
+        ("/* app */ start  transaction -- x", Verb.BEGIN, "begin"),
+        ("COMMIT", Verb.COMMIT, "commit"),
+        ("commit;", Verb.COMMIT, "commit"),
+        ("COMMIT /* xid=12 */", Verb.COMMIT, "commit"),
+        ("# note\nCOMMIT", Verb.COMMIT, "commit"),
+        ("ROLLBACK", Verb.ROLLBACK, "rollback"),
+        ("rollback work", Verb.ROLLBACK, "rollback"),
+        ("ROLLBACK TO `sp1`", Verb.ROLLBACK_TO, "rollback"),
+        ("rollback to savepoint sp1", Verb.ROLLBACK_TO, "rollback"),
+        ("SAVEPOINT `sp1`", Verb.SAVEPOINT, "savepoint"),
+        ("savepoint`begin`", Verb.SAVEPOINT, "savepoint"),
+        ("RELEASE SAVEPOINT sp1", Verb.RELEASE_SAVEPOINT, "savepoint"),
+        ("XA START X'7831',X'62',7", Verb.XA_START, "xa"),
+        ("xa begin 'a'", Verb.XA_START, "xa"),
+        ("XA END X'7831',X'62',7", Verb.XA_END, "xa"),
+        ("XA PREPARE X'7831',X'62',7", Verb.XA_PREPARE, "xa"),
+        ("XA COMMIT X'7831',X'62',7", Verb.XA_COMMIT, "xa"),
+        ("XA COMMIT X'7831',X'62',7 ONE PHASE", Verb.XA_COMMIT, "xa"),
+        ("XA ROLLBACK X'7831',X'62',7", Verb.XA_ROLLBACK, "xa"),
     ],
 )
 def test_transaction_statements(sql: str, verb: int, kind: str) -> None:
@@ -83,8 +85,8 @@ def test_transaction_statements(sql: str, verb: int, kind: str) -> None:
 )
 def test_not_a_transaction_statement(sql: str) -> None:
     """T43"""
-    assert transaction_verb(sql.encode()) == ddl.NO_VERB
-    assert classify(sql, "d").verb == ddl.NO_VERB
+    assert transaction_verb(sql.encode()) == Verb.NONE
+    assert classify(sql, "d").verb == Verb.NONE
 
 
 def test_xa_identifier() -> None:
@@ -228,9 +230,9 @@ def test_names(sql: str, table: tuple[str, str]) -> None:
 
 def test_sql_mode_decides_what_quotes_mean() -> None:
     """T78"""
-    assert classify('DROP TABLE "a\\"', "d", sql_mode=ddl.ANSI_QUOTES).tables == (("d", "a\\"),)
+    assert classify('DROP TABLE "a\\"', "d", sql_mode=ANSI_QUOTES).tables == (("d", "a\\"),)
     text = "CREATE TABLE t (a char(9) DEFAULT '\\', b int) LIKE x"
-    assert classify(text, "d", sql_mode=ddl.NO_BACKSLASH_ESCAPES).doubtful is False
+    assert classify(text, "d", sql_mode=NO_BACKSLASH_ESCAPES).doubtful is False
     assert classify(text, "d").doubtful is True  # there the quote never ends
 
 
@@ -246,8 +248,8 @@ def test_names_are_those_that_mysql_keeps() -> None:
     """It keeps no characters of 4 bytes in names; in strings it does."""
     found = classify("ALTER TABLE d😀.`t😀` RENAME u😀, COMMENT '😀'", "s", flavor="mysql")
     assert found.tables == (("d?", "t?"), ("s", "u?"))
-    assert classify('DROP TABLE "t😀"', "s", sql_mode=ddl.ANSI_QUOTES, flavor="mysql").tables == (("s", "t?"),)
-    assert ddl.Scanner("'😀'", flavor="mysql").take()[1] == "😀"
+    assert classify('DROP TABLE "t😀"', "s", sql_mode=ANSI_QUOTES, flavor="mysql").tables == (("s", "t?"),)
+    assert Scanner("'😀'", flavor="mysql").take()[1] == "😀"
 
 
 def test_renames_are_pairs() -> None:
@@ -471,7 +473,7 @@ def test_never_raises_on_what_looks_like_sql(sql: str) -> None:
 
 
 def check(sql: str) -> None:
-    for mode in (0, ddl.ANSI_QUOTES | ddl.NO_BACKSLASH_ESCAPES):
+    for mode in (0, ANSI_QUOTES | NO_BACKSLASH_ESCAPES):
         for flavor in ("", "mysql"):
             statement = classify(sql, "d", sql_mode=mode, flavor=flavor)
             assert statement.kind in {"begin", "commit", "rollback", "savepoint", "xa", "ddl", "dml", "other"}
@@ -482,14 +484,14 @@ def check(sql: str) -> None:
 
 @given(st.binary())
 def test_transaction_verb_takes_any_bytes(sql: bytes) -> None:
-    assert 0 <= transaction_verb(sql) <= ddl.XA_ROLLBACK
+    assert 0 <= transaction_verb(sql) <= Verb.XA_ROLLBACK
 
 
 def test_a_long_statement_costs_what_its_beginning_costs() -> None:
     insert = "/* app */ INSERT INTO t VALUES " + "(1,'abcdef')," * 800_000
     started = time.thread_time()
     assert classify(insert, "d").tables == (("d", "t"),)
-    assert transaction_verb(insert.encode()) == ddl.NO_VERB
+    assert transaction_verb(insert.encode()) == Verb.NONE
     assert time.thread_time() - started < 0.5
 
 

@@ -23,7 +23,7 @@ from canal.model import TableMap
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import query_context
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog, FakeTable
 from tests.parse.test_parser import chained, decoded, flavors, order, rows_of, shop

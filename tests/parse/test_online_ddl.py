@@ -9,7 +9,7 @@ import pytest
 
 import canal
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.parse.schema.online_ddl import ShadowTables, stems
 from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog

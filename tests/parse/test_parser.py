@@ -27,7 +27,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.gtid import parse_gtid_set
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import inflate_query, inflate_rows, iter_payload
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog, FakeConnection

@@ -17,7 +17,7 @@ import canal
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.framing import FileFramer, PacketFramer
-from canal.parse.schema.ddl import classify
+from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import RawTableMap, TableResolver
 from canal.rows.values import ABSENT
 from canal.testing.fake import Column, FakeBinlog

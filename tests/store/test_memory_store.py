@@ -152,7 +152,7 @@ def test_linger_fills_a_batch_that_arrives_in_parts() -> None:
 
 def test_a_statement_that_changes_a_schema_can_come_alone() -> None:
     from canal.model import EntryType, EventType
-    from canal.parse.schema.ddl import classify
+    from canal.parse.schema.classify import classify
 
     txn = transaction()
     ddl = Entry(EntryType.ROWDATA, EventType.ALTER, txn, b"Q" * 60, 5, 5, 1)

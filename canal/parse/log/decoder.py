@@ -49,11 +49,11 @@ from canal.parse.log.events import (
     query_context,
     uuid_text,
 )
-from canal.parse.schema import ddl
 from canal.position import TAIL_BYTES, Position, PreparedXa
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
 from canal.server_facts import Release
+from canal.statement import Verb
 
 log = logging.getLogger("canal.parse")
 
@@ -769,7 +769,7 @@ class BinlogDecoder:
             self._rollback(data, start, statement)
             return
         if kind == "savepoint":
-            if statement.verb == ddl.SAVEPOINT and self._txn is not None:
+            if statement.verb == Verb.SAVEPOINT and self._txn is not None:
                 self._savepoints.pop(statement.savepoint, None)  # set again it is the newest
                 self._savepoints[statement.savepoint] = (len(self._pending), self._txn.row_count, self._part)
                 if len(self._savepoints) > _MOST_SAVEPOINTS:
@@ -793,7 +793,7 @@ class BinlogDecoder:
         changed such tables and stay.
         """
         txn = self._txn
-        if statement.verb != ddl.ROLLBACK_TO:
+        if statement.verb != Verb.ROLLBACK_TO:
             if txn is not None:
                 if self._released:
                     raise SourceError(
@@ -894,13 +894,13 @@ class BinlogDecoder:
 
     def _xa_statement(self, data: bytes, start: int, statement: Any) -> None:
         verb = statement.verb
-        if verb == ddl.XA_START:
+        if verb == Verb.XA_START:
             if self._txn is None:  # MariaDB's GTID has opened it already
                 self._open(data, start)
                 self._txn.thread_id = wire.u32(data, 19)
             self._in_xa = True
             return
-        if verb == ddl.XA_END:
+        if verb == Verb.XA_END:
             return
         if not statement.xid:
             raise DecodeError(
@@ -908,15 +908,15 @@ class BinlogDecoder:
                 remedy="Nothing was skipped. Please report this with the log.",
             )  # fmt: skip
         if self._txn is not None:
-            if verb == ddl.XA_ROLLBACK and self._in_xa:  # not prepared: MySQL's ROLLBACK of statements
+            if verb == Verb.XA_ROLLBACK and self._in_xa:  # not prepared: MySQL's ROLLBACK of statements
                 self._rollback(data, start, statement)
                 return
             raise DecodeError(f"the end of XA transaction {statement.xid} inside {self._txn!r}", event_type=2)
         place = next((one for one in self.prepared if one.xid == statement.xid), None)
         self._open(data, start)
-        if verb == ddl.XA_COMMIT and (place is not None or not self.follow_only):
+        if verb == Verb.XA_COMMIT and (place is not None or not self.follow_only):
             self._commit_xa(place or PreparedXa(statement.xid, "", 0), start)
-        self._finish_xa(data, start, "XA COMMIT" if verb == ddl.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
+        self._finish_xa(data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
 
     def _finish_xa(self, data: bytes, start: int, what: str, xid: str, held: tuple[list[Entry], int, int] | None) -> None:
         """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""

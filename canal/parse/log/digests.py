@@ -17,7 +17,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.gtid import parse_gtid_set
 from canal.model import Entry
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.schema import ddl
+from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.position import Position
 
@@ -89,7 +89,7 @@ def transactions(connection: Any, start: Position) -> Iterator[Done]:
                 found.extend((digest, one.position_after) for digest in digests[-1:])
 
     tables = TableResolver(_nothing, TableFilter(exclude=".*"), FieldFilter(), timezone.utc)
-    decoder = BinlogDecoder(tables.resolve, ddl.classify, _nothing, _nothing, keep)
+    decoder = BinlogDecoder(tables.resolve, classify, _nothing, _nothing, keep)
     decoder.follow_only = True
     offset, executed = start.offset, parse_gtid_set(start.gtid, connection.flavor) if connection.has_gtids else None
     purged = getattr(connection, "purged", "")

@@ -12,7 +12,7 @@ from typing import Any
 from canal.errors import PositionLostError
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.schema import ddl
+from canal.parse.schema.classify import classify
 from canal.position import Position, PreparedXa
 from canal.schema import TableSchema
 from canal.server_facts import Release
@@ -56,7 +56,7 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
     if committed.journal in names:
         names = names[: names.index(committed.journal) + 1]
     for journal in reversed(names):
-        follower = BinlogDecoder(_nowhere, ddl.classify, _nothing, _nothing, _nothing)
+        follower = BinlogDecoder(_nowhere, classify, _nothing, _nothing, _nothing)
         follower.follow_only = True
         follower.reset(Position(journal=journal, offset=4), connection.flavor, "", None)
         for event in connection.replay(journal, 4):

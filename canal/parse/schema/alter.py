@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 import attrs
 
-from canal.parse.schema.ddl import END, NAME, WORD, Scanner, Table
 from canal.parse.schema.definition import (
     GEOMETRIES,
     INNODB,
@@ -42,9 +41,11 @@ from canal.parse.schema.definition import (
     text_size,
     type_text,
 )
+from canal.parse.schema.scanner import END, NAME, WORD, Scanner
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
 from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
 from canal.server_facts import Release
+from canal.statement import Table
 
 
 @attrs.frozen

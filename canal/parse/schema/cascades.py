@@ -11,8 +11,10 @@ from itertools import groupby
 
 import attrs
 
-from canal.parse.schema.ddl import END, Scanner, Statement, Table, created_or_altered
+from canal.parse.schema.classify import created_or_altered
+from canal.parse.schema.scanner import END, Scanner
 from canal.recent import Recent, Told
+from canal.statement import Statement, Table
 
 
 def _cascading(rule: str) -> str:

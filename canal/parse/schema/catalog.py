@@ -11,9 +11,8 @@ from typing import Any
 
 import attrs
 
-from canal.parse.schema import ddl
 from canal.parse.schema.alter import Alteration, TableState, altered, copied, created, read_alteration
-from canal.parse.schema.ddl import Scanner, Statement, Table
+from canal.parse.schema.classify import classify, if_exists, is_database_option, object_of, pass_wait
 from canal.parse.schema.definition import (
     INNODB,
     Body,
@@ -27,7 +26,9 @@ from canal.parse.schema.definition import (
     read_body,
     read_key_rest,
 )
+from canal.parse.schema.scanner import END, Scanner
 from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.statement import Statement, Table
 
 __all__ = ["Applied", "Catalog", "Key", "TableState"]
 
@@ -162,6 +163,7 @@ class Catalog:
         error: int = 0,
         session: int | None = None,
         connection_charset: str = "utf8mb4",
+        statement: Statement | None = None,
     ) -> Applied:
         """Follow a statement of the log; never raises.
 
@@ -171,8 +173,9 @@ class Catalog:
             flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
             error: error code of its event: the statement failed, but not before it had changed something.
             session: thread id of its event, which tells apart temporary tables.
+            statement: what it does, where its text was classified already.
         """
-        statement = ddl.classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
+        statement = statement or classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
         if statement.kind != "ddl" and not statement.remade:
             return Applied()
         if error and statement.event_type == "CREATE" and statement.replaces and not statement.temporary:
@@ -350,14 +353,14 @@ class _Run:
         handlers[verb]()
         while scan.accept(";"):
             pass
-        if scan.broken or not scan.at_end() or scan.peek()[0] != ddl.END:
+        if scan.broken or not scan.at_end() or scan.peek()[0] != END:
             raise NotUnderstoodError(f"something after the end of the statement: {scan.peek()[1]}")
         return self.found
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def _object(self) -> tuple[str, frozenset[str]]:
-        what, modifiers = ddl._object(self.scan)
+        what, modifiers = object_of(self.scan)
         return what, modifiers
 
     def _table(self) -> Table:
@@ -367,7 +370,7 @@ class _Run:
         return self.catalog._stored(found[0]), self.catalog._stored(found[1])
 
     def _if(self) -> bool:
-        return ddl._if_exists(self.scan)
+        return if_exists(self.scan)
 
     def _get(self, table: Table) -> TableState | None:
         return self.catalog.get(*table)
@@ -470,7 +473,7 @@ class _Run:
         is_hash = bool(scan.accept("USING", "TYPE")) and scan.take()[2] == "HASH"
         expect(scan, "ON")
         table = self._table()
-        ddl._wait(scan)
+        pass_wait(scan)
         key = read_key_rest(scan, named, unique, conditional)
         if is_hash:
             key = attrs.evolve(key, hash=True)
@@ -521,7 +524,7 @@ class _Run:
     def _named_table(self) -> Table:
         self._if()
         table = self._table()
-        ddl._wait(self.scan)
+        pass_wait(self.scan)
         return table
 
     def _scan_has(self, word: str) -> bool:
@@ -562,7 +565,7 @@ class _Run:
     def _alter_database(self) -> None:
         scan = self.scan
         schema = self.schema
-        if scan.at_name() and not ddl._is_database_option(scan):
+        if scan.at_name() and not is_database_option(scan):
             schema = self.catalog._stored(name(scan))
         if schema.startswith("#mysql50#"):
             raise NotUnderstoodError("a database gets another name")
@@ -586,7 +589,7 @@ class _Run:
             named = name(self.scan).lower()
             expect(self.scan, "ON")
             table = self._table()
-            ddl._wait(self.scan)
+            pass_wait(self.scan)
             self._manners()
             self._alter_by(table, lambda change: change.dropped_keys.__setitem__(named, conditional))
         elif what in ("TABLE", "TABLES", "SEQUENCE"):
@@ -604,7 +607,7 @@ class _Run:
                 self._set(table, None)
             if not self.scan.accept(","):
                 break
-        ddl._wait(self.scan)
+        pass_wait(self.scan)
         self.scan.accept("RESTRICT", "CASCADE")
 
     def _truncate(self) -> None:
@@ -636,7 +639,7 @@ class _Run:
         doubtful: dict[Table, Table] = {}
         while True:
             old = self._table()
-            ddl._wait(scan)
+            pass_wait(scan)
             expect(scan, "TO")
             new = self._table()
             self._move(old, new, names, doubtful)

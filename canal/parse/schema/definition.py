@@ -1,4 +1,4 @@
-"""What the text of a CREATE TABLE or ALTER TABLE says about columns and keys, read from the tokens of ddl.Scanner.
+"""What the text of a CREATE TABLE or ALTER TABLE says about columns and keys, read from the tokens of a Scanner.
 
 Never knows a table and never guesses: what is not understood to the last word raises NotUnderstoodError.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import attrs
 
-from canal.parse.schema.ddl import END, NAME, STRING, WORD, Scanner
+from canal.parse.schema.scanner import END, NAME, STRING, WORD, Scanner
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, is_charset, label_text
 from canal.schema import ColumnSchema, charset_name, column_from_text, is_sure
 from canal.server_facts import Release

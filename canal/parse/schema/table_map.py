@@ -17,13 +17,13 @@ import attrs
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.filter import FieldFilter, TableFilter
 from canal.model import ColumnNames, TableMap
-from canal.parse.schema.ddl import Statement
 from canal.parse.schema.online_ddl import ShadowTables
 from canal.recent import Told
 from canal.rows.charsets import MAX_CHAR_BYTES, charset_of, label_text
 from canal.rows.decoder import RowDecoder
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema, unsure_label
 from canal.server_facts import Release
+from canal.statement import Statement
 
 log = logging.getLogger("canal.parse")
 

@@ -1,0 +1,174 @@
+"""Tokens of a statement's text, as the server's own lexer sees them.
+
+Never raises, whatever the text, and never reads more of it than is asked for. (sqlglot's tokenizer drops executable comments,
+keeps RENAME TABLE in one piece, always reads the whole text and raises on an unfinished one.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from canal.statement import Table
+
+#: Bits of the sql_mode that a QUERY event carries and that change how text is read.
+ANSI_QUOTES = 1 << 2
+NO_BACKSLASH_ESCAPES = 1 << 20
+
+#: A statement with more tokens than this (seconds of scanning) is called doubtful instead of being read to its end.
+MAX_TOKENS = 500_000
+
+WORD, NAME, STRING, MARK, END = "word", "name", "string", "mark", "end"
+
+#: (kind, text, key): ``key`` is the upper-case word or the mark, "" for quoted names and strings (``"`` for a
+#: double-quoted string): compare it.
+Token = tuple[str, str, str]
+_END_TOKEN: Token = (END, "", "")
+
+
+@lru_cache(maxsize=None)
+def _lexer(backslash: bool, ansi: bool) -> re.Pattern[str]:
+    """Rules of the server's lexer. Every repetition is possessive: no text can make it search back."""
+    escape = r"[^{q}\\]++|\\.|{q}{q}" if backslash else "[^{q}]++|{q}{q}"
+    single = escape.format(q="'")
+    double = '[^"]++|""' if ansi else escape.format(q='"')
+    return re.compile(
+        rf"""
+          (?P<skip>(?:[\x00\x09-\x0d\x20]++|--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+)++)
+        | (?P<open>/\*M?!(?:[0-9]{{5,6}})?+)
+        | (?P<comment>/\*(?:[^*]++|\*(?!/))*+\*/)
+        | (?P<close>\*/)
+        | (?P<word>[0-9A-Za-z_$\x80-\U0010ffff]++)
+        | `(?P<name>(?:[^`]++|``)*+)`
+        | '(?P<string>(?:{single})*+)'
+        | "(?P<double>(?:{double})*+)"
+        | (?P<broken>['"`]|/\*)
+        | (?P<mark>.)
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_PLAIN_COMMENT = re.compile(r"/\*(?:[^*]++|\*(?!/))*+\*/", re.DOTALL)
+#: Characters that MySQL keeps as "?" in names, which MariaDB refuses.
+_BEYOND_3_BYTES = re.compile("[\U00010000-\U0010ffff]")
+
+
+class Scanner:
+    """Tokens of a text, produced when asked for. The contents of executable comments are part of the text.
+
+    ``flavor`` "mysql" makes ``/*M! */`` a plain comment, and names those that MySQL keeps. (A server blanks the ``!`` of
+    comments that it does not execute before it writes the text to its log, so versions need no look.) Unfinished quotes or
+    comments end the tokens and set ``broken``.
+    """
+
+    def __init__(self, sql: str, sql_mode: int = 0, flavor: str = "") -> None:
+        self.broken = False
+        self._count = 0
+        self._ahead: list[Token] = []
+        self._tokens = self._scan(sql, sql_mode, flavor == "mysql")
+
+    def _scan(self, sql: str, sql_mode: int, mysql: bool) -> Iterator[Token]:
+        ansi = bool(sql_mode & ANSI_QUOTES)
+        match = _lexer(not sql_mode & NO_BACKSLASH_ESCAPES, ansi).match
+        place, inside = 0, 0
+        while found := match(sql, place):
+            place = found.end()
+            kind = found.lastgroup
+            text = found[kind] if kind else ""
+            if mysql and not text.isascii() and (kind in ("word", "name") or (kind == "double" and ansi)):
+                text = _BEYOND_3_BYTES.sub("?", text)
+            if kind == "word":
+                yield (WORD, text, text.upper() if text.isascii() else text)
+            elif kind == "name":
+                yield (NAME, text.replace("``", "`"), "")
+            elif kind == "string":
+                yield (STRING, text, "")  # as written: quotes doubled, backslashes in place
+            elif kind == "double":  # a name with ANSI_QUOTES, a string without: the place tells
+                yield (NAME, text.replace('""', '"'), "") if ansi else (STRING, text.replace('""', '"'), '"')
+            elif kind == "mark":
+                yield (MARK, text, text)
+            elif kind == "open":
+                if mysql and text[2] == "M":
+                    comment = _PLAIN_COMMENT.match(sql, found.start())
+                    if comment is None:
+                        self.broken = True
+                        return
+                    place = comment.end()
+                else:
+                    inside += 1
+            elif kind == "close":
+                if inside:
+                    inside -= 1
+                else:
+                    yield (MARK, "*/", "*/")
+            elif kind == "broken":
+                self.broken = True
+                return
+
+    def peek(self, distance: int = 0) -> Token:
+        """A coming token, without taking it."""
+        while len(self._ahead) <= distance:
+            self._count += 1
+            if self._count > MAX_TOKENS:
+                self.broken = True
+                return _END_TOKEN
+            self._ahead.append(next(self._tokens, _END_TOKEN))
+        return self._ahead[distance]
+
+    def take(self) -> Token:
+        """The next token; END for ever once there is none."""
+        token = self.peek()
+        if self._ahead:
+            self._ahead.pop(0)
+        return token
+
+    def accept(self, *keys: str) -> str:
+        """Take the next token if it is one of these keywords or marks; gives it, or ""."""
+        key = self.peek()[2]
+        if key and key in keys:
+            self.take()
+            return key
+        return ""
+
+    def accept_all(self, *keys: str) -> bool:
+        """Take these keywords if all of them come next."""
+        if all(self.peek(i)[2] == key for i, key in enumerate(keys)):
+            for _ in keys:
+                self.take()
+            return True
+        return False
+
+    def at_name(self) -> bool:
+        kind, _, key = self.peek()
+        return kind == WORD or kind == NAME or key == '"'
+
+    def table(self, default_schema: str) -> Table | None:
+        """A table's name, ``t`` or ``s.t`` or ``.t``; None if there is none here."""
+        self.accept(".")
+        if not self.at_name():
+            return None
+        first = self.take()[1]
+        if self.peek()[2] != "." or self.peek(1)[2] == "*":
+            return (default_schema, first)
+        self.take()
+        if not self.at_name():
+            return None
+        return (first, self.take()[1])
+
+    def skip_group(self) -> None:
+        """Skip a group in parentheses; the opening one comes next."""
+        depth = 0
+        while (token := self.take())[0] != END:
+            if token[2] == "(":
+                depth += 1
+            elif token[2] == ")":
+                depth -= 1
+                if depth <= 0:
+                    return
+
+    def at_end(self) -> bool:
+        """At the end of the statement: of the text or at a semicolon."""
+        token = self.peek()
+        return token[0] == END or token[2] == ";"

@@ -1,0 +1,137 @@
+"""Statements of transactions: BEGIN, COMMIT, savepoints and XA, which are most of what a log has.
+
+Never reads more of a text than tells whether it is one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from canal.statement import Statement, Verb
+
+_VERBS = {
+    b"BEGIN": Verb.BEGIN,
+    b"BEGIN WORK": Verb.BEGIN,
+    b"START TRANSACTION": Verb.BEGIN,
+    b"COMMIT": Verb.COMMIT,
+    b"COMMIT WORK": Verb.COMMIT,
+    b"ROLLBACK": Verb.ROLLBACK,
+    b"ROLLBACK WORK": Verb.ROLLBACK,
+}
+_PREFIXES = (
+    (re.compile(rb"SAVEPOINT[\s`\"/]"), Verb.SAVEPOINT),
+    (re.compile(rb"ROLLBACK\s+(?:WORK\s+)?TO[\s`\"/]"), Verb.ROLLBACK_TO),
+    (re.compile(rb"RELEASE\s+SAVEPOINT[\s`\"/]"), Verb.RELEASE_SAVEPOINT),
+    (re.compile(rb"XA\s+(?:START|BEGIN)\b"), Verb.XA_START),
+    (re.compile(rb"XA\s+END\b"), Verb.XA_END),
+    (re.compile(rb"XA\s+PREPARE\b"), Verb.XA_PREPARE),
+    (re.compile(rb"XA\s+COMMIT\b"), Verb.XA_COMMIT),
+    (re.compile(rb"XA\s+ROLLBACK\b"), Verb.XA_ROLLBACK),
+)
+#: First bytes of the statements above, and of blanks and comments that may come before one.
+_CANDIDATES = frozenset(b"bcrsxBCRSX/-# \t\r\n\x0b\x0c")
+_BLANK = r"\s++|/\*(?!M?!)(?:[^*]++|\*(?!/))*+\*/|--(?=\s|\Z)[^\n]*+|#[^\n]*+"
+_LEADING = re.compile(f"(?:{_BLANK})++".encode())
+_LEADING_TEXT = re.compile(f"(?:{_BLANK})++", re.ASCII)
+_TRAILING = re.compile(f"(?:{_BLANK}|;)++\\Z".encode())
+#: Transaction statements are short; anything longer after its leading comments is something else.
+_LONGEST = 400
+
+
+def transaction_verb(sql: bytes) -> int:
+    """Which transaction statement it is, or ``Verb.NONE``. Exact: ``BEGIN`` is one, ``DROP TABLE my_begin`` is not."""
+    verb = _VERBS.get(sql)
+    if verb is not None:
+        return verb
+    if not sql or sql[0] not in _CANDIDATES:
+        return Verb.NONE
+    return _slow_verb(sql)[0]
+
+
+def _slow_verb(sql: bytes) -> tuple[int, bytes]:
+    """The verb, and the text without comments around it."""
+    leading = _LEADING.match(sql)
+    start = leading.end() if leading else 0
+    if len(sql) - start > _LONGEST:
+        return Verb.NONE, b""
+    core = sql[start:]
+    upper = core.upper()
+    for pattern, verb in _PREFIXES:
+        if pattern.match(upper):
+            return verb, core
+    trailing = _first_trailing(core)
+    return _VERBS.get(b" ".join(upper[:trailing].split()), Verb.NONE), core
+
+
+def _first_trailing(core: bytes) -> int:
+    """Where the blanks, semicolons and comments begin that end the text (its length if there are none)."""
+    for found in re.finditer(rb"[\s;/#-]", core):
+        if _TRAILING.match(core, found.start()):
+            return found.start()
+    return len(core)
+
+
+_KINDS = {
+    Verb.BEGIN: ("begin", "QUERY"),
+    Verb.COMMIT: ("commit", "QUERY"),
+    Verb.ROLLBACK: ("rollback", "QUERY"),
+    Verb.ROLLBACK_TO: ("rollback", "QUERY"),
+    Verb.SAVEPOINT: ("savepoint", "QUERY"),
+    Verb.RELEASE_SAVEPOINT: ("savepoint", "QUERY"),
+    Verb.XA_START: ("xa", "QUERY"),
+    Verb.XA_END: ("xa", "QUERY"),
+    Verb.XA_PREPARE: ("xa", "QUERY"),
+    Verb.XA_COMMIT: ("xa", "XACOMMIT"),
+    Verb.XA_ROLLBACK: ("xa", "XAROLLBACK"),
+}
+_EXACT = {text.decode(): Statement(*_KINDS[verb], verb=verb) for text, verb in _VERBS.items()}
+_XA_TEXT = re.compile(r"XA\s+\w+\s+(.*?)(\s+ONE\s+PHASE)?[\s;]*\Z", re.IGNORECASE | re.DOTALL)
+_XID_PART = r"(?:[xX]'([0-9a-fA-F]*)'|0x([0-9a-fA-F]+)|'([^'\\]*)')"
+_XID = re.compile(rf"{_XID_PART}(?:\s*,\s*{_XID_PART}(?:\s*,\s*(\d+))?)?", re.ASCII)
+_SAVEPOINT = re.compile(r"(?:ROLLBACK\s+(?:WORK\s+)?TO\s*(?:SAVEPOINT\b)?|SAVEPOINT)\s*(.*?)[\s;]*\Z", re.IGNORECASE | re.DOTALL)
+
+
+def _normal_xid(text: str) -> str:
+    """One spelling for the text of a statement and the fields of an XA_PREPARE event."""
+    found = _XID.fullmatch(text)
+    if found is None:
+        return ""
+    parts = [
+        (found[at] or found[at + 1] or (found[at + 2] or "").encode("utf-8", "surrogatepass").hex()).lower() for at in (1, 4)
+    ]
+    return f"X'{parts[0]}',X'{parts[1]}',{int(found[7] or 1) & 0xFFFFFFFF}"
+
+
+def _savepoint_name(text: str) -> str:
+    found = _SAVEPOINT.match(text)
+    name = found[1] if found else ""
+    return (name[1:-1].replace("``", "`") if name[:1] == name[-1:] == "`" and len(name) > 1 else name).lower()
+
+
+def transaction_statement(sql: str, default_schema: str) -> Statement | None:
+    """A statement of a transaction; None for any other."""
+    exact = _EXACT.get(sql)
+    if exact is not None:
+        return exact
+    head = sql[:1]
+    if not head or ord(head) not in _CANDIDATES:
+        return None
+    leading = _LEADING_TEXT.match(sql)
+    start = leading.end() if leading else 0
+    if len(sql) - start > _LONGEST:
+        return None
+    verb, core = _slow_verb(sql[start:].encode("utf-8", "surrogatepass"))
+    if verb == Verb.NONE:
+        return None
+    kind, event_type = _KINDS[verb]
+    xid, one_phase, savepoint = "", False, ""
+    text = core.decode("utf-8", "surrogatepass")
+    if kind == "xa":
+        found = _XA_TEXT.match(text)
+        if found:
+            xid, one_phase = _normal_xid(found[1]), found[2] is not None
+    elif verb in (Verb.SAVEPOINT, Verb.ROLLBACK_TO):
+        savepoint = _savepoint_name(text)
+    return Statement(
+        kind, event_type, (), default_schema, verb=verb, xid=xid, one_phase=one_phase, savepoint=savepoint
+    )
