@@ -42,7 +42,7 @@ from canal.parse.log_positions import (
     MemoryLogPositionManager,
     MetaLogPositionManager,
 )
-from canal.parse.parser import BinlogParser, EventParser
+from canal.parse.parser import BinlogParser, EventParser, parser_teller
 from canal.position import Position, earliest, resume_at
 from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
@@ -152,15 +152,18 @@ class Instance:
     ) -> None:
         self.destination = destination
         self.parser = parser
+        self._asked = parser_teller(parser)
+        self.sink = sink
+        self._lent: Callable[[Sink], Sink] = _OwnSink
         if isinstance(parser, BinlogParser):
             parser.oldest, parser.marks, parser.translated = self._oldest_cursor, self._marks, self._translated
-        self.sink = sink
+            self._lent = lambda sink: sink
         self.store = store
         self.meta = meta
         self._start_timeout = start_timeout
         self._line = Line(
             destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
-            lambda: getattr(parser, "source", None),
+            lambda: self._asked.source,
         )  # fmt: skip
         self._clients: dict[int, Delivery] = {}
         self._lock = threading.Lock()
@@ -229,8 +232,7 @@ class Instance:
             self.sink.start(self.destination, self.store)
             self._restore_cursors()
             resume = self._restore_clients()
-            sink = self.sink if isinstance(self.parser, BinlogParser) else _OwnSink(self.sink)
-            self.parser.start(self.destination, sink, resume, self.store.end)
+            self.parser.start(self.destination, self._lent(self.sink), resume, self.store.end)
             if self._health is not None:
                 steps.add(self._health.stop)
                 self._health.start(self.destination)
@@ -247,7 +249,7 @@ class Instance:
         """It is this process's turn: start the parts, and subscribe what was noted."""
         ha = self._ha
         assert ha is not None
-        for part in (self.meta, getattr(self.parser, "history", None)):
+        for part in (self.meta, self._asked.history):
             bind = getattr(part, "bind", None)
             if bind is not None:
                 bind(session, lambda: ha.fence)
@@ -293,7 +295,7 @@ class Instance:
         last transactions; see docs/start-positions.md.
         """
         self._check_running()
-        switch = getattr(self.parser, "switch", None)
+        switch = self._asked.switch
         if switch is None:
             raise StateError("this parser has no standby", destination=self.destination)
         return bool(switch(reason))
@@ -583,8 +585,7 @@ class Instance:
                 "a line of a client's own cannot be made of an instance that was composed of parts",
                 destination=self.destination, remedy="Make it from an InstanceConfig.",
             )  # fmt: skip
-        source = getattr(self.parser, "source", None)
-        return open_line(self.config, source, client_id, feeds, start, is_cursor)
+        return open_line(self.config, self._asked.source, client_id, feeds, start, is_cursor)
 
     def _open_behind(self, client_id: int, position: Position, feeds: list[Feed]) -> Feed:
         log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)

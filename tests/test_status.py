@@ -13,6 +13,7 @@ import pytest
 
 import canal
 from canal import State
+from canal.parse.source.protocol import teller
 from canal.status import Lag, SourceEnd
 from canal.testing import FakeBinlog
 from tests.test_compose import AuditSink, DequeStore
@@ -530,10 +531,10 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
         journal, offset = "b.1", 4
 
     class Connection:
-        identity, flavor, is_alive = "uuid", "mysql", True
+        identity, flavor, is_alive, clock_offset = "uuid", "mysql", True, None
 
     decoder, now = Decoder(), [1000.0]
-    progress = Progress(object, decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    progress = Progress(lambda: teller(object()), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
     progress.reset()
     progress.connected(Connection())
     progress.began()
@@ -565,7 +566,7 @@ def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() ->
         journal, offset = "b.1", 100
 
     decoder = Decoder()
-    progress = Progress(object, decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
+    progress = Progress(lambda: teller(object()), decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
     progress.began()
     delivered = canal.Position("b.1", 90)
 

@@ -15,7 +15,7 @@ import attrs
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
 from canal.parse.source.mysql import draw_server_id
-from canal.parse.source.protocol import Connection, Source
+from canal.parse.source.protocol import FullConnection, Source, SourceTeller, complete, teller
 from canal.position import Position
 from canal.threads import OwnThread
 
@@ -34,9 +34,10 @@ class Link:
 
     def __init__(self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk) -> None:
         self.sources = sources
+        self._tellers = [teller(source) for source, _ in sources]
         self.active = 0
         self.has_switched = False
-        self.connection: Connection | None = None
+        self.connection: FullConnection | None = None
         self._stopping = False
         self.ended = False
         #: Of this run alone, where the configuration names none: two runs may read one source at the same time.
@@ -62,6 +63,11 @@ class Link:
     def source(self) -> Source:
         """The source that is read at present, or that it tries to reach."""
         return self.sources[self.active][0]
+
+    @property
+    def teller(self) -> SourceTeller:
+        """What that one tells of itself."""
+        return self._tellers[self.active]
 
     @property
     def start(self) -> str | Position:
@@ -110,7 +116,7 @@ class Link:
         with self.lock:
             self.changed.wait_for(lambda: self._stopping or self.active != active, seconds)
 
-    def choose(self, connection: Connection, place: Position | None) -> Connection | None:
+    def choose(self, connection: FullConnection, place: Position | None) -> FullConnection | None:
         """At the start: a connection with that one of source and standby of which the stored cursor is a place.
 
         After a switch that is the standby, for a later run and for another process too: the source may be back, and lag
@@ -142,22 +148,22 @@ class Link:
             self._alarms.announce(AlarmKind.FAILOVER, f"going on at {name_of(other)}: {place_of}")
         return kept
 
-    def connect(self, source: Source | None = None) -> Connection | None:
+    def connect(self, source: Source | None = None) -> FullConnection | None:
         """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
-        made: list[Connection | BaseException] = []
+        made: list[FullConnection | BaseException] = []
         with self.lock:
             source, active = source or self.source, self.active
         begin = getattr(source, "new_connection", None)
         fresh = None if begin is None else begin(self._server_id)
 
         def log_in() -> None:
-            result: Connection | BaseException
+            result: FullConnection | BaseException
             try:
                 if fresh is None:
-                    result = source.connect(self._server_id)
+                    result = complete(source.connect(self._server_id))
                 else:
                     fresh.open()
-                    result = fresh
+                    result = complete(fresh)
             except BaseException as error:
                 result = error
             with self.lock:
@@ -215,4 +221,4 @@ def _probe(source: Any, timeout: float) -> Any:
 
 def name_of(source: Source) -> str:
     """A source in messages."""
-    return str(getattr(source, "address", None) or source)
+    return teller(source).address or str(source)

@@ -36,6 +36,7 @@ from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot
 from canal.parse.schema.scanner import Scanner
 from canal.parse.schema.table_map import RawTableMap, misfit, with_nullability
 from canal.parse.source.information_schema import Accepts, accept_all
+from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
 from canal.recent import Told
 from canal.schema import TableSchema, column_from_text
@@ -194,7 +195,7 @@ class SchemaFollower:
         self.destination = ""
         #: What takes its time just now, for messages.
         self.doing = ""
-        self._connection: Any = None
+        self._connection: FullConnection | None = None
         self._stopped: Callable[[], bool] = lambda: False
         self._catalog: Catalog | None = None
         self._opaque = 0  # statements so far that may have changed any table
@@ -223,7 +224,7 @@ class SchemaFollower:
 
     def begin(
         self,
-        connection: Any,
+        connection: FullConnection,
         position: Position,
         stopped: Callable[[], bool],
         same_as: Position | None = None,
@@ -259,8 +260,8 @@ class SchemaFollower:
             self._tell("the schema history is one of a log that the source does not have any more: it is not used")
             self._forgotten, found = tuple(found.tables), None
         if found is not None:
-            self._go_on(found, place)
-        elif getattr(connection, "given_tables", None):
+            self._go_on(found, connection, place)
+        elif connection.given_tables:
             self._learn_given(connection, place)
         elif connection.full_metadata is None:
             self._learn(place)
@@ -280,8 +281,8 @@ class SchemaFollower:
         self._history.add(place, found.tables, found.settings)
         return found
 
-    def _go_on(self, found: Snapshot, place: Position) -> None:
-        self._catalog = _catalog_of(found, _names_setting(self._connection))
+    def _go_on(self, found: Snapshot, connection: FullConnection, place: Position) -> None:
+        self._catalog = _catalog_of(found, connection.lower_case_table_names)
         self._opaque = found.settings.get("opaque", 0)
         for name, version in found.tables.items():
             self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
@@ -290,7 +291,7 @@ class SchemaFollower:
         if found.ahead.get("read"):
             self._add(place, {}, self._settings())
         if place.journal and (not self._log or self._log[1] != place.journal):  # the newest journal is purged last
-            self._log = _log_of(self._connection, place)
+            self._log = _log_of(connection, place)
             self._add(place, {}, self._settings())
         self._prune(self._oldest())
 
@@ -482,18 +483,17 @@ class SchemaFollower:
         connection = self._asked()
         self._log = _log_of(connection, place)
         versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
-        describe = getattr(connection, "describe", None)
-        asked_at = _end_of_log(connection) if describe is not None else place
+        asked_at = connection.end_of_log()
         self.doing = ", still reading the columns of tables"
-        now = describe(accepts=self._accepts) if describe is not None else None
+        now = connection.describe(accepts=self._accepts)
         self.doing = ""
         if now is None:
-            self._catalog = Catalog(lower_case_table_names=_names_setting(connection), complete=False)
+            self._catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
             self._add(place, versions, self._settings())
             return
-        read_at = _end_of_log(connection)
+        read_at = connection.end_of_log()
         ahead = self._look_ahead(place, read_at)
-        given = _names_setting(connection)
+        given = connection.lower_case_table_names
         catalog = Catalog(
             lower_case_table_names=now.lower_case_table_names if given is None else given,
             complete=not any(one.is_opaque for one in ahead), unread=now.unread,
@@ -512,9 +512,9 @@ class SchemaFollower:
         versions.update(dict.fromkeys(doubtful, True))
         self._add(place, versions, self._settings())
 
-    def _learn_given(self, connection: Any, place: Position) -> None:
+    def _learn_given(self, connection: FullConnection, place: Position) -> None:
         """The user's own schemas hold at the start of the log."""
-        catalog = Catalog(lower_case_table_names=_names_setting(connection), complete=False)
+        catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
         for schema in connection.given_tables:
             # What looks like a primary key that MySQL has made is one: the text of a column does not tell.
             catalog.put(TableState(schema, None, counts_first=True))
@@ -527,7 +527,7 @@ class SchemaFollower:
         versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
         self._add(place, versions, self._settings())
 
-    def _asked(self) -> Any:
+    def _asked(self) -> FullConnection:
         if self._connection is None:
             raise ConnectionLostError("the connection was closed while tables were looked up")
         return self._connection
@@ -538,19 +538,12 @@ class SchemaFollower:
         if known is not None and not _behind(place, known[1]):
             return known[0], known[2]
         connection = self._asked()
-        asked_at = _end_of_log(connection)
-        describe = getattr(connection, "describe", None)
-        if describe is not None:
-            now = describe(*name)
-            if now is None:
-                return None, None
-            state = now.tables[0] if now.tables else None
-        else:
-            found: TableSchema | None = connection.table_columns(*name)
-            if found is None:
-                return None, None
-            state = TableState(found, None)
-        self._live[name] = (state, asked_at, _end_of_log(connection))
+        asked_at = connection.end_of_log()
+        now = connection.describe(*name)
+        if now is None:
+            return None, None
+        state = now.tables[0] if now.tables else None
+        self._live[name] = (state, asked_at, connection.end_of_log())
         return state, self._live[name][2]
 
     def _changes_ahead(
@@ -580,7 +573,7 @@ class SchemaFollower:
         if not _behind(end, start):
             return []
         connection = self._asked()
-        if not hasattr(connection, "replay"):  # a source that cannot be read by the side: anything may wait in its log
+        if not connection.can_replay:  # a source that cannot be read by the side: anything may wait in its log
             return [_opaque(end, connection.flavor)]
         names = connection.journal_names()
         if start.journal in names:
@@ -655,39 +648,27 @@ def _behind(one: Position, other: Position) -> bool:
     return other.precedes(one) is not False
 
 
-def _end_of_log(connection: Any) -> Position:
-    end_of_log = getattr(connection, "end_of_log", None)
-    found: Position = connection.resolve("latest") if end_of_log is None else end_of_log()
-    return found
-
-
-def _log_of(connection: Any, place: Position) -> list[Any]:
+def _log_of(connection: FullConnection, place: Position) -> list[Any]:
     """The source, and of the journal of the place its name, when it was begun, and the GTIDs; [] where nobody can tell."""
-    if not place.journal or not hasattr(connection, "replay"):
+    if not place.journal or not connection.can_replay:
         return []
     for event in connection.replay(place.journal, 4):
         return [connection.identity, place.journal, int.from_bytes(event[:4], "little"), place.gtid]
     return []
 
 
-def _is_same_log(kept: list[Any] | None, connection: Any, place: Position) -> bool:
+def _is_same_log(kept: list[Any] | None, connection: FullConnection, place: Position) -> bool:
     """Whether the log of now may be the one that steps were made from: not begun anew, not that of a stranger."""
-    if not kept or not hasattr(connection, "replay"):
+    if not kept or not connection.can_replay:
         return True
     identity, journal, _, gtid = kept
     if identity != connection.identity:  # sets of MySQL's GTIDs have shown already that it is a replica; MariaDB's do not
-        has_logged = getattr(connection, "has_logged", None)
-        return has_logged is None or bool(has_logged(gtid))
+        return connection.has_logged(gtid)
     with contextlib.suppress(PositionLostError):  # a file that is listed and not there
         if journal in connection.journal_names():
             return _log_of(connection, Position(journal, 4, gtid)) == kept
     return not place.journal or journal_key(journal) < journal_key(place.journal)  # purged; else begun anew
 
-
-def _names_setting(connection: Any) -> int | None:
-    """The lower_case_table_names that the user gives for the log, None where it is for the server to say."""
-    found: int | None = getattr(connection, "lower_case_table_names", None)
-    return found
 
 
 def _catalog_of(found: Snapshot, names_setting: int | None) -> Catalog:

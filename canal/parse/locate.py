@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import logging
 import time
-from typing import Any
 
 import attrs
 
@@ -23,7 +22,7 @@ from canal.parse.log.digests import changes_schema, digests_of, find_tail, trans
 from canal.parse.log.scan import transaction_start
 from canal.parse.log_positions import LogPositionManager
 from canal.parse.options import ParserOptions
-from canal.parse.source.protocol import Connection
+from canal.parse.source.protocol import FullConnection
 from canal.parse.start import Decision, Facts, How, decide
 from canal.position import Position, PreparedXa, journal_key
 
@@ -61,7 +60,7 @@ class Locator:
         """Behind what the sink has taken, or where the stream began, or the stored cursor."""
         return self._positions.latest() or self.started or self._resume
 
-    def executed(self, connection: Any, position: Position) -> GtidSet | None:
+    def executed(self, connection: FullConnection, position: Position) -> GtidSet | None:
         """The GTIDs done at the position; None where they are not known, which is not the same as none at all."""
         return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or self._none_done else None
 
@@ -75,7 +74,7 @@ class Locator:
         self.lost = self._options.dump_error_threshold + 1 if is_of_files else self.lost + 1
         self._lost_because = error
 
-    def locate(self, connection: Connection) -> Position:
+    def locate(self, connection: FullConnection) -> Position:
         """Where to go on, as canal.parse.start decides."""
         stored = self.place()
         place = None if stored is None else _in_present_life(connection, stored)
@@ -128,7 +127,7 @@ class Locator:
         self._positions.persist(lambda: place)
         return place
 
-    def _resolve(self, connection: Connection, decision: Decision) -> Position:
+    def _resolve(self, connection: FullConnection, decision: Decision) -> Position:
         start = decision.start
         try:
             place = connection.resolve(start)
@@ -140,7 +139,7 @@ class Locator:
         if start == "earliest":
             place = _in_present_life(connection, place)
         if start == "latest" and not place.gtid:  # or a switch before the first change would have no time to search for
-            clock = time.time() + (getattr(connection, "clock_offset", None) or 0.0)
+            clock = time.time() + (connection.clock_offset or 0.0)
             place = attrs.evolve(place, timestamp=int(1000 * clock))
         if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
             begin = transaction_start(connection, place)
@@ -165,7 +164,7 @@ class Locator:
     def _is_policy(decision: Decision) -> bool:
         return decision.rule.startswith("lost")
 
-    def _match(self, connection: Any, place: Position) -> Position:
+    def _match(self, connection: FullConnection, place: Position) -> Position:
         """The place in the log of another server: by time, then exactly behind the last transactions if they are there."""
         back = Position(timestamp=max(place.timestamp - int(self._options.fallback_interval * 1000), 1))
         whole = False
@@ -175,7 +174,7 @@ class Locator:
             start, whole = connection.resolve("earliest"), True
         prepared = tuple(PreparedXa(one.xid, "", 0) for one in place.xa)  # their rows are somewhere else in this log
         found = None
-        if place.tail and hasattr(connection, "replay"):
+        if place.tail and connection.can_replay:
             found = find_tail(place.tail, transactions(connection, start))
         where = f"{name_of(self._link.source)} is not the server {place.source} that {place} is a place of"
         if found is None:
@@ -209,12 +208,12 @@ class Locator:
         self._translate(connection, place.source, start)
         return self._moved(_in_present_life(connection, exact))
 
-    def _check_marks(self, connection: Any, is_same_log: bool, first: Position) -> None:
+    def _check_marks(self, connection: FullConnection, is_same_log: bool, first: Position) -> None:
         """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it.
 
         A cursor of canal's names no server, and cannot be ahead of one of another server.
         """
-        for mark in self._options.marks() if hasattr(connection, "replay") else ():
+        for mark in self._options.marks() if connection.can_replay else ():
             found = _foreign(connection, mark, is_same_log) or ("" if is_same_log else _behind(connection, mark, first))
             if mark.at_event and not mark.gtid and first.source not in ("", connection.identity):
                 found = found or f"the first cursor is one of the server {first.source}, with which it does not compare"
@@ -226,7 +225,7 @@ class Locator:
                     "unsubscribe that client.",
                 )  # fmt: skip
 
-    def _translate(self, connection: Any, source: str, start: Position) -> None:
+    def _translate(self, connection: FullConnection, source: str, start: Position) -> None:
         """Find the cursors of clients that are ahead in the log of another server too; ``start`` is before all of them."""
         translated: dict[Position, Position | None] = {}
         for mark in self._options.marks():
@@ -238,7 +237,7 @@ class Locator:
         self._options.translated(translated)
 
 
-def _foreign(connection: Any, mark: Position, is_same_log: bool) -> str:
+def _foreign(connection: FullConnection, mark: Position, is_same_log: bool) -> str:
     """Why a cursor is not one of the log that is there now; "" where it is, or may be."""
     if mark.at_event and not mark.gtid and mark.timestamp:
         return _foreign_event(connection, mark)
@@ -255,14 +254,14 @@ def _foreign(connection: Any, mark: Position, is_same_log: bool) -> str:
     return "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
 
 
-def _not_reached(connection: Any, mark: Position) -> str:
+def _not_reached(connection: FullConnection, mark: Position) -> str:
     """What tells that the log has not come to the journal of a cursor; "" where it has."""
     last = connection.journal_names()[-1] if mark.journal else ""
     (base, number), (other, newest) = journal_key(mark.journal), journal_key(last)
     return f"that log ends in {last}" if base == other and newest < number else ""
 
 
-def _behind(connection: Any, mark: Position, first: Position) -> str:
+def _behind(connection: FullConnection, mark: Position, first: Position) -> str:
     """Why a cursor is not ahead of the first one, by whose GTIDs the log is read; "" where it is, or may be.
 
     The first one may be of a log that was reset since, and have the same GTIDs as this one's log.
@@ -283,7 +282,7 @@ def _behind(connection: Any, mark: Position, first: Position) -> str:
     return f"it lacks some of those that are done, for {what}" if is_behind else ""
 
 
-def _foreign_event(connection: Any, mark: Position) -> str:
+def _foreign_event(connection: FullConnection, mark: Position) -> str:
     """What is found where a cursor of canal's has its event; "" for that event."""
     try:
         with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
@@ -295,13 +294,13 @@ def _foreign_event(connection: Any, mark: Position) -> str:
     return "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
 
 
-def _check_purged(connection: Any, place: Position) -> None:
+def _check_purged(connection: FullConnection, place: Position) -> None:
     """Of a position in a log that was purged the server has purged all that it made itself.
 
     Raises:
         PositionLostError: it has some of that in the logs that are there, which therefore are not the ones that followed.
     """
-    is_here = place.source == connection.identity and place.journal and hasattr(connection, "journal_names")
+    is_here = place.source == connection.identity and place.journal and connection.can_replay
     found = _not_purged(connection, place) if is_here and _is_purged(connection, place) else ""
     if found:
         raise PositionLostError(
@@ -311,13 +310,13 @@ def _check_purged(connection: Any, place: Position) -> None:
         )  # fmt: skip
 
 
-def _is_purged(connection: Any, place: Position) -> bool:
+def _is_purged(connection: FullConnection, place: Position) -> bool:
     """Whether the journal of a position is older than all that are there."""
     (base, number), (other, oldest) = journal_key(place.journal), journal_key(connection.journal_names()[0])
     return base == other and number < oldest
 
 
-def _not_purged(connection: Any, place: Position) -> str:
+def _not_purged(connection: FullConnection, place: Position) -> str:
     """What a position says is done of the server's own transactions, and no log had that was purged; "" for nothing."""
     oldest, latest = connection.resolve("earliest"), connection.resolve("latest")
     done = place.gtid_set
@@ -332,7 +331,7 @@ def _not_purged(connection: Any, place: Position) -> str:
     return f"{lacking} is not among what came before {oldest.journal}" if lacking else ""
 
 
-def _has_done(connection: Any, mark: Position) -> bool:
+def _has_done(connection: FullConnection, mark: Position) -> bool:
     """Whether a server has executed, of its own transactions, all that a position in its log says are done."""
     try:
         connection.check_end(mark)
@@ -341,9 +340,9 @@ def _has_done(connection: Any, mark: Position) -> bool:
     return True
 
 
-def _is_of_present_log(connection: Any, mark: Position) -> bool:
+def _is_of_present_log(connection: FullConnection, mark: Position) -> bool:
     """Whether the journal of a position is there, and is the one that it was."""
-    if not mark.incarnation or mark.source not in ("", connection.identity) or not hasattr(connection, "replay"):
+    if not mark.incarnation or mark.source not in ("", connection.identity) or not connection.can_replay:
         return False
     try:
         with contextlib.closing(connection.replay(mark.journal, 4)) as events:
@@ -354,17 +353,17 @@ def _is_of_present_log(connection: Any, mark: Position) -> bool:
         return False
 
 
-def _in_present_life(connection: Any, place: Position) -> Position:
+def _in_present_life(connection: FullConnection, place: Position) -> Position:
     """A position of the server that does not say when its journal was begun, as those of earlier versions, is taken to be of
     the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
     if place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
         return place
-    if not hasattr(connection, "incarnation") or connection.has_gtids and not _has_done(connection, place):
+    if connection.has_gtids and not _has_done(connection, place):
         return place
     return attrs.evolve(place, incarnation=connection.incarnation(place.journal) or "")
 
 
-def _at_oldest(connection: Any, place: Position, start: Position) -> Position:
+def _at_oldest(connection: FullConnection, place: Position, start: Position) -> Position:
     """The start at the oldest log, with its begin; by GTID set where the user may have no connection more.
 
     Raises:
@@ -384,11 +383,8 @@ def _at_oldest(connection: Any, place: Position, start: Position) -> Position:
     )  # fmt: skip
 
 
-def _journals(connection: Any, place: Position | None) -> list[str] | None:
+def _journals(connection: FullConnection, place: Position | None) -> list[str] | None:
     """The logs that the source has; None where it cannot be asked, or nothing depends on it."""
     if place is None or not (place.journal and place.gtid) or place.source != connection.identity:
         return None
-    if not hasattr(connection, "journal_names"):
-        return None
-    names: list[str] = connection.journal_names()
-    return names
+    return connection.journal_names() if connection.can_replay else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timezone, tzinfo
-from typing import Any, Callable, Protocol, runtime_checkable
+from typing import Any, Callable, Protocol, cast, runtime_checkable
 
 from canal.alarm import Alarm, log_alarm
 from canal.errors import CanalError, StateError
@@ -17,7 +17,7 @@ from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManag
 from canal.parse.options import ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import MemoryHistory, SchemaHistory
-from canal.parse.source.protocol import Source
+from canal.parse.source.protocol import Completed, Source
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
@@ -27,7 +27,7 @@ from canal.status import ParserStatus
 class EventParser(Protocol):
     """Where entries come from. A user's own parser meets this Protocol and is given to ``Instance.compose``.
 
-    It may also have a method ``status(source_timeout) -> canal.ParserStatus`` for ``Instance.status()``.
+    It may also have what is in ``ParserTeller``.
     """
 
     def start(
@@ -54,6 +54,34 @@ class EventParser(Protocol):
     @property
     def is_finished(self) -> bool:
         """True when it has ended by itself: an error, or the end of a log that is not followed."""
+
+
+class ParserTeller(Protocol):
+    """What an Instance asks of a parser beside; the bodies hold of one that does not have it."""
+
+    @property
+    def source(self) -> Source | None:
+        """The source that is read at present."""
+        return None
+
+    @property
+    def history(self) -> SchemaHistory | None:
+        """Where it keeps the schemas of tables."""
+        return None
+
+    @property
+    def switch(self) -> Callable[[str], bool] | None:
+        """Goes on at the other source, for a reason; gives False where that does not answer."""
+        return None
+
+    def status(self, source_timeout: float | None = None) -> ParserStatus | None:
+        """How it stands, for ``Instance.status()``."""
+        return None
+
+
+def parser_teller(parser: EventParser) -> ParserTeller:
+    """A parser, with what it does not have itself."""
+    return cast(ParserTeller, Completed(parser, (ParserTeller,)))
 
 
 class BinlogParser:

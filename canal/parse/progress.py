@@ -16,6 +16,7 @@ import attrs
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, PositionLostError
 from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.source.protocol import FullConnection, SourceTeller
 from canal.position import Position
 from canal.status import Lag, ParserStatus, SourceEnd, State
 from canal.threads import OwnThread
@@ -40,15 +41,14 @@ class Progress:
     """The state of one parser.
 
     Args:
-        source: gives the source that is read now, which is asked for its ``address``, and for the end of its log by
-            ``read_end(timeout)``, where it has them.
+        source: gives the source that is read now.
         alarms: told when a lost connection works again.
         calm: seconds for which a connection must last until the trouble before it is over.
     """
 
     def __init__(
         self,
-        source: Callable[[], Any],
+        source: Callable[[], SourceTeller],
         decoder: BinlogDecoder,
         alarms: AlarmDesk,
         calm: float,
@@ -73,7 +73,7 @@ class Progress:
         self._origin = ""
         self._origin_source: Any = None
         self._seen = self._look()
-        self._connection: Any = None
+        self._connection: FullConnection | None = None
         self._fed = ("", "", 0)
         self._beat = b""
         self._idle = False
@@ -88,10 +88,10 @@ class Progress:
 
     # -- the parser's thread ---------------------------------------------------------------------------------------
 
-    def connected(self, connection: Any) -> None:
+    def connected(self, connection: FullConnection) -> None:
         self._connection = connection
         self._identity, self._flavor = connection.identity, connection.flavor
-        self._clock_offset = getattr(connection, "clock_offset", None) or 0.0
+        self._clock_offset = connection.clock_offset or 0.0
         self.state = State.SEEKING
 
     def began(self) -> None:
@@ -117,7 +117,7 @@ class Progress:
                 self._caught_up(self._idle or events[-1] == self._beat)
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
-            self._caught_up(getattr(self._connection, "is_alive", True))
+            self._caught_up(self._connection is None or self._connection.is_alive)
         if self._troubled and self.state is State.STREAMING and self._monotonic() - self._connected_at >= self.calm:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
@@ -157,7 +157,7 @@ class Progress:
         )
 
     def _name(self) -> str:
-        return getattr(self._source(), "address", "") or self._identity or "the source"
+        return self._source().address or self._identity or "the source"
 
     # -- any thread ------------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Progress:
             end.transactions_behind(position) if end and position else None,
         )
         return ParserStatus(
-            state, getattr(self._source(), "address", ""), self._identity, self._flavor, received, lag,
+            state, self._source().address, self._identity, self._flavor, received, lag,
             seen.events, seen.bytes, seen.transactions, seen.statements,
             max(self._connections - 1, 0), self._alarms.count, self._errors, self._decoder.held_bytes,
             error, error_at, self._clock_offset, end,
@@ -198,8 +198,6 @@ class Progress:
     def _ask_end(self, timeout: float) -> SourceEnd | None:
         """The end of the source's log, on a thread of its own; None when it does not tell in time."""
         source = self._source()
-        if not hasattr(source, "read_end"):
-            return None
         with self._asking:
             question = self._question
             if question is None or question.source is not source or not question.is_alive():
@@ -212,7 +210,7 @@ class Progress:
 class _Question(OwnThread):
     """Asks a source for the end of its log. Its network calls have timeouts, so it ends by itself."""
 
-    def __init__(self, source: Any, timeout: float, destination: str) -> None:
+    def __init__(self, source: SourceTeller, timeout: float, destination: str) -> None:
         super().__init__(name=f"canal-{destination}-status")
         self.source = source
         self._timeout = timeout

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator
 from functools import partial
-from typing import Any
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.claims import claim
@@ -47,6 +46,7 @@ from canal.parse.schema.classify import classify
 from canal.parse.schema.online_ddl import ShadowTables
 from canal.parse.schema.table_map import TableResolver
 from canal.parse.source.dump import dumps_by_offset
+from canal.parse.source.protocol import FullConnection
 from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
 from canal.statement import Statement
@@ -104,7 +104,7 @@ class ParserRun:
             options.piece_bytes, options.piece_entries, self._read_again, options.inflated_bytes,
         )  # fmt: skip
         self.decoder.destination = self._resolver.destination = destination
-        self.progress = Progress(lambda: self.link.source, self.decoder, self.alarms, options.backoff[1])
+        self.progress = Progress(lambda: self.link.teller, self.decoder, self.alarms, options.backoff[1])
         self._damage: tuple[type[DecodeError], str, str] | None = None
         self._dump_began = math.inf
         self._quiet_since = 0.0
@@ -286,17 +286,16 @@ class ParserRun:
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)
         self._work |= 1
         by_offset = dumps_by_offset(position, connection.has_gtids)
-        ask = getattr(connection, "incarnation", None)
-        continuity = Continuity(self._locator.found, connection.identity, by_offset=by_offset, ask=ask)
+        continuity = Continuity(self._locator.found, connection.identity, by_offset=by_offset, ask=connection.incarnation)
         self.decoder.reset(position, connection.flavor, connection.identity, executed, digests, continuity)
         if executed is None:
-            self.decoder.purged = getattr(connection, "purged", "")
+            self.decoder.purged = connection.purged
         if self._sink is not None:
             self._sink.restart()
         connection.dump(position)
-        self.decoder.known = list(getattr(connection, "known", ()))
+        self.decoder.known = list(connection.known)
         self._work += 1
-        for warning in getattr(connection, "warnings", ()):
+        for warning in connection.warnings:
             self.alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
@@ -337,7 +336,7 @@ class ParserRun:
                 finally:
                     self._warn(continuity)
                 self._work += 1
-            if not events and continuity.is_open and getattr(connection, "is_alive", True):
+            if not events and continuity.is_open and connection.is_alive:
                 continuity.check()  # the source has no more, and does not only keep us waiting
             self._warn(continuity)
             if events is None:
@@ -358,10 +357,10 @@ class ParserRun:
             self._locator.started = self._locator.started or position
             self.link.changed.notify_all()
 
-    def _check_log(self, connection: Any, why: object) -> None:
+    def _check_log(self, connection: FullConnection, why: object) -> None:
         """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
         place = self.decoder.place
-        if not place.incarnation or not hasattr(connection, "incarnation"):
+        if not place.incarnation:
             return
         found = connection.incarnation(place.journal)
         if found is not None and found != place.incarnation:
@@ -371,13 +370,13 @@ class ParserRun:
                 remedy='Copy the tables anew and start from "latest" or "earliest".',
             )  # fmt: skip
 
-    def _check_end(self, connection: Any, events: list[bytes]) -> None:
+    def _check_end(self, connection: FullConnection, events: list[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""
         now = time.monotonic()
         if any(event[4] not in _HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
             self._quiet_since, self._is_behind = now, False
             return
-        interval = getattr(self.link.source, "check_interval", math.inf)
+        interval = self.link.teller.check_interval
         if now - self._quiet_since < interval:
             return
         self._quiet_since = now
@@ -393,23 +392,19 @@ class ParserRun:
             raise ConnectionLostError(f"{name_of(self.link.source)} has changes in its log that it does not send")
         self._is_behind = behind
 
-    def _is_held_up(self, connection: Any) -> bool:
+    def _is_held_up(self, connection: FullConnection) -> bool:
         """Whether the source waits for somebody else before it begins to send."""
-        held_up_by = getattr(connection, "held_up_by", None)
-        text = "" if held_up_by is None else held_up_by()
+        text = connection.held_up_by()
         if text:
             self.progress.held_up(text)
         return bool(text)
 
-    def _read_foreign_keys(self, connection: Any) -> None:
+    def _read_foreign_keys(self, connection: FullConnection) -> None:
         """Learn, where the connection can tell, which tables change without a word in the log."""
-        foreign_keys = getattr(connection, "foreign_keys", None)
-        if foreign_keys is None:
-            return
         try:
             self._logs_cascades = connection.logs_cascades
             if not self._logs_cascades:
-                self._cascades.add(foreign_keys())
+                self._cascades.add(connection.foreign_keys())
         except SourceError as error:  # no reason not to stream
             if not self.link.is_stopping():
                 self.alarms.tell(
@@ -445,13 +440,13 @@ class ParserRun:
 
     def _tables_like(self, schema: str, name: str, is_prefix: bool) -> list[str] | None:
         """Tables that are called so, or begin so; None when the source cannot tell."""
-        tables_like = getattr(self.link.connection, "tables_like", None)
-        return None if tables_like is None else tables_like(schema, name, is_prefix=is_prefix)
+        connection = self.link.connection
+        return None if connection is None else connection.tables_like(schema, name, is_prefix=is_prefix)
 
     def _json_columns(self, schema: str, table: str) -> Container[str]:
         """Columns of MariaDB that are JSON, where the source can tell."""
-        ask = getattr(self.link.connection, "json_columns", None)
-        return () if ask is None else ask(schema, table)
+        connection = self.link.connection
+        return () if connection is None else connection.json_columns(schema, table)
 
 
 def _what(error: SourceError) -> str:

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid as uuids
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -30,6 +30,9 @@ import attrs
 
 from canal.errors import ConnectionLostError, LostReason, PositionLostError, ServerError, StateError, UsageError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from canal.parse.schema.alter import TableState
+from canal.parse.source.information_schema import Accepts, accept_all
+from canal.parse.source.protocol import Description, FullConnection
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
@@ -1287,7 +1290,7 @@ def _server_error(fault: ErrorPacket) -> ServerError:
     return (PositionLostError if gone else ServerError)(fault.text, errno=fault.errno, sqlstate="HY000")
 
 
-class FakeConnection:
+class FakeConnection(FullConnection):
     """A connection to a fake binlog within the process; meets :class:`canal.Connection`."""
 
     #: The fake compares names as they are.
@@ -1355,11 +1358,24 @@ class FakeConnection:
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         return self._fake.table_columns(schema, table)
 
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
+        """One table, as ``table_columns`` tells it."""
+        found = self.table_columns(schema, table) if schema else None
+        return None if found is None else Description((TableState(found, None),))
+
+    @property
+    def can_replay(self) -> bool:
+        return True
+
+    def end_of_log(self) -> Position:
+        """The present end, with the GTIDs."""
+        return self.resolve("latest")
+
     def journal_names(self) -> list[str]:
         """The journals that are there, the oldest first."""
         return [name for name, _ in self._fake.journals]
 
-    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+    def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
         """The events of one journal from ``offset`` on, its FORMAT_DESCRIPTION first."""
         if journal not in self.journal_names():
             raise PositionLostError(

@@ -92,7 +92,7 @@ def transactions(connection: Any, start: Position) -> Iterator[Done]:
     decoder = BinlogDecoder(tables.resolve, classify, _nothing, _nothing, keep)
     decoder.follow_only = True
     offset, executed = start.offset, parse_gtid_set(start.gtid, connection.flavor) if connection.has_gtids else None
-    purged = getattr(connection, "purged", "")
+    purged = connection.purged
     for journal in names[names.index(start.journal) :]:
         decoder.reset(Position(journal=journal, offset=offset), connection.flavor, "", executed, digests=True)
         decoder.purged = purged

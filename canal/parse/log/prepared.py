@@ -31,7 +31,7 @@ def read_again(connection: Any, wanted: PreparedXa, committed: Position) -> Iter
     Raises:
         PositionLostError: the log does not hold it, or not any more.
     """
-    if not hasattr(connection, "replay"):
+    if connection is None or not connection.can_replay:
         raise _lost(wanted, committed, "this source cannot be read again")
     place: PreparedXa | None = wanted if wanted.journal else _find(connection, wanted.xid, committed)
     if place is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from canal.errors import AuthenticationError
@@ -47,7 +47,7 @@ class Beside:
             return None
         return "" if head is None else incarnation_of(head)
 
-    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+    def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
         """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
         if journal not in self._logs.names():
             raise self._logs.no_log(Position(journal=journal, offset=offset))
@@ -59,7 +59,7 @@ class Beside:
             elif begun:  # its own, or where it ends without one the server's, which goes on with the next log
                 return
 
-    def events(self, journal: str, offset: int = 4) -> Iterator[bytes]:
+    def events(self, journal: str, offset: int = 4) -> Generator[bytes, None, None]:
         """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
         self._login.need(3)
         other = self._other = self._connect()

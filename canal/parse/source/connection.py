@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from canal.errors import ConnectionLostError, PositionLostError, StateError
@@ -14,9 +14,9 @@ from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
 from canal.parse.source.proofs import Proofs
-from canal.parse.source.protocol import Start
+from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.seek import Seek
-from canal.parse.source.session import Description, Session
+from canal.parse.source.session import Session
 from canal.parse.source.stream import DumpStream
 from canal.position import Position
 from canal.schema import TableSchema
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource
 
 
-class MySQLConnection:
-    """A :class:`Connection` to a server; each part of it knows one thing, and this which part does what."""
+class MySQLConnection(FullConnection):
+    """A connection to a server; each part of it knows one thing, and this which part does what."""
 
     def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
         self._source = source
@@ -131,6 +131,10 @@ class MySQLConnection:
         """GTIDs that a server has executed and may have in no log (MySQL's gtid_purged); "" where there are none."""
         return self._logs.purged
 
+    @property
+    def can_replay(self) -> bool:
+        return True
+
     def journal_names(self) -> list[str]:
         """The logs that the server still has, the oldest first."""
         return self._logs.names()
@@ -153,7 +157,7 @@ class MySQLConnection:
         """As ``Beside.incarnation``."""
         return self._beside.incarnation(journal)
 
-    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+    def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
         """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
         return self._beside.replay(journal, offset)
 

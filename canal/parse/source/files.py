@@ -16,7 +16,7 @@ from functools import partial
 from itertools import dropwhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, TypeVar
+from typing import Callable, Generator, Mapping, TypeVar
 
 import attrs
 
@@ -39,8 +39,8 @@ from canal.parse.log.side_reads import SideRead
 from canal.parse.schema.cascades import ForeignKey, keys_in
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.mysql import MySQLSource
-from canal.parse.source.protocol import Start
-from canal.parse.source.session import Description, Session
+from canal.parse.source.protocol import Description, FullConnection, Start
+from canal.parse.source.session import Session
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
 from canal.status import SourceEnd
@@ -210,7 +210,7 @@ def _is_binlog(entry: os.DirEntry[str]) -> bool:
         return file.read(4) in (MAGIC, _ENCRYPTED_MAGIC)
 
 
-class LocalBinlogConnection:
+class LocalBinlogConnection(FullConnection):
     """A ``Connection`` to files: hands out what is in them as a server would send it."""
 
     def __init__(self, source: LocalBinlogSource) -> None:
@@ -340,6 +340,10 @@ class LocalBinlogConnection:
                     return scan.found
         return scan.boundary
 
+    @property
+    def can_replay(self) -> bool:
+        return True
+
     def journal_names(self) -> list[str]:
         """The files of the log, the oldest that is there first."""
         return [path.name for path in self._journals()]
@@ -361,11 +365,11 @@ class LocalBinlogConnection:
         self._end = Position(journal=path.name, offset=scan.whole)
         return self._end
 
-    def replay(self, journal: str, offset: int) -> Iterator[bytes]:
+    def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
         """The events of one file from ``offset`` on, its FORMAT_DESCRIPTION first."""
         yield from self._whole_events(Position(journal=journal, offset=offset))
 
-    def _whole_events(self, position: Position) -> Iterator[bytes]:
+    def _whole_events(self, position: Position) -> Generator[bytes, None, None]:
         """Those of one file from a position on, none of them damaged as far as it can be seen."""
         reader, side = self._open(position), SideRead(position.journal, position.offset)
         try:

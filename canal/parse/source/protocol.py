@@ -1,11 +1,24 @@
-"""What a source of raw binlog events promises: the Protocols that the parser knows it by."""
+"""What a source of raw binlog events promises: the Protocols that the parser knows it by.
+
+``Source`` and ``Connection`` are what every source must have. What one may have beside it is in Protocols by what it is able
+to: ``LogReader``, ``SchemaReader`` and ``StreamTeller`` for a connection, ``SourceTeller`` for a source. Their bodies are
+what holds of one that is not able to it, and ``complete`` fills them in, once per connection: the parser asks for all of it.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Container, Generator, Sequence
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
+import attrs
+
+from canal.parse.schema.alter import TableState
+from canal.parse.schema.cascades import ForeignKey
+from canal.parse.source.information_schema import Accepts, accept_all
 from canal.position import Position
 from canal.schema import TableSchema
+from canal.status import SourceEnd
 
 Start = str | Position
 """``"latest"``, ``"earliest"`` or a :class:`Position`."""
@@ -15,9 +28,8 @@ Start = str | Position
 class Source(Protocol):
     """Something that can be connected to again and again: a server, binlog files, a fake.
 
-    It may also have a method ``new_connection(server_id_hint)``, for a connection whose ``open()`` does what ``connect``
-    does, and ends when another thread calls ``close()``. For ``Instance.status()`` it may also have an ``address`` and a method
-    ``read_end(timeout) -> canal.SourceEnd``, whose waits are bounded by ``timeout`` each.
+    It may also have what is in ``SourceTeller``, and a method ``new_connection(server_id_hint)``, for a connection whose
+    ``open()`` does what ``connect`` does, and ends when another thread calls ``close()``.
     """
 
     def connect(self, server_id_hint: int | None = None) -> Connection:
@@ -39,8 +51,7 @@ class Connection(Protocol):
     """One connection to a source. Used by one thread at a time; only ``close`` may be called by any other.
 
     After an error other than those of ``resolve`` and ``table_columns`` it is of no more use than to be closed.
-    For ``Instance.status()`` it may also have ``clock_offset``, the seconds that the source's clock is ahead of ours, and
-    ``is_alive``: whether silence means that the source has no more.
+    It may also have what is in ``LogReader``, ``SchemaReader`` and ``StreamTeller``, in parts too.
     """
 
     @property
@@ -113,3 +124,197 @@ class Connection(Protocol):
     def close(self) -> None:
         """End the connection; a ``read`` that waits in another thread raises ConnectionLostError. Never raises."""
         ...
+
+
+@attrs.frozen
+class Description:
+    """Tables as they are now, default charsets of databases, and one setting of the server."""
+
+    tables: tuple[TableState, ...]
+    databases: dict[str, str] = attrs.field(factory=dict)
+    lower_case_table_names: int = 0
+    #: Databases of whose tables none was asked for.
+    unread: frozenset[str] = frozenset()
+
+
+class LogReader(Protocol):
+    """Reads the log by the side of the stream, and tells what is in it. Raises what ``read`` does."""
+
+    @property
+    def can_replay(self) -> bool:
+        """Whether there are ``journal_names`` and ``replay``."""
+        return False
+
+    def journal_names(self) -> list[str]:
+        """The journals that are there, the oldest first."""
+        raise NotImplementedError
+
+    def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
+        """The events of one journal from ``offset`` on, its FORMAT_DESCRIPTION first."""
+        raise NotImplementedError
+
+    def end_of_log(self) -> Position:
+        """Journal and offset of the present end."""
+        raise NotImplementedError
+
+    def incarnation(self, journal: str) -> str | None:
+        """What tells a journal that is there now from others of its name, see ``Position.incarnation``; "" where there is no
+        such journal, None where nobody can tell."""
+        return None
+
+    def check_end(self, position: Position) -> bool:
+        """Whether the log ends where reading stands, when nothing came for a while; True where that is not known.
+
+        Raises:
+            PositionLostError: the source does not have any more what was read.
+        """
+        return True
+
+    def has_logged(self, gtid: str) -> bool:
+        """Whether the source's log has the transactions that end a GTID set, or may have them."""
+        return True
+
+    @property
+    def purged(self) -> str:
+        """GTIDs that the source has executed and may have in no journal; "" where there are none."""
+        return ""
+
+
+class SchemaReader(Protocol):
+    """Tells tables as they are now. Raises what ``Connection.table_columns`` does."""
+
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
+        """All that is known of one table, or of every table of the databases in which one is accepted; None where there is
+        nobody to ask."""
+        return None
+
+    def json_columns(self, schema: str, table: str) -> Container[str]:
+        """The columns that MariaDB made of the type JSON."""
+        return ()
+
+    def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str] | None:
+        """Names of the tables of a schema that are called so, or begin so; None where nobody can tell."""
+        return None
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether the rows that a cascading foreign key changes are in the log."""
+        return False
+
+    def foreign_keys(self) -> list[ForeignKey]:
+        """The cascading foreign keys of all tables."""
+        return []
+
+    @property
+    def given_tables(self) -> list[TableSchema]:
+        """Tables that the user has described, as of the start of the log."""
+        return []
+
+    @property
+    def lower_case_table_names(self) -> int | None:
+        """The server's setting where the user gives it; None where it is for the server to say."""
+        return None
+
+
+class StreamTeller(Protocol):
+    """Tells how it stands with the stream."""
+
+    @property
+    def clock_offset(self) -> float | None:
+        """Seconds that the source's clock is ahead of ours; None for 0."""
+        return None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether silence means that the source has no more."""
+        return True
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What an operator should know about the position from which it streams."""
+        return ()
+
+    @property
+    def known(self) -> Sequence[tuple[int, int, int]]:
+        """(domain, server id, number): transactions up to these are done, but the source may send them (MariaDB)."""
+        return ()
+
+    def held_up_by(self) -> str:
+        """What the source waits for before it begins to send; "" where it has begun, or nobody can tell."""
+        return ""
+
+
+class FullConnection(LogReader, SchemaReader, StreamTeller, Connection, Protocol):
+    """All that the parser uses of a connection. Who derives from it is used as it is."""
+
+
+class SourceTeller(Protocol):
+    """Tells of a source what ``Instance.status()`` and messages say of it."""
+
+    @property
+    def address(self) -> str:
+        """Where it is; "" where it has no name."""
+        return ""
+
+    @property
+    def check_interval(self) -> float:
+        """Seconds without a change after which ``LogReader.check_end`` is asked."""
+        return math.inf
+
+    def read_end(self, timeout: float) -> SourceEnd | None:
+        """The end of the log, over a connection of its own; each wait within ``timeout``. None where nobody can tell."""
+        return None
+
+
+def complete(connection: Connection) -> FullConnection:
+    """A connection with all that the parser uses: itself where it derives from ``FullConnection``."""
+    whole: Any = connection if FullConnection in type(connection).__mro__ else _CompletedConnection(connection)
+    return cast(FullConnection, whole)
+
+
+def teller(source: Source) -> SourceTeller:
+    """What a source tells of itself, with what it does not."""
+    return cast(SourceTeller, Completed(source, (SourceTeller,)))
+
+
+class Completed:
+    """An object of somebody else's; what that does not have is as ``others`` say."""
+
+    def __init__(self, inner: Any, others: tuple[type, ...]) -> None:
+        self._inner: Final = inner
+        self._others: Final = others
+
+    def __str__(self) -> str:
+        return str(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(self._inner, name)
+        except AttributeError:
+            found = next((vars(one)[name] for one in self._others if name in vars(one)), None)
+            if found is None:
+                raise
+            return found.__get__(self)
+
+
+class _CompletedConnection(Completed):
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner, (LogReader, SchemaReader, StreamTeller))
+
+    @property
+    def can_replay(self) -> bool:
+        return hasattr(self._inner, "replay")
+
+    def end_of_log(self) -> Position:
+        ask = getattr(self._inner, "end_of_log", None)
+        found: Position = self._inner.resolve("latest") if ask is None else ask()
+        return found
+
+    def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
+        """What ``table_columns`` tells of one table."""
+        ask = getattr(self._inner, "describe", None)
+        if ask is not None:
+            known: Description | None = ask(schema, table, accepts=accepts)
+            return known
+        found = self._inner.table_columns(schema, table) if schema else None
+        return None if found is None else Description((TableState(found, None),))

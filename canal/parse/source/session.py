@@ -8,10 +8,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from canal.errors import AuthenticationError, ConnectionLostError
-from canal.parse.schema.alter import TableState
 from canal.parse.schema.cascades import ForeignKey
 from canal.parse.source import _pymysql
 from canal.parse.source.information_schema import (
@@ -25,6 +22,7 @@ from canal.parse.source.information_schema import (
     table_states,
     texts,
 )
+from canal.parse.source.protocol import Description
 from canal.parse.source.server_errors import query_error
 from canal.position import journal_key
 from canal.schema import TableSchema
@@ -36,17 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("canal.parse")
 
 _UNKNOWN_VARIABLE: Final = 1193
-
-
-@attrs.frozen
-class Description:
-    """Tables as they are now, default charsets of databases, and one setting of the server."""
-
-    tables: tuple[TableState, ...]
-    databases: dict[str, str] = attrs.field(factory=dict)
-    lower_case_table_names: int = 0
-    #: Databases of whose tables none was asked for.
-    unread: frozenset[str] = frozenset()
 
 
 class Session:
