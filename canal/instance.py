@@ -49,6 +49,7 @@ from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
 from canal.store import EntryStore, HeldBack, MemoryStore, Patience
 from canal.stream import Stream
 from canal.threads import as_own
+from canal.turns import Turns
 from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
@@ -69,6 +70,7 @@ class Instance:
     config: InstanceConfig | None = None
     _health: SourceHealth | None = None
     _ha: RunningMonitor | None = None
+    _turns: Turns | None = None
     _alarms = AlarmDesk()
 
     def __init__(self, config: InstanceConfig) -> None:
@@ -118,6 +120,10 @@ class Instance:
         self._alarms.reset(config.destination)
         if config.ha is not None:
             self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms)
+            self._turns = Turns(
+                self._ha, config.destination, self._alarms, lambda: self.is_running, self._check_running,
+                lambda: self.is_exhausted, self._client,
+            )  # fmt: skip
 
     @classmethod
     def compose(
@@ -170,9 +176,6 @@ class Instance:
         self._life = Life(destination, self._begin, self._end, start_timeout)
         self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
-        self._subscribed: dict[int, str | None] = {}  # with ``ha``: what is to be subscribed in each turn
-        self._turn = 0  # with ``ha``: the epoch of the last one
-        self._left: dict[int, tuple[str, Position]] = {}  # with ``ha``: clients at its end, their filters and cursors
         self._next_ids: dict[int, int] = {}
         self._started_at = 0.0
         self._tail: Place | None = None  # where the store begins when no client is left to say
@@ -208,9 +211,9 @@ class Instance:
             self._start_parts()
 
     def _end(self) -> None:
-        if self._ha is not None:
+        if self._ha is not None and self._turns is not None:
             self._ha.stop()
-            self._left = {}  # whoever deletes a cursor now wants to begin anew
+            self._turns.forget()  # whoever deletes a cursor now wants to begin anew
         else:
             self._stop_parts()
 
@@ -230,7 +233,8 @@ class Instance:
             steps.add(self.store.stop, self.parser.stop, self.sink.stop)
             self.store.start()
             self.sink.start(self.destination, self.store)
-            self._restore_cursors()
+            if self._turns is not None:
+                self._turns.restore(self.meta)
             resume = self._restore_clients()
             self.parser.start(self.destination, self._lent(self.sink), resume, self.store.end)
             if self._health is not None:
@@ -247,19 +251,10 @@ class Instance:
 
     def _begin_turn(self, session: Session) -> None:
         """It is this process's turn: start the parts, and subscribe what was noted."""
-        ha = self._ha
-        assert ha is not None
-        for part in (self.meta, self._asked.history):
-            bind = getattr(part, "bind", None)
-            if bind is not None:
-                bind(session, lambda: ha.fence)
-        fence = ha.fence
-        if fence is not None:
-            if fence.epoch != self._turn + 1 and not ha.was_deleted:  # another process may have moved or ended them
-                self._left = {}
-            self._turn = fence.epoch
+        assert self._turns is not None
+        self._turns.begin(session, (self.meta, self._asked.history))
         self._start_parts()
-        for client_id, filter in self._subscribed.items():
+        for client_id, filter in self._turns.noted.items():
             known = self._clients.get(client_id)
             if known is None or filter not in (None, known.filter):
                 self._subscribe(client_id, filter, self._start_timeout)
@@ -267,12 +262,13 @@ class Instance:
     def _stop_parts(self) -> None:
         with self._lock:
             was_running, self._running = self._running, False
-            self._left = {} if was_running else self._left
+            if self._turns is not None and was_running:
+                self._turns.forget()
             for client in self._clients.values():
                 with client.lock:  # an ack under way is done, and none is carried over into a later turn
                     client.is_over = True
-                    if client.durable and was_running and self._ha is not None:
-                        self._left[client.id] = client.filter, client.cursor
+                    if self._turns is not None and was_running:
+                        self._turns.keep(client)
                     self._next_ids[client.id] = client.state.next_id
         self._steps.add(*(client.end_feeds for client in self._clients.values()))
         self._steps.carry_out()
@@ -343,18 +339,6 @@ class Instance:
         """What stopped the parser, or None. The next ``get`` that finds the store empty raises it."""
         return self.parser.error
 
-    def _restore_cursors(self) -> None:
-        """Clients whose cursors were deleted under this process go on from those it knows."""
-        for client_id, (filter, cursor) in self._left.items():
-            if self.meta.cursor(client_id) is None:
-                self.meta.subscribe(client_id, filter)
-                self.meta.update_cursor(client_id, cursor)
-                self._alarms.announce(
-                    AlarmKind.COORDINATION,
-                    f"the cursor of client {client_id} was deleted while this process had the turn: it goes on from {cursor}, "
-                    "which it had acked. Stop all processes before you delete one",
-                )
-
     def _restore_clients(self) -> Position | None:
         """Clients with stored cursors go on from there; the parser resumes at the earliest of them."""
         cursors = {}
@@ -392,10 +376,11 @@ class Instance:
         With ``ha``, while another process is active, it only notes what to subscribe when the turn comes.
         """
         TableFilter(filter or "")
-        if self._ha is not None and not self._may_subscribe(client_id, filter, timeout, durable):
+        seconds = self._start_timeout if timeout is None else timeout
+        if self._turns is not None and not self._turns.may_subscribe(client_id, filter, seconds, durable):
             return
         self._check_running()
-        self._subscribe(client_id, filter, self._start_timeout if timeout is None else timeout, durable)
+        self._subscribe(client_id, filter, seconds, durable)
 
     def _subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool = True) -> None:
         with self._lock:
@@ -451,32 +436,11 @@ class Instance:
                     raise
         return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
 
-    def _may_subscribe(self, client_id: int, filter: str | None, timeout: float | None, durable: bool) -> bool:
-        """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
-        assert self._ha is not None
-        if not self.is_running:
-            self._check_running()
-        if durable:
-            self._subscribed[client_id] = self._subscribed.get(client_id) if filter is None else filter
-        deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
-        while not self._ha.wait_active(0.02):
-            problem = self._ha.error
-            if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided and problem is None:
-                return False
-            if not self.is_running:
-                self._check_running()
-            if time.monotonic() >= deadline:
-                text = f"it is not known yet which process is active: this one is {self._ha.role.value}"
-                raise CoordinationError(
-                    text if problem is None else f"{text}: {problem.message}", destination=self.destination,
-                    remedy=problem and problem.remedy or "Check that ZooKeeper can be reached; it goes on trying.",
-                ) from problem  # fmt: skip
-        return True
-
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
         """Forget a client, its filter and its cursor, durably."""
         self._check_running()
-        self._subscribed.pop(client_id, None)
+        if self._turns is not None:
+            self._turns.noted.pop(client_id, None)
         with self._lock:
             client = self._clients.get(client_id)
             if client is None:
@@ -646,40 +610,9 @@ class Instance:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
         self._life.check_process()
-        if self._ha is None:
+        if self._turns is None:
             return self._client(client_id).get(batch_size, timeout, linger, taken)
-        return self._get_in_turn(self._ha, batch_size, timeout, linger, client_id, taken)
-
-    def _get_in_turn(
-        self, ha: RunningMonitor, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
-    ) -> Message:
-        """A batch that is handed out while it is this process's turn, which is asked as the last thing."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not ha.wait_active(left):
-                if not self.is_running:
-                    self._check_running()
-                return Message(-1, [])
-            fence = ha.fence
-            if not ha.wait_active(0.0):
-                continue  # else the parts may be those of no turn, and not of the fence's
-            try:
-                message = self._client(client_id).get(batch_size, left, linger, taken)
-            except NotActiveError:
-                ha.fenced(fence)
-                continue
-            except CanalError:
-                if not self.is_running or (ha.may_pass and ha.fence is fence):
-                    raise
-                continue  # the turn has ended meanwhile
-            if message and fence is not None and ha.fence is fence and ha.may_pass:  # the clock last
-                message.epoch = fence.epoch
-                return message
-            if message:  # too late: another process may deliver it by now
-                take_back(taken)
-            elif left is not None and deadline is not None and time.monotonic() >= deadline or self.is_exhausted:
-                return message
+        return self._turns.get(batch_size, timeout, linger, client_id, taken)
 
     def get(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
@@ -716,27 +649,15 @@ class Instance:
         """
         if batch_id == -1 and self.is_running:
             return
-        if self._ha is not None and self.is_running:
-            try:
-                self._ha.check(f"batch {batch_id} cannot be acked")
-            except NotActiveError:
-                self._disown(client_id)
-                raise
+        if self._turns is not None and self.is_running:
+            self._turns.check_ack(batch_id, client_id)
         self._client(client_id).ack(batch_id)
 
     def _write_cursor(self, client_id: int, position: Position) -> None:
-        fence = self._ha.fence if self._ha is not None else None
-        try:
+        if self._turns is None:
             self.meta.update_cursor(client_id, position)
-        except NotActiveError:
-            if self._ha is not None:
-                self._ha.fenced(fence)
-            raise
-
-    def _disown(self, client_id: int) -> None:
-        """A refusal is final: if this process turns out to be active still, what is outstanding comes again, with new ids."""
-        with contextlib.suppress(CanalError):
-            self._client(client_id).rollback(disown=True)
+        else:
+            self._turns.write_cursor(self.meta, client_id, position)
 
     def rollback(self, batch_id: int | None = None, *, client_id: int = CLIENT_ID) -> None:
         """Hand out again: everything since the last ack, or batch ``batch_id`` and all after it (with new ids).

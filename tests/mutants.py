@@ -425,12 +425,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate", _HA_RUN,
     ),
     _mutant(
-        "a turn that ends while a batch is taken is overlooked", "instance.py",
+        "a turn that ends while a batch is taken is overlooked", "turns.py",
         "if message and fence is not None and ha.fence is fence and ha.may_pass:", "if message and fence is not None:",
         "ha/test_running.py::test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing",
     ),
     _mutant(
-        "the clock is not looked at as the last thing", "instance.py", "ha.fence is fence and ha.may_pass:",
+        "the clock is not looked at as the last thing", "turns.py", "ha.fence is fence and ha.may_pass:",
         "ha.may_pass and ha.fence is fence:",
         "ha/test_running.py::test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing[in_the_last_look]",
     ),
@@ -451,7 +451,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "ha/test_ha_faults.py::test_the_fence_survives_that_the_epoch_is_deleted",
     ),
     _mutant(
-        "cursors that were deleted are not put back", "instance.py", "            self._restore_cursors()\n", "",
+        "cursors that were deleted are not put back", "instance.py", "self._turns.restore(self.meta)", "pass",
         "ha/test_ha_faults.py::test_a_destination_that_is_deleted_under_its_owner_goes_on_from_the_cursor_that_it_knows",
     ),
     _mutant(

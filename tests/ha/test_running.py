@@ -79,7 +79,7 @@ def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
     """The process was stopped there for longer than its lease; what it has taken comes again, to whose turn it is then."""
     instance = group.instance()
     ha, client, consumer = instance._ha, instance._client(canal.instance.CLIENT_ID), threading.current_thread()
-    get, take_back = client.get, canal.instance.take_back
+    get, take_back = client.get, canal.turns.take_back
     taken: list[int] = []
     held_for = 0.0
 
@@ -109,7 +109,7 @@ def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
         take_back(one)
 
     monkeypatch.setattr("canal.ha.running._now", now)
-    monkeypatch.setattr("canal.instance.take_back", go_on)
+    monkeypatch.setattr("canal.turns.take_back", go_on)
     monkeypatch.setattr(client, "get", take)
     monkeypatch.setattr(type(ha), "fence", property(fence))
     group.write(2)
