@@ -167,18 +167,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
     ),
     _mutant(
-        "a checksum is not verified", "parse/log/decoder.py", "if kind != 15 and crc.crc32(p, size) != _CRC_RESIDUE:",
-        "if False:",
+        "a checksum is not verified", "parse/log/decoder.py",
+        "if kind != kinds.FORMAT_DESCRIPTION and crc.crc32(p, size) != _CRC_RESIDUE:", "if False:",
         "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed",
         is_quick=True,
     ),
     _mutant(
-        "an event of an unknown kind is passed over", "parse/log/decoder.py", "elif wire.u16(p, 17) & 0x80:", "elif True:",
+        "an event of an unknown kind is passed over", "parse/log/decoder.py",
+        "elif wire.u16(p, 17) & kinds.IGNORABLE_F:", "elif True:",
         "parse/test_unsupported.py::test_an_event_that_is_not_decoded_is_named",
     ),
     _mutant(
-        "an incident is passed over", "parse/log/decoder.py", "        elif kind == 26:\n            raise",
-        "        elif kind == 26:\n            return\n            raise",
+        "an incident is passed over", "parse/log/decoder.py", "        elif kind == kinds.INCIDENT:\n            raise",
+        "        elif kind == kinds.INCIDENT:\n            return\n            raise",
         "parse/test_unsupported.py::test_an_incident_is_loud",
     ),
     _mutant(
@@ -212,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_parser.py::test_a_damaged_log_stops_the_instance_and_says_where",
     ),
     _mutant(
-        "heartbeats count as changes", "parse/run.py", "if any(event[4] not in _HEARTBEATS for event in events)",
+        "heartbeats count as changes", "parse/run.py", "if any(event[4] not in HEARTBEATS for event in events)",
         "if events",
         "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
@@ -296,7 +297,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_continuity_model.py::test_a_reset_and_a_start_of_the_server_while_its_log_is_read[direct-mysql-False-restart-fail]",
     ),
     _mutant(
-        "purged logs without GTIDs are taken for done", "parse/locate.py", "!= _ANONYMOUS_GTID:", "!= 0:",
+        "purged logs without GTIDs are taken for done", "parse/locate.py", "!= ANONYMOUS_GTID:", "!= 0:",
         "test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[direct-fail]",
     ),
     _mutant(

@@ -62,7 +62,7 @@ def test_rows_are_decoded_without_a_log() -> None:
 
 
 def test_values_import_no_part() -> None:
-    for name in ("errors", "gtid", "position", "model", "schema", "statement", "filter", "status", "alarm"):
+    for name in ("errors", "gtid", "position", "model", "schema", "statement", "event_types", "filter", "status", "alarm"):
         known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}
         assert known <= {"canal.errors", "canal.gtid", "canal.position"}, name
 

@@ -26,6 +26,7 @@ from canal.errors import (
     ServerError,
     SourceError,
 )
+from canal.event_types import FORMAT_DESCRIPTION
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, query_context
@@ -45,7 +46,6 @@ from canal.statement import Statement, Table
 
 log = logging.getLogger("canal.parse")
 
-_FORMAT_DESCRIPTION = 15
 #: Steps between two looks for what the history may forget.
 PRUNE_INTERVAL = 1000
 #: Tables that were read from the source and are kept beside the history.
@@ -606,7 +606,7 @@ class SchemaFollower:
                 if self._stopped():
                     raise ConnectionLostError("stopped while the log was searched for schema changes")
                 decoder.feed([event])
-                if event[4] == _FORMAT_DESCRIPTION and offset > 4:
+                if event[4] == FORMAT_DESCRIPTION and offset > 4:
                     decoder.offset = offset  # a copy of the journal's first event
                 if not _behind(end, decoder.group_place):
                     return False

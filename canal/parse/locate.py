@@ -14,6 +14,7 @@ import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
+from canal.event_types import ANONYMOUS_GTID, GTID, GTID_TAGGED
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.connect import Link, name_of
@@ -28,8 +29,7 @@ from canal.position import Position, PreparedXa, journal_key
 
 log = logging.getLogger("canal.parse")
 
-_ANONYMOUS_GTID = 34
-_GTIDS = frozenset((33, _ANONYMOUS_GTID, 42))
+_GTIDS = frozenset((GTID, ANONYMOUS_GTID, GTID_TAGGED))
 
 
 class Locator:
@@ -372,7 +372,7 @@ def _at_oldest(connection: FullConnection, place: Position, start: Position) -> 
     try:
         start = _in_present_life(connection, start)
         kinds = (event[4] for name in connection.journal_names() for event in connection.replay(name, 4))
-        if next((kind for kind in kinds if kind in _GTIDS), None) != _ANONYMOUS_GTID:
+        if next((kind for kind in kinds if kind in _GTIDS), None) != ANONYMOUS_GTID:
             return start
     except AuthenticationError:
         return attrs.evolve(start, incarnation="")

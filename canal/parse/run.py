@@ -31,6 +31,7 @@ from canal.errors import (
     StoreClosedError,
     fresh,
 )
+from canal.event_types import HEARTBEATS, ROTATE
 from canal.model import Entry
 from canal.parse.backoff import Backoff
 from canal.parse.connect import Link, name_of
@@ -55,9 +56,8 @@ from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 
-_HEARTBEATS = frozenset((27, 41))
 #: Of the events that open a stream the ROTATE alone tells nothing yet.
-_OPENING = frozenset((4, 27, 41))
+_OPENING = HEARTBEATS | {ROTATE}
 #: How many times less often a quiet log's begin is asked for than its end: it takes a connection of its own.
 _LOG_CHECKS = 30
 #: What a server says that is switched to gtid_mode=OFF under a dump by GTID set.
@@ -373,7 +373,7 @@ class ParserRun:
     def _check_end(self, connection: FullConnection, events: list[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""
         now = time.monotonic()
-        if any(event[4] not in _HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
+        if any(event[4] not in HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
             self._quiet_since, self._is_behind = now, False
             return
         interval = self.link.teller.check_interval

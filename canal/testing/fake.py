@@ -29,6 +29,41 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import attrs
 
 from canal.errors import ConnectionLostError, LostReason, PositionLostError, ServerError, StateError, UsageError
+from canal.event_types import (
+    ANNOTATE_ROWS,
+    ANONYMOUS_GTID,
+    ARTIFICIAL_F,
+    BINLOG_CHECKPOINT,
+    FL_ALLOW_PARALLEL,
+    FL_COMPLETED_XA,
+    FL_DDL,
+    FL_PREPARED_XA,
+    FL_STANDALONE,
+    FL_TRANSACTIONAL,
+    FORMAT_DESCRIPTION,
+    GTID,
+    GTID_TAGGED,
+    HEARTBEAT,
+    HEARTBEAT_V2,
+    IGNORABLE_F,
+    IN_USE_F,
+    MARIADB_GTID,
+    MARIADB_GTID_LIST,
+    PREVIOUS_GTIDS,
+    QUERY,
+    QUERY_COMPRESSED,
+    ROTATE,
+    ROWS_QUERY,
+    STOP,
+    TABLE_MAP,
+    TRANSACTION_PAYLOAD,
+    WRITE_ROWS,
+    WRITE_ROWS_COMPRESSED,
+    WRITE_ROWS_COMPRESSED_V1,
+    WRITE_ROWS_V1,
+    XA_PREPARE,
+    XID,
+)
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.parse.schema.alter import TableState
 from canal.parse.source.information_schema import Accepts, accept_all
@@ -44,18 +79,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable", "FakeTransaction", "Repeat", "Stall"]
 
-QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, ROWS_QUERY, HEARTBEAT_V2 = 2, 3, 4, 15, 16, 19, 27, 29, 41
-GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, GTID_TAGGED = 33, 34, 35, 38, 42
-ANNOTATE_ROWS, BINLOG_CHECKPOINT, MARIADB_GTID, MARIADB_GTID_LIST = 160, 161, 162, 163
 #: What a journal begins with.
-_OPENING: Final = frozenset((FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
-PAYLOAD, QUERY_COMPRESSED = 40, 165
+_OPENING: Final = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
 #: Write, update and delete: the first of them in each version, plain and compressed.
-_ROWS: Final = {1: (23, 166), 2: (30, 169)}
+_ROWS: Final = {1: (WRITE_ROWS_V1, WRITE_ROWS_COMPRESSED_V1), 2: (WRITE_ROWS, WRITE_ROWS_COMPRESSED)}
 #: What is shorter is not worth compressing; the least that MariaDB's log_bin_compress_min_len can be.
 _COMPRESS_FROM: Final = 10
-_IN_USE, _ARTIFICIAL, _SUPPRESS_USE, _IGNORABLE = 0x01, 0x20, 0x08, 0x80
-_STANDALONE, _TRANSACTIONAL, _ALLOW_PARALLEL, _DDL, _PREPARED_XA, _COMPLETED_XA = 1, 4, 8, 32, 64, 128
+_SUPPRESS_USE: Final = 0x08
 _VERSIONS: Final[dict[str, str]] = {"mysql": "8.4.0-fake", "mariadb": "10.11.19-MariaDB-fake"}
 #: How many events and bytes one read gives at most.
 _READ_EVENTS, _READ_BYTES = 1024, 1 << 20
@@ -274,7 +304,7 @@ class FakeTable:
         if sql is not None:
             text = sql.encode("utf-8")
             pieces = [
-                _Piece(ROWS_QUERY, bytes((min(len(text), 255),)) + text, _IGNORABLE)
+                _Piece(ROWS_QUERY, bytes((min(len(text), 255),)) + text, IGNORABLE_F)
                 if fake.flavor == "mysql"
                 else _Piece(ANNOTATE_ROWS, text)
             ]
@@ -466,7 +496,7 @@ class FakeBinlog:
         self._no_transaction("the end of an XA transaction")
         with self._changed:
             self._append_group(
-                [self._query("", sql)], standalone=False, is_ddl=False, gtid=gtid, xa=xa, xa_flag=_COMPLETED_XA
+                [self._query("", sql)], standalone=False, is_ddl=False, gtid=gtid, xa=xa, xa_flag=FL_COMPLETED_XA
             )
 
     def insert(self, table: FakeTable, *rows: Row) -> None:
@@ -658,7 +688,7 @@ class FakeBinlog:
             if chosen.first != 4:
                 raise UsageError(f"{chosen.name} begins at offset {chosen.first}, which no file can")
             head, *rest = (event.data for event in chosen.events)
-            head = head[:17] + bytes((head[17] | _IN_USE * chosen.in_use,)) + head[18:]
+            head = head[:17] + bytes((head[17] | IN_USE_F * chosen.in_use,)) + head[18:]
             return b"\xfebin" + head + b"".join(rest)
 
     def write(self, directory: str | Path) -> list[Path]:
@@ -875,7 +905,7 @@ class FakeBinlog:
                 pieces.append(self._query(made._schema, f"XA END {_xid_text(made._xa)}"))
                 pieces.append(_Piece(XA_PREPARE, struct.pack("<BIII", made._end == "ONE PHASE", 1, len(xid), 0) + xid))
                 self._append_group(
-                    pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=_PREPARED_XA,
+                    pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=FL_PREPARED_XA,
                     server_id=made._server_id,
                 )  # fmt: skip
                 return
@@ -914,9 +944,9 @@ class FakeBinlog:
         elif self.flavor == "mysql":
             head = self._mysql_gtid(with_gtid, pieces, now, statement=standalone)
         else:
-            flags = _STANDALONE if standalone else 0
-            flags |= _DDL if is_ddl else _TRANSACTIONAL if transactional and not standalone else 0
-            body = struct.pack("<QIB", with_gtid[2], with_gtid[0], flags | xa_flag | _ALLOW_PARALLEL)
+            flags = FL_STANDALONE if standalone else 0
+            flags |= FL_DDL if is_ddl else FL_TRANSACTIONAL if transactional and not standalone else 0
+            body = struct.pack("<QIB", with_gtid[2], with_gtid[0], flags | xa_flag | FL_ALLOW_PARALLEL)
             if xa:
                 body += struct.pack("<IBB", 1, len(xa.encode("utf-8")), 0) + xa.encode("utf-8")
             body = body.ljust(19, b"\0")
@@ -943,7 +973,7 @@ class FakeBinlog:
             )
             for piece in pieces
         )  # fmt: skip
-        return _Piece(PAYLOAD, _encode.payload_body(events, "none" if self.compression == "none" else "zstd"))
+        return _Piece(TRANSACTION_PAYLOAD, _encode.payload_body(events, "none" if self.compression == "none" else "zstd"))
 
     def _next_gtid(self, text: str | None) -> Any:
         """The transaction's GTID as ``(source, number)`` or ``(domain, server, sequence)``."""
@@ -997,7 +1027,7 @@ class FakeBinlog:
         if self._ended:
             raise StateError("the fake binlog was ended")
         journal = self._journals[-1]
-        checksum = self.checksum or (kind == FORMAT and not self.is_old)
+        checksum = self.checksum or (kind == FORMAT_DESCRIPTION and not self.is_old)
         size = _encode.HEADER.size + len(body) + 4 * checksum
         data = _encode.event(
             kind, body, timestamp=int(self._clock() if now is None else now),
@@ -1022,11 +1052,11 @@ class FakeBinlog:
         body = _encode.format_description(
             self.flavor, self.version, now if created else 0, self.checksum, self.row_version, old=self.is_old
         )
-        self._append(FORMAT, body, now=now)
+        self._append(FORMAT_DESCRIPTION, body, now=now)
         if self.is_old:
             return
         if isinstance(self._executed, MysqlGtidSet):
-            self._append(PREVIOUS_GTIDS, self._executed.encode(), _IGNORABLE)
+            self._append(PREVIOUS_GTIDS, self._executed.encode(), IGNORABLE_F)
         else:
             self._append(MARIADB_GTID_LIST, self._gtid_list(self._gtid_state()))
             # The checkpoint moves on from the journal before; a server writes the second one a little later.
@@ -1185,7 +1215,7 @@ class Feed:
                 self._skipped = 0
                 self._event -= 1
                 return self._ready.popleft()
-            if event.data[4] == FORMAT and self._leaves_out_creation:
+            if event.data[4] == FORMAT_DESCRIPTION and self._leaves_out_creation:
                 return _encode.without_creation(event.data, checksum=self._fake.checksum)
             return self._delivered(event.data)
 
@@ -1237,7 +1267,7 @@ class Feed:
         journal = self._journal
         offset = journal.events[event].offset if event < len(journal.events) else journal.end
         body = struct.pack("<Q", offset) + journal.name.encode("utf-8")
-        self._ready.append(self._artificial(ROTATE, body, 0, _ARTIFICIAL))
+        self._ready.append(self._artificial(ROTATE, body, 0, ARTIFICIAL_F))
         if event > 0:
             self._ready.append(_encode.resent(journal.events[0].data, checksum=self._fake.checksum))
 
@@ -1250,7 +1280,7 @@ class Feed:
         if self._fake.flavor == "mariadb":
             assert isinstance(self._done, MariadbGtidSet)
             done = [(domain, *last) for domain, last in sorted(self._done.domains.items())]
-            return self._artificial(MARIADB_GTID_LIST, FakeBinlog._gtid_list(done), self._skipped, _ARTIFICIAL)
+            return self._artificial(MARIADB_GTID_LIST, FakeBinlog._gtid_list(done), self._skipped, ARTIFICIAL_F)
         return self._heartbeat(self._skipped)
 
     def _heartbeat(self, offset: int) -> bytes:

@@ -7,17 +7,20 @@ trap in docs/traps.md that a test is about.
 from __future__ import annotations
 
 import gc
+import re
 import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
 import canal
+from canal import event_types
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.log.continuity import Continuity
@@ -670,3 +673,13 @@ def test_compressed_rows_and_statements_of_mariadb(width: int, version: int) -> 
 
     assert rows_of(found) == [("INSERT", None, 1), ("INSERT", None, 2), ("UPDATE", 1, 3), ("DELETE", 2, None)]
     assert [e.row_change.sql for e in found if e.statement is not None] == ["ALTER TABLE orders ADD x INT"]
+
+
+def test_numbers_of_the_compiled_form() -> None:
+    path = Path(event_types.__file__).with_name("event_types.pxd")
+    if not path.exists():
+        pytest.skip("installed without event_types.pxd")
+    listed = {name: int(number, 0) for name, number in re.findall(r"^    (\w+) = (\w+)$", path.read_text(), re.MULTILINE)}
+
+    assert listed == {name: value for name, value in vars(event_types).items() if name.isupper() and isinstance(value, int)}
+    assert len(event_types.EVENT_NAMES) == 54

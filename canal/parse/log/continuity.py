@@ -13,13 +13,11 @@ from typing import Any
 import attrs
 
 from canal.errors import DecodeError, LostReason, PositionLostError
+from canal.event_types import FORMAT_DESCRIPTION, HEADS, ROTATE
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.events import Format, check_format, parse_format
 from canal.position import Position, journal_key
 
-_ROTATE, _FORMAT = 4, 15
-#: Events that come before those of the position.
-_HEADS = frozenset((4, 15, 27, 35, 41, 163, 164))
 _GAP_REMEDY = (
     'Put back what is missing, or choose on_lost="earliest", which goes on behind the gap: copy the tables anew then, for '
     "what was in it is not delivered."
@@ -34,8 +32,8 @@ def incarnation_of(description: bytes) -> str:
 
 def opened(start: Position, events: list[bytes]) -> Position:
     """The start of a stream with the incarnation of its journal, where the first events are of that journal."""
-    rotate = next((event for event in events if event[4] == _ROTATE), b"")
-    head = next((event for event in events if event[4] == _FORMAT), b"")
+    rotate = next((event for event in events if event[4] == ROTATE), b"")
+    head = next((event for event in events if event[4] == FORMAT_DESCRIPTION), b"")
     name = start.journal.encode("utf-8", "surrogateescape")
     is_named = len(rotate) - 27 - len(name) in (0, 4) and rotate[27:].startswith(name)
     try:
@@ -49,7 +47,7 @@ def opened(start: Position, events: list[bytes]) -> Position:
 
 def first_of(events: Iterable[bytes]) -> bytes | None:
     """The first event that is one of the position from which a stream was asked for."""
-    return next((event for event in events if event[4] not in _HEADS), None)
+    return next((event for event in events if event[4] not in HEADS), None)
 
 
 def is_at(cursor: Position, event: bytes) -> bool:

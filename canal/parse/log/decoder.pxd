@@ -1,4 +1,5 @@
 cimport cython
+from canal cimport event_types as kinds
 from canal.model cimport Entry, TableMap, Transaction
 from canal.parse.log cimport crc
 from canal.rows cimport wire

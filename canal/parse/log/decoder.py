@@ -13,6 +13,7 @@ import sys
 import zlib
 from typing import Any, Callable, Iterator
 
+from canal import event_types as kinds
 from canal.errors import (
     ChecksumError,
     DecodeError,
@@ -24,6 +25,7 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
+from canal.event_types import event_name
 from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse.log import crc
@@ -35,7 +37,6 @@ from canal.parse.log.events import (
     Format,
     check_format,
     checksum_error,
-    event_name,
     execute_load_query,
     inflate_query,
     inflate_rows,
@@ -87,13 +88,13 @@ _QUERY = EventType.QUERY
 #: Events that carry no change and need no action here.
 _IGNORED = frozenset(
     (
-        3,  # STOP
-        5, 13, 14,  # INTVAR, RAND, USER_VAR: context of a statement that follows
-        9, 11, 17,  # APPEND_BLOCK, DELETE_FILE, BEGIN_LOAD_QUERY: the file of a LOAD DATA statement that follows
-        28,  # IGNORABLE
-        36, 37,  # TRANSACTION_CONTEXT, VIEW_CHANGE of group replication
-        161,  # BINLOG_CHECKPOINT
-        164,  # START_ENCRYPTION: the server decrypts before it sends; files refuse it earlier
+        kinds.STOP,
+        kinds.INTVAR, kinds.RAND, kinds.USER_VAR,  # context of a statement that follows
+        kinds.APPEND_BLOCK, kinds.DELETE_FILE, kinds.BEGIN_LOAD_QUERY,  # the file of a LOAD DATA statement that follows
+        kinds.IGNORABLE,
+        kinds.TRANSACTION_CONTEXT, kinds.VIEW_CHANGE,  # of group replication
+        kinds.BINLOG_CHECKPOINT,
+        kinds.START_ENCRYPTION,  # the server decrypts before it sends; files refuse it earlier
     )
 )  # fmt: skip
 
@@ -299,27 +300,31 @@ class BinlogDecoder:
             )
         self.event_count += 1
         self.byte_count += size
-        if kind == 15:
+        if kind == kinds.FORMAT_DESCRIPTION:
             self._format_description(data)
-        if self._format is None and kind != 4:
+        if self._format is None and kind != kinds.ROTATE:
             raise DecodeError(f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind)
         end = size
         if self._checksum:
             end = size - 4
             if end < 19:
                 raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
-            if kind != 15 and crc.crc32(p, size) != _CRC_RESIDUE:
+            if kind != kinds.FORMAT_DESCRIPTION and crc.crc32(p, size) != _CRC_RESIDUE:
                 raise checksum_error(data)
         log_pos = wire.u32(p, 13)
         start = self.offset
-        if log_pos == 0 or wire.u16(p, 17) & 0x20:
-            if not (kind == 4 or kind == 15 or kind == 27 or kind == 35 or kind == 41 or kind == 163 or kind == 164):
+        if log_pos == 0 or wire.u16(p, 17) & kinds.ARTIFICIAL_F:
+            if not (
+                kind == kinds.ROTATE or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.HEARTBEAT
+                or kind == kinds.PREVIOUS_GTIDS or kind == kinds.HEARTBEAT_V2 or kind == kinds.MARIADB_GTID_LIST
+                or kind == kinds.START_ENCRYPTION
+            ):
                 self.offset = start + size  # MariaDB 11.4 and later: no positions inside a transaction
-        elif kind != 27 and kind != 41:
+        elif kind != kinds.HEARTBEAT and kind != kinds.HEARTBEAT_V2:
             expected = start + size
             if (expected & 0xFFFFFFFF) != log_pos:
                 # What was not sent leaves a hole, never a way back; a hole over a wrap of 4 GiB is a small one.
-                if kind == 15:  # the first event of its log
+                if kind == kinds.FORMAT_DESCRIPTION:  # the first event of its log
                     expected = size + 4
                 hole = (log_pos - expected) & 0xFFFFFFFF
                 if (expected & 0xFFFFFFFF) > log_pos and hole >= 0x80000000:
@@ -327,13 +332,15 @@ class BinlogDecoder:
                         f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
                         event_type=kind, remedy="The log is damaged here.",
                     )  # fmt: skip
-                if hole and self._strict and kind != 15:
+                if hole and self._strict and kind != kinds.FORMAT_DESCRIPTION:
                     raise DecodeError(
                         f"{hole} bytes are missing before the {event_name(kind)} that ends at {log_pos}",
                         event_type=kind, remedy="The log is damaged here.",
                     )  # fmt: skip
                 expected += hole
-                if self._floor and kind != 15 and kind != 35 and kind != 163 and self.journal == self._floor_journal:
+                if self._floor and self.journal == self._floor_journal and not (
+                    kind == kinds.FORMAT_DESCRIPTION or kind == kinds.PREVIOUS_GTIDS or kind == kinds.MARIADB_GTID_LIST
+                ):
                     while expected - size < self._floor:
                         expected += 0x100000000
                 start = self._at = expected - size
@@ -342,25 +349,25 @@ class BinlogDecoder:
 
     def _dispatch(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
-        if kind == 19:
+        if kind == kinds.TABLE_MAP:
             self._table_map(data, end)
-        elif kind == 30 or kind == 23:
+        elif kind == kinds.WRITE_ROWS or kind == kinds.WRITE_ROWS_V1:
             self._rows(data, kind, end, start, 0)
-        elif kind == 31 or kind == 24:
+        elif kind == kinds.UPDATE_ROWS or kind == kinds.UPDATE_ROWS_V1:
             self._rows(data, kind, end, start, 1)
-        elif kind == 32 or kind == 25:
+        elif kind == kinds.DELETE_ROWS or kind == kinds.DELETE_ROWS_V1:
             self._rows(data, kind, end, start, 2)
-        elif kind == 16:
+        elif kind == kinds.XID:
             if end < 27:
                 raise TruncatedError("XID event is too short", event_type=kind)
             if self._txn is not None:
                 self._txn.xid = wire.u64(p, 19)
             self._finish(data, start)
-        elif kind == 2:
+        elif kind == kinds.QUERY:
             self._query_event(data, end, start)
-        elif kind == 33:
+        elif kind == kinds.GTID:
             self._gtid(data, end, start)
-        elif kind == 162:
+        elif kind == kinds.MARIADB_GTID:
             self._mariadb_gtid(data, end, start)
         else:
             self._rare(data, kind, end, start)
@@ -368,22 +375,22 @@ class BinlogDecoder:
     def _rare(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
         if kind in _IGNORED:
-            if kind == 3 and self._continuity is not None:
+            if kind == kinds.STOP and self._continuity is not None:
                 self._continuity.stop()
             return
-        if kind == 27 or kind == 41:  # HEARTBEAT
+        if kind == kinds.HEARTBEAT or kind == kinds.HEARTBEAT_V2:
             return
-        if kind == 15:
+        if kind == kinds.FORMAT_DESCRIPTION:
             return
-        if kind == 4:
+        if kind == kinds.ROTATE:
             self._rotate(data, end)
-        elif kind == 34:  # ANONYMOUS_GTID
+        elif kind == kinds.ANONYMOUS_GTID:
             self._start_group(start, None, 0)
-        elif kind == 42:
+        elif kind == kinds.GTID_TAGGED:
             self._check_flavor(kind, "mysql")
             source, number = parse_tagged_gtid(data, end)
             self._start_group(start, self._gtid_sources.setdefault(source, source), number)
-        elif kind == 35:
+        elif kind == kinds.PREVIOUS_GTIDS:
             self._check_flavor(kind, "mysql")
             if self._run_base is not None:
                 self._check_listed(parse_previous_gtids(data, end))
@@ -392,38 +399,39 @@ class BinlogDecoder:
                 if executed or self.purged:  # GTIDs that were purged by hand are in no log
                     executed = executed | parse_gtid_set(self.purged, "mysql")
                 self._adopt_executed(executed)
-        elif kind == 163:
+        elif kind == kinds.MARIADB_GTID_LIST:
             self._check_flavor(kind, "mariadb")
             if self._run_base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
-            elif wire.u32(p, 13) and not wire.u16(p, 17) & 0x20:  # else one that tells a replica where it is
+            elif wire.u32(p, 13) and not wire.u16(p, 17) & kinds.ARTIFICIAL_F:  # else one that tells a replica where it is
                 self._check_listed(parse_gtid_list(data, end))
-        elif kind == 29:  # ROWS_QUERY: one length byte that cannot hold the length, then the text
+        elif kind == kinds.ROWS_QUERY:  # one length byte that cannot hold the length, then the text
             self._query = data[20:end]
             self._query_text = None
-        elif kind == 160:  # ANNOTATE_ROWS
+        elif kind == kinds.ANNOTATE_ROWS:
             self._query = data[19:end]
             self._query_text = None
-        elif kind == 40:
+        elif kind == kinds.TRANSACTION_PAYLOAD:
             self._payload(data, end, start)
-        elif kind == 165:
+        elif kind == kinds.QUERY_COMPRESSED:
             self._query_event(inflate_query(data, end, self._inflated_bytes), -1, start)
-        elif kind == 18:
+        elif kind == kinds.EXECUTE_LOAD_QUERY:
             self._query_event(execute_load_query(data, end), -1, start)
-        elif 166 <= kind <= 171:
+        elif kinds.WRITE_ROWS_COMPRESSED_V1 <= kind <= kinds.DELETE_ROWS_COMPRESSED:
             plain = inflate_rows(data, end, kind, self._body_start(data, kind, end), self._inflated_bytes)
-            plain_kind = (23 if kind < 169 else 30) + (kind - 166) % 3
-            self._rows(plain, plain_kind, len(plain), start, (kind - 166) % 3)
-        elif kind == 39:
+            change = (kind - kinds.WRITE_ROWS_COMPRESSED_V1) % 3
+            first = kinds.WRITE_ROWS_V1 if kind < kinds.WRITE_ROWS_COMPRESSED else kinds.WRITE_ROWS
+            self._rows(plain, first + change, len(plain), start, change)
+        elif kind == kinds.PARTIAL_UPDATE_ROWS:
             self._rows(data, kind, end, start, 3)
-        elif kind == 26:
+        elif kind == kinds.INCIDENT:
             raise SourceError(
                 f"the source reports an INCIDENT at {self.journal}:{start}: changes may be missing from its log",
                 remedy="Compare the tables with the source, then start from a position after the incident.",
             )
-        elif kind == 38:
+        elif kind == kinds.XA_PREPARE:
             self._prepare_xa(data, end, start)
-        elif wire.u16(p, 17) & 0x80:  # LOG_EVENT_IGNORABLE_F
+        elif wire.u16(p, 17) & kinds.IGNORABLE_F:
             return
         else:
             raise UnsupportedError(
@@ -438,7 +446,7 @@ class BinlogDecoder:
         form: Format = parse_format(data)
         check_format(data, form)
         if form.checksum and self._unproved and not _JOURNAL.fullmatch(self.journal):
-            raise ChecksumError("the ROTATE before it has a wrong CRC32", event_type=4, remedy=DAMAGED)
+            raise ChecksumError("the ROTATE before it has a wrong CRC32", event_type=kinds.ROTATE, remedy=DAMAGED)
         self._unproved = False
         self._format = form
         self._writer = form.release
@@ -465,7 +473,7 @@ class BinlogDecoder:
 
     def _rotate(self, data: bytes, end: int) -> None:
         if end < 27:
-            raise TruncatedError("ROTATE event is too short", event_type=4)
+            raise TruncatedError("ROTATE event is too short", event_type=kinds.ROTATE)
         offset = wire.u64(data, 19)
         stop = end
         if self._format is None:  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
@@ -473,10 +481,10 @@ class BinlogDecoder:
             if not self._unproved and end - 27 > 4:
                 stop = end - 4
         if data[26] & 0xC0:
-            raise DecodeError("ROTATE to an offset that no file has", event_type=4, remedy="The log is damaged here.")
+            raise DecodeError("ROTATE to an offset that no file has", event_type=kinds.ROTATE, remedy="The log is damaged here.")
         name = data[27:stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if self._continuity is not None:
-            if wire.u32(data, 13) and not wire.u16(data, 17) & 0x20:
+            if wire.u32(data, 13) and not wire.u16(data, 17) & kinds.ARTIFICIAL_F:
                 self._continuity.announce(name, wire.u32(data, 0))
             else:
                 self._continuity.enter(name, self.offset)
@@ -519,31 +527,33 @@ class BinlogDecoder:
     def _gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
         if end < 44:
-            raise TruncatedError("GTID event is too short", event_type=33)
+            raise TruncatedError("GTID event is too short", event_type=kinds.GTID)
         sid = p[20:36]
         source = self._gtid_sources.get(sid)
         if source is None:
-            self._check_flavor(33, "mysql")
+            self._check_flavor(kinds.GTID, "mysql")
             source = self._gtid_sources[sid] = uuid_text(sid)
         if not 0 < wire.u64(p, 36) <= _MAX_GTID:
-            raise DecodeError(f"a GTID has the number {wire.u64(p, 36)}", event_type=33, remedy="The log is damaged here.")
+            raise DecodeError(
+                f"a GTID has the number {wire.u64(p, 36)}", event_type=kinds.GTID, remedy="The log is damaged here."
+            )
         self._start_group(start, source, wire.u64(p, 36))
 
     def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
         if end < 32:
-            raise TruncatedError("MariaDB GTID event is too short", event_type=162)
+            raise TruncatedError("MariaDB GTID event is too short", event_type=kinds.MARIADB_GTID)
         flags = p[31]
         key = (wire.u32(p, 27), wire.u32(p, 5))
         source = self._gtid_sources.get(key)
         if source is None:
-            self._check_flavor(162, "mariadb")
+            self._check_flavor(kinds.MARIADB_GTID, "mariadb")
             source = self._gtid_sources[key] = key
         self._start_group(start, source, wire.u64(p, 19))
-        self._undecided = flags & 0x20 != 0 and is_undecided_alter(data, end)
-        if not flags & 0x81:  # neither a single statement nor the end of an XA transaction
+        self._undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(data, end)
+        if not flags & (kinds.FL_STANDALONE | kinds.FL_COMPLETED_XA):
             self._open(data, start)
-            self._in_xa = flags & 0x40 != 0
+            self._in_xa = flags & kinds.FL_PREPARED_XA != 0
 
     def _start_group(self, start: int, source: Any, number: int) -> None:
         if self._txn is not None:
@@ -735,11 +745,11 @@ class BinlogDecoder:
         if end < 0:
             end = len(data)
         if end < 32:
-            raise TruncatedError("QUERY event is too short", event_type=2)
+            raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         schema_end = 32 + wire.u16(p, 30) + p[27]
         sql_start = schema_end + 1
         if sql_start > end:
-            raise TruncatedError("QUERY event is too short", event_type=2)
+            raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         size = end - sql_start
         if size == 5 and data[sql_start:end] == b"BEGIN":
             if self._txn is None:  # MariaDB's GTID has opened it already
@@ -809,7 +819,7 @@ class BinlogDecoder:
         if place is None:
             raise DecodeError(
                 f"ROLLBACK TO {statement.savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} "
-                "has set", event_type=2,
+                "has set", event_type=kinds.QUERY,
                 remedy="Nothing was skipped. Please report this with the log.",
             )  # fmt: skip
         self._undo(txn, place[0], place[1], place[2])
@@ -820,7 +830,7 @@ class BinlogDecoder:
             return
         if not self._format.release.has("savepoints_logged"):
             raise UnsupportedError(
-                f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=2,
+                f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=kinds.QUERY,
                 remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
             )  # fmt: skip
         if part != self._part or row < self._skip <= txn.row_count:
@@ -904,14 +914,14 @@ class BinlogDecoder:
             return
         if not statement.xid:
             raise DecodeError(
-                "the identifier of an XA transaction does not read as one", event_type=2,
+                "the identifier of an XA transaction does not read as one", event_type=kinds.QUERY,
                 remedy="Nothing was skipped. Please report this with the log.",
             )  # fmt: skip
         if self._txn is not None:
             if verb == Verb.XA_ROLLBACK and self._in_xa:  # not prepared: MySQL's ROLLBACK of statements
                 self._rollback(data, start, statement)
                 return
-            raise DecodeError(f"the end of XA transaction {statement.xid} inside {self._txn!r}", event_type=2)
+            raise DecodeError(f"the end of XA transaction {statement.xid} inside {self._txn!r}", event_type=kinds.QUERY)
         place = next((one for one in self.prepared if one.xid == statement.xid), None)
         self._open(data, start)
         if verb == Verb.XA_COMMIT and (place is not None or not self.follow_only):
@@ -998,7 +1008,7 @@ class BinlogDecoder:
         if self._read_again is None:
             raise UnsupportedError(
                 f"the rows of XA transaction {place.xid} lie before the start, and this source cannot be read again there",
-                event_type=2, remedy="Start before its XA PREPARE.",
+                event_type=kinds.QUERY, remedy="Start before its XA PREPARE.",
             )  # fmt: skip
         log.info("[%s] reading the rows of XA transaction %s again", self.destination, place.xid)
         again = BinlogDecoder(
@@ -1042,7 +1052,7 @@ class BinlogDecoder:
     def _table_map(self, data: bytes, end: int) -> None:
         p = data
         if end < 29:
-            raise TruncatedError("TABLE_MAP event is too short", event_type=19)
+            raise TruncatedError("TABLE_MAP event is too short", event_type=kinds.TABLE_MAP)
         body = data[25:end]
         table = self._maps.get(body)
         if table is None:
@@ -1073,7 +1083,7 @@ class BinlogDecoder:
     def _rows(self, data: bytes, kind: int, end: int, start: int, change: int) -> None:
         p = data
         body = 27
-        if kind >= 30:
+        if kind >= kinds.WRITE_ROWS:
             if end < 29:
                 raise TruncatedError("rows event is too short", event_type=kind)
             body = 27 + wire.u16(p, 27)
@@ -1204,6 +1214,6 @@ class BinlogDecoder:
         """TRANSACTION_PAYLOAD: the events inside have no checksums, and offsets that mean nothing."""
         for inner in iter_payload(data, end, self._inflated_bytes):
             kind = inner[4]
-            if kind == 40 or kind == 15 or kind == 4:
+            if kind == kinds.TRANSACTION_PAYLOAD or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.ROTATE:
                 raise DecodeError(f"{event_name(kind)} inside a TRANSACTION_PAYLOAD", event_type=kind)
             self._dispatch(inner, kind, len(inner), start)

@@ -15,25 +15,30 @@ import attrs
 import zstandard
 
 from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
+from canal.event_types import (
+    DELETE_ROWS,
+    DELETE_ROWS_V1,
+    EXECUTE_LOAD_QUERY,
+    FORMAT_DESCRIPTION,
+    GTID_TAGGED,
+    IN_USE_F,
+    MARIADB_GTID,
+    QUERY,
+    QUERY_COMPRESSED,
+    ROTATE,
+    TABLE_MAP,
+    TRANSACTION_PAYLOAD,
+    UPDATE_ROWS,
+    UPDATE_ROWS_V1,
+    WRITE_ROWS,
+    WRITE_ROWS_V1,
+    XA_PREPARE,
+    event_name,
+)
 from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
 from canal.rows import charsets
 from canal.rows.wire import packed
 from canal.server_facts import Release
-
-#: Names of the event types, as the server's documentation spells them.
-EVENT_NAMES = {
-    1: "START_EVENT_V3", 2: "QUERY", 3: "STOP", 4: "ROTATE", 5: "INTVAR", 6: "LOAD", 7: "SLAVE", 8: "CREATE_FILE",
-    9: "APPEND_BLOCK", 10: "EXEC_LOAD", 11: "DELETE_FILE", 12: "NEW_LOAD", 13: "RAND", 14: "USER_VAR",
-    15: "FORMAT_DESCRIPTION", 16: "XID", 17: "BEGIN_LOAD_QUERY", 18: "EXECUTE_LOAD_QUERY", 19: "TABLE_MAP",
-    20: "PRE_GA_WRITE_ROWS", 21: "PRE_GA_UPDATE_ROWS", 22: "PRE_GA_DELETE_ROWS", 23: "WRITE_ROWS_V1",
-    24: "UPDATE_ROWS_V1", 25: "DELETE_ROWS_V1", 26: "INCIDENT", 27: "HEARTBEAT", 28: "IGNORABLE", 29: "ROWS_QUERY",
-    30: "WRITE_ROWS", 31: "UPDATE_ROWS", 32: "DELETE_ROWS", 33: "GTID", 34: "ANONYMOUS_GTID", 35: "PREVIOUS_GTIDS",
-    36: "TRANSACTION_CONTEXT", 37: "VIEW_CHANGE", 38: "XA_PREPARE", 39: "PARTIAL_UPDATE_ROWS",
-    40: "TRANSACTION_PAYLOAD", 41: "HEARTBEAT_V2", 42: "GTID_TAGGED", 160: "ANNOTATE_ROWS", 161: "BINLOG_CHECKPOINT",
-    162: "MARIADB_GTID", 163: "MARIADB_GTID_LIST", 164: "START_ENCRYPTION", 165: "QUERY_COMPRESSED",
-    166: "WRITE_ROWS_COMPRESSED_V1", 167: "UPDATE_ROWS_COMPRESSED_V1", 168: "DELETE_ROWS_COMPRESSED_V1",
-    169: "WRITE_ROWS_COMPRESSED", 170: "UPDATE_ROWS_COMPRESSED", 171: "DELETE_ROWS_COMPRESSED",
-}  # fmt: skip
 
 #: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
 MAX_EVENT_BYTES = 1 << 30
@@ -44,16 +49,13 @@ _CHUNK = 1 << 20
 #: CRC32 of any event followed by its own CRC32 in little-endian order.
 CRC_RESIDUE = 0x2144DF1C
 DAMAGED = "The log or the connection is damaged; compare with the server's own file."
-#: Flag of a FORMAT_DESCRIPTION whose log is in use, or was when its server died.
-IN_USE = 0x01
-
-
-def event_name(kind: int) -> str:
-    return f"{EVENT_NAMES.get(kind, 'unknown')} event (type {kind})"
 
 
 #: Lengths of the fixed parts of bodies, which all releases agree on.
-_FIXED_PARTS = {2: 13, 4: 8, 19: 8, 23: 8, 24: 8, 25: 8, 30: 10, 31: 10, 32: 10, 162: 19}
+_FIXED_PARTS = {
+    QUERY: 13, ROTATE: 8, TABLE_MAP: 8, WRITE_ROWS_V1: 8, UPDATE_ROWS_V1: 8, DELETE_ROWS_V1: 8, WRITE_ROWS: 10,
+    UPDATE_ROWS: 10, DELETE_ROWS: 10, MARIADB_GTID: 19,
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -71,7 +73,7 @@ class Format:
             found = self.post_header_length(kind)
             if found not in (0, length):
                 raise UnsupportedError(
-                    f"{event_name(kind)} with a fixed part of {found} bytes, not {length}", event_type=15,
+                    f"{event_name(kind)} with a fixed part of {found} bytes, not {length}", event_type=FORMAT_DESCRIPTION,
                     remedy="An unreleased or patched server wrote this.",
                 )  # fmt: skip
 
@@ -88,27 +90,31 @@ class Format:
 def parse_format(data: bytes) -> Format:
     """Decode a FORMAT_DESCRIPTION event."""
     if len(data) < 77:
-        raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
+        raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=FORMAT_DESCRIPTION)
     version = int.from_bytes(data[19:21], "little")
     if version != 4:
-        raise UnsupportedError(f"binlog format version {version}", event_type=15, remedy="MySQL 5.1 and later write 4.")
+        raise UnsupportedError(
+            f"binlog format version {version}", event_type=FORMAT_DESCRIPTION, remedy="MySQL 5.1 and later write 4."
+        )
     if data[75] != 19:
-        raise UnsupportedError(f"event headers of {data[75]} bytes", event_type=15, remedy="A patched server wrote this.")
+        raise UnsupportedError(
+            f"event headers of {data[75]} bytes", event_type=FORMAT_DESCRIPTION, remedy="A patched server wrote this."
+        )
     server_version = data[21:71].split(b"\0")[0].decode("ascii", "replace")
     lengths, checksum = data[76:], False
     release = Release.parse(server_version)
     knows_checksums = release.has("checksums")
     if knows_checksums:
         if len(lengths) < 6:
-            raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=15)
+            raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=FORMAT_DESCRIPTION)
         algorithm, lengths = lengths[-5], lengths[:-5]
         if algorithm not in (0, 1):
-            raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=15)
+            raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=FORMAT_DESCRIPTION)
         checksum = algorithm == 1
     if len(lengths) < 25 or not release.has("row_events"):
         raise UnsupportedError(
-            f"a log that was written by version {server_version}, before rows had the form they have now", event_type=15,
-            remedy="Rows are decoded from the first release of MySQL 5.1 on.",
+            f"a log that was written by version {server_version}, before rows had the form they have now",
+            event_type=FORMAT_DESCRIPTION, remedy="Rows are decoded from the first release of MySQL 5.1 on.",
         )  # fmt: skip
     return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths, knows_checksums)
 
@@ -125,7 +131,7 @@ def check_format(data: bytes, form: Format) -> None:
     """
     if not form.knows_checksums or not form.checksum and data[-4:] == bytes(4):
         return
-    plain = data[:17] + bytes((data[17] & ~IN_USE,)) + data[18:]
+    plain = data[:17] + bytes((data[17] & ~IN_USE_F,)) + data[18:]
     forms = [data, plain]
     if not form.checksum and not form.created:
         if data[13:17] == bytes(4):
@@ -159,7 +165,7 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
         value, at = _variable(data, at, end)
         head.append(value)
     if head[0] != 0 and head[0] != 1:
-        raise UnsupportedError(f"GTID_TAGGED event of format {head[0]}", event_type=42)
+        raise UnsupportedError(f"GTID_TAGGED event of format {head[0]}", event_type=GTID_TAGGED)
     uuid, number, tag, field = b"", 0, "", -1
     while field < 3:
         field, at = _variable(data, at, end)
@@ -172,7 +178,7 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
         elif field == 3:
             size, at = _variable(data, at, end)
             if size > 32 or at + size > end:
-                raise TruncatedError("the tag of a GTID_TAGGED event runs past its end", event_type=42)
+                raise TruncatedError("the tag of a GTID_TAGGED event runs past its end", event_type=GTID_TAGGED)
             tag = data[at : at + size].decode("ascii", "replace").lower()
             at += size
         elif field in (0, 2):
@@ -180,18 +186,18 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
             if field == 2:
                 number = value >> 1 ^ -(value & 1)
     if not uuid or not 0 < number <= MAX_NUMBER or not re.fullmatch("[a-z_][a-z0-9_]{0,31}|", tag):
-        raise DecodeError("GTID_TAGGED event without a valid GTID", event_type=42)
+        raise DecodeError("GTID_TAGGED event without a valid GTID", event_type=GTID_TAGGED)
     return f"{uuid_text(uuid)}:{tag}" if tag else uuid_text(uuid), number
 
 
 def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
     """An integer whose first byte ends in as many one bits as bytes follow it, and the index after it."""
     if at >= end:
-        raise TruncatedError("GTID_TAGGED event is too short", event_type=42)
+        raise TruncatedError("GTID_TAGGED event is too short", event_type=GTID_TAGGED)
     first = data[at]
     more = (~first & (first + 1)).bit_length() - 1  # the ones at its end
     if at + 1 + more > end:
-        raise TruncatedError("GTID_TAGGED event is too short", event_type=42)
+        raise TruncatedError("GTID_TAGGED event is too short", event_type=GTID_TAGGED)
     if more == 8:
         return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
     return int.from_bytes(data[at : at + 1 + more], "little") >> (more + 1), at + 1 + more
@@ -200,11 +206,11 @@ def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
 def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
     """Whether an XA_PREPARE event commits in one phase, and the XID in the form that statements have."""
     if end < 32:
-        raise TruncatedError("XA_PREPARE event is too short", event_type=38)
+        raise TruncatedError("XA_PREPARE event is too short", event_type=XA_PREPARE)
     global_size = int.from_bytes(data[24:28], "little")
     branch_size = int.from_bytes(data[28:32], "little")
     if global_size + branch_size > 128 or 32 + global_size + branch_size > end:
-        raise TruncatedError("the XID of an XA_PREPARE event runs past its end", event_type=38)
+        raise TruncatedError("the XID of an XA_PREPARE event runs past its end", event_type=XA_PREPARE)
     branch = 32 + global_size
     number = int.from_bytes(data[20:24], "little")
     return bool(data[19]), f"X'{data[32:branch].hex()}',X'{data[branch:branch + branch_size].hex()}',{number}"
@@ -213,7 +219,7 @@ def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
 def execute_load_query(data: bytes, end: int) -> bytes:
     """An EXECUTE_LOAD_QUERY event as a QUERY event: it has 13 bytes more, about the file that the log holds."""
     if end < 45:
-        raise TruncatedError("EXECUTE_LOAD_QUERY event is too short", event_type=18)
+        raise TruncatedError("EXECUTE_LOAD_QUERY event is too short", event_type=EXECUTE_LOAD_QUERY)
     return data[:32] + data[45:end]
 
 
@@ -247,7 +253,7 @@ def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iter
             break
         length, at = packed(data, at, end)
         if at + length > end:
-            raise TruncatedError("a field of TRANSACTION_PAYLOAD runs past its end", event_type=40)
+            raise TruncatedError("a field of TRANSACTION_PAYLOAD runs past its end", event_type=TRANSACTION_PAYLOAD)
         value = packed(data, at, at + length)[0] if field in (1, 2, 3) else 0
         if field == 1:
             size = value
@@ -257,13 +263,13 @@ def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iter
             inflated = value
         at += length
     if size < 0 or at + size > end:
-        raise TruncatedError("TRANSACTION_PAYLOAD is shorter than it says", event_type=40)
+        raise TruncatedError("TRANSACTION_PAYLOAD is shorter than it says", event_type=TRANSACTION_PAYLOAD)
     if compression == 255:
         chunks: Iterator[bytes] = iter((data[at : at + size],))
     elif compression == 0:
         chunks = _inflate_zstd(data[at : at + size], inflated)
     else:
-        raise UnsupportedError(f"TRANSACTION_PAYLOAD with compression type {compression}", event_type=40)
+        raise UnsupportedError(f"TRANSACTION_PAYLOAD with compression type {compression}", event_type=TRANSACTION_PAYLOAD)
     yield from _split(chunks, limit)
 
 
@@ -277,10 +283,10 @@ def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
                     break
                 yield chunk
     except zstandard.ZstdError as error:
-        raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=40) from error
+        raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=TRANSACTION_PAYLOAD) from error
     if inflated >= 0 and total != inflated:
         more = "more than " if total > inflated else f"{total} bytes, not "
-        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {more}{inflated}", event_type=40)
+        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {more}{inflated}", event_type=TRANSACTION_PAYLOAD)
 
 
 def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
@@ -306,13 +312,13 @@ def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
                 yield begun.getvalue()
                 begun = None
     if begun is not None and begun.tell():
-        raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=40)
+        raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=TRANSACTION_PAYLOAD)
 
 
 def _length(head: bytes, limit: int) -> int:
     length = int.from_bytes(head[9:13], "little")
     if length < 19 or length > MAX_EVENT_BYTES:
-        raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=40)
+        raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=TRANSACTION_PAYLOAD)
     if length > limit:
         raise _too_large(length, 40, limit)
     return length
@@ -371,7 +377,7 @@ def _inflate_in_pieces(inflater: Any, data: bytes, at: int, start: int, end: int
 def inflate_query(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
     """A QUERY_COMPRESSED event as the QUERY event it stands for (without checksum)."""
     if end < 32:
-        raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=165)
+        raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=QUERY_COMPRESSED)
     text = 32 + int.from_bytes(data[30:32], "little") + data[27] + 1
     return _inflate_mariadb(data, text, end, 165, limit)
 

@@ -1,4 +1,5 @@
 cimport cython
+from canal cimport event_types as kinds
 from canal.rows cimport wire
 
 cdef long _MAX_PACKET, _LONGEST_ERROR

@@ -7,6 +7,7 @@ what comes out. Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_
 
 from __future__ import annotations
 
+from canal import event_types as kinds
 from canal.errors import CanalError, DecodeError, ServerError, UnsupportedError
 from canal.rows import wire
 
@@ -237,7 +238,10 @@ class FileFramer(Framer):
                 self._need = length
                 break
             kind = p[at + 4]
-            if (kind == 4 and p[at + 17] & 0x60) or (kind == 15 and p[at + 17] & 0x40):
+            if (
+                kind == kinds.ROTATE and p[at + 17] & (kinds.ARTIFICIAL_F | kinds.RELAY_LOG_F)
+                or kind == kinds.FORMAT_DESCRIPTION and p[at + 17] & kinds.RELAY_LOG_F
+            ):
                 self._relay_log()
                 break
             events.append(bytes(p[at : at + length]))
@@ -253,7 +257,7 @@ class FileFramer(Framer):
         )
 
     def _relay_log(self) -> None:
-        """LOG_EVENT_RELAY_LOG_F, which old replicas set in ROTATE only, or the artificial ROTATE of the source's dump."""
+        """RELAY_LOG_F, which old replicas set in ROTATE only, or the artificial ROTATE of the source's dump."""
         self.error = UnsupportedError(
             "this is the relay log of a replica, with the journal names and offsets of its source",
             remedy="Read the source's own binlog, or the one that the replica writes with log_replica_updates.",

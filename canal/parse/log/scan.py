@@ -19,10 +19,34 @@ from canal.errors import (
     SourceError,
     TruncatedError,
 )
+from canal.event_types import (
+    ANONYMOUS_GTID,
+    ARTIFICIAL_F,
+    BINLOG_CHECKPOINT,
+    FL_COMPLETED_XA,
+    FL_STANDALONE,
+    FORMAT_DESCRIPTION,
+    GTID,
+    GTID_TAGGED,
+    HEARTBEATS,
+    INTVAR,
+    MARIADB_GTID,
+    MARIADB_GTID_LIST,
+    PREVIOUS_GTIDS,
+    QUERY,
+    QUERY_COMPRESSED,
+    RAND,
+    ROTATE,
+    START_ENCRYPTION,
+    TRANSACTION_PAYLOAD,
+    USER_VAR,
+    XA_PREPARE,
+    XID,
+    event_name,
+)
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.events import (
     CRC_RESIDUE,
-    event_name,
     parse_format,
     parse_gtid_list,
     parse_previous_gtids,
@@ -33,18 +57,15 @@ from canal.position import Position, journal_key
 
 log = logging.getLogger("canal.parse")
 
-_QUERY, _ROTATE, _INTVAR, _RAND, _USER_VAR, _FORMAT, _XID = 2, 4, 5, 13, 14, 15, 16
-_GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 33, 34, 35, 38, 40, 42
-_MARIADB_GTID, _GTID_LIST, _QUERY_COMPRESSED = 162, 163, 165
-_HEARTBEATS = frozenset((27, 41))
-_GTIDS = frozenset((_GTID, _ANONYMOUS_GTID, _TAGGED_GTID, _MARIADB_GTID))
-_PRELUDES = frozenset((_INTVAR, _RAND, _USER_VAR))
+_GTIDS = frozenset((GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID))
+_PRELUDES = frozenset((INTVAR, RAND, USER_VAR))
 #: Events that may come before the first one of a dump.
-_OPENING = frozenset((_ROTATE, _FORMAT, _PREVIOUS_GTIDS, 161, _GTID_LIST, 164))
-_ENDS = frozenset((_XID, _XA_PREPARE, _PAYLOAD))
+_OPENING = frozenset((ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, BINLOG_CHECKPOINT, MARIADB_GTID_LIST, START_ENCRYPTION))
+_ENDS = frozenset((XID, XA_PREPARE, TRANSACTION_PAYLOAD))
+#: Events of the head of a journal, which may say no position.
+_POSITIONLESS = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST))
 #: Bytes that an event has at least, where more than its header is looked at.
-_LEAST = {_QUERY: 32, _ROTATE: 27, _GTID: 44, _MARIADB_GTID: 32, _GTID_LIST: 23}
-_ARTIFICIAL = 0x20
+_LEAST = {QUERY: 32, ROTATE: 27, GTID: 44, MARIADB_GTID: 32, MARIADB_GTID_LIST: 23}
 
 
 def transaction_start(connection: Any, place: Position) -> int:
@@ -67,7 +88,7 @@ def transaction_start(connection: Any, place: Position) -> int:
     scan = TransactionScan()
     for event in connection.replay(place.journal, 4):
         start = scan.whole
-        if event[4] != _ROTATE:
+        if event[4] != ROTATE:
             scan.feed(event)
         if scan.whole > place.offset:
             return start
@@ -146,11 +167,11 @@ class TransactionScan:
         ``start`` is the event's offset where that is known; else it follows from the events' own offsets.
         """
         kind = event[4]
-        if self.found is not None or kind in _HEARTBEATS:
+        if self.found is not None or kind in HEARTBEATS:
             return
         if len(event) < _LEAST.get(kind, 19):
             raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
-        if kind == _ROTATE:
+        if kind == ROTATE:
             self._rotate(event)
             return
         if start is None:
@@ -158,11 +179,11 @@ class TransactionScan:
             self._advance(event, kind)
         else:
             self._offset = start + len(event)
-        if kind == _FORMAT:
+        if kind == FORMAT_DESCRIPTION:
             self._format(event)
-        elif kind == _PREVIOUS_GTIDS:
+        elif kind == PREVIOUS_GTIDS:
             self._executed, self._run = parse_previous_gtids(event, self._end(event)), None
-        elif kind == _GTID_LIST:
+        elif kind == MARIADB_GTID_LIST:
             count = int.from_bytes(event[19:23], "little") & 0x0FFFFFFF
             self._executed = parse_gtid_list(event, min(self._end(event), 23 + 16 * count))  # an empty list is padded
         else:
@@ -196,7 +217,7 @@ class TransactionScan:
 
     def _rotate(self, event: bytes) -> None:
         if event[26] & 0xC0:
-            raise DecodeError("ROTATE to an offset that no file has", event_type=_ROTATE, remedy="The log is damaged here.")
+            raise DecodeError("ROTATE to an offset that no file has", event_type=ROTATE, remedy="The log is damaged here.")
         end = len(event)
         # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
         if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
@@ -215,10 +236,10 @@ class TransactionScan:
     def _advance(self, event: bytes, kind: int) -> None:
         """Keep a 64-bit offset from 32-bit ones; MariaDB 11.4 writes none inside a transaction."""
         log_pos = int.from_bytes(event[13:17], "little")
-        if log_pos and not event[17] & _ARTIFICIAL:
+        if log_pos and not event[17] & ARTIFICIAL_F:
             expected = self._offset + len(event)
             self._offset = expected + (log_pos - expected & 0xFFFFFFFF)
-        elif log_pos == 0 and kind not in (_FORMAT, _PREVIOUS_GTIDS, _GTID_LIST) and not event[17] & _ARTIFICIAL:
+        elif log_pos == 0 and kind not in _POSITIONLESS and not event[17] & ARTIFICIAL_F:
             self._offset += len(event)
 
     # -- transactions --------------------------------------------------------------------------------------------------
@@ -227,10 +248,9 @@ class TransactionScan:
         if kind in _GTIDS:
             self._has_gtids = True
             self._begin(event, start)
-            # Neither a single statement nor the end of an XA transaction.
-            self._inside = kind == _MARIADB_GTID and not event[31] & 0x81
+            self._inside = kind == MARIADB_GTID and not event[31] & (FL_STANDALONE | FL_COMPLETED_XA)
             self._gtid = self._gtid_of(event, kind)
-        elif kind == _QUERY or kind == _QUERY_COMPRESSED:
+        elif kind == QUERY or kind == QUERY_COMPRESSED:
             self._query(event, kind, start)
         elif kind in _PRELUDES and not self._open and not self._has_gtids:
             self._begin(event, start)
@@ -238,7 +258,7 @@ class TransactionScan:
             self._finish()
 
     def _query(self, event: bytes, kind: int, start: int) -> None:
-        sql = self._statement(event) if kind == _QUERY else b""
+        sql = self._statement(event) if kind == QUERY else b""
         if not self._open:
             self._begin(event, start)
         if sql == b"BEGIN" or sql.startswith(b"XA START"):
@@ -274,14 +294,14 @@ class TransactionScan:
 
     def _gtid_of(self, event: bytes, kind: int) -> tuple[str, int] | tuple[int, int, int] | None:
         number = int.from_bytes
-        if kind == _GTID:
+        if kind == GTID:
             found = number(event[36:44], "little")
             if not 0 < found <= MAX_NUMBER:
                 raise DecodeError(f"a GTID has the number {found}", event_type=kind, remedy="The log is damaged here.")
             return uuid_text(event[20:36]), found
-        if kind == _MARIADB_GTID:
+        if kind == MARIADB_GTID:
             return number(event[27:31], "little"), number(event[5:9], "little"), number(event[19:27], "little")
-        if kind == _TAGGED_GTID:
+        if kind == GTID_TAGGED:
             return parse_tagged_gtid(event, self._end(event))
         return None
 

@@ -8,13 +8,8 @@ from __future__ import annotations
 import zlib
 
 from canal.errors import DecodeError, SourceError, TruncatedError
-from canal.parse.log.events import CRC_RESIDUE, DAMAGED, Format, check_format, checksum_error, event_name, parse_format
-
-_ROTATE, _FORMAT = 4, 15
-_HEARTBEATS = frozenset((27, 41))
-#: Events of the head of a log, which a server sends again, with no end, before the middle of it.
-_HEAD = frozenset((_ROTATE, _FORMAT, 35, 163, 164))
-_ARTIFICIAL = 0x20
+from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, HEADS, HEARTBEATS, ROTATE, event_name
+from canal.parse.log.events import CRC_RESIDUE, DAMAGED, Format, check_format, checksum_error, parse_format
 
 
 class SideRead:
@@ -43,27 +38,27 @@ class SideRead:
         size = len(event)
         if size < 19 or int.from_bytes(event[9:13], "little") != size:
             raise TruncatedError(f"an event of {size} bytes is not of the length that it says", remedy=DAMAGED)
-        if kind == _FORMAT:
+        if kind == FORMAT_DESCRIPTION:
             self._format = parse_format(event)
             check_format(event, self._format)
         elif self._format is None:
-            if kind != _ROTATE:
+            if kind != ROTATE:
                 raise DecodeError(
                     f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind, remedy=DAMAGED
                 )
         elif self._format.checksum and (size < 23 or zlib.crc32(event) != CRC_RESIDUE):
             raise checksum_error(event)
-        if kind not in _HEARTBEATS:
+        if kind not in HEARTBEATS:
             self._move(event, kind)
 
     def _move(self, event: bytes, kind: int) -> None:
         end = int.from_bytes(event[13:17], "little")
-        if kind == _ROTATE and (not end or event[17] & _ARTIFICIAL or self._format is None):
+        if kind == ROTATE and (not end or event[17] & ARTIFICIAL_F or self._format is None):
             self._enter(event)
-        elif end == 0 or event[17] & _ARTIFICIAL:
-            self._offset += 0 if kind in _HEAD else len(event)  # MariaDB 11.4 and later: no ends inside a transaction
+        elif end == 0 or event[17] & ARTIFICIAL_F:
+            self._offset += 0 if kind in HEADS else len(event)  # MariaDB 11.4 and later: no ends inside a transaction
         else:
-            self._offset = (4 if kind == _FORMAT else self._offset) + len(event)
+            self._offset = (4 if kind == FORMAT_DESCRIPTION else self._offset) + len(event)
             if self._offset & 0xFFFFFFFF != end:
                 raise DecodeError(
                     f"{event_name(kind)} of {len(event)} bytes says that it ends at {end}, not at {self._offset}",
@@ -76,9 +71,9 @@ class SideRead:
         if self._format is None:
             first = self._journal.encode("utf-8", "surrogateescape")
             if self._offset <= 0xFFFFFFFF and (not name.startswith(first) or len(name) - len(first) not in (0, 4)):
-                raise DecodeError(f"the log that was sent is not {self._journal}", event_type=_ROTATE, remedy=DAMAGED)
+                raise DecodeError(f"the log that was sent is not {self._journal}", event_type=ROTATE, remedy=DAMAGED)
             if int.from_bytes(event[19:27], "little") > self._offset:
-                raise DecodeError("the log was sent from a later offset on", event_type=_ROTATE, remedy=DAMAGED)
+                raise DecodeError("the log was sent from a later offset on", event_type=ROTATE, remedy=DAMAGED)
             return
         name = name[:-4] if self._format.checksum else name
         self._journal = name.rstrip(b"\0").decode("utf-8", "surrogateescape")

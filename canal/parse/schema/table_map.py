@@ -15,6 +15,7 @@ from typing import Any, Callable, Container, Final
 import attrs
 
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
+from canal.event_types import TABLE_MAP
 from canal.filter import FieldFilter, TableFilter
 from canal.model import ColumnNames, TableMap
 from canal.parse.schema.online_ddl import ShadowTables
@@ -111,7 +112,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self.at + size > self.end:
-            raise TruncatedError("TABLE_MAP event is too short", event_type=19)
+            raise TruncatedError("TABLE_MAP event is too short", event_type=TABLE_MAP)
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -121,7 +122,7 @@ class _Reader:
             return first
         width = {252: 2, 253: 3, 254: 8}.get(first)
         if width is None:
-            raise DecodeError(f"{first:#x} does not begin a packed integer", event_type=19)
+            raise DecodeError(f"{first:#x} does not begin a packed integer", event_type=TABLE_MAP)
         return int.from_bytes(self.take(width), "little")
 
     def text(self) -> bytes:
@@ -140,7 +141,7 @@ def parse_table_map(body: bytes, release: Release = NEWEST) -> RawTableMap:
     table, _ = r.take(r.take(1)[0]), r.take(1)
     count = r.packed()
     if count > 4096:
-        raise DecodeError(f"TABLE_MAP of {count} columns; servers have 4096 at most", event_type=19)
+        raise DecodeError(f"TABLE_MAP of {count} columns; servers have 4096 at most", event_type=TABLE_MAP)
     types = r.take(count)
     metas = _parse_metas(types, r.text())
     nulls = r.take((count + 7) // 8)
@@ -166,11 +167,11 @@ def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
         elif code in _TWO_BYTE_META:
             metas.append(int.from_bytes(r.take(2), "little"))
         elif code == 20:
-            raise UnsupportedError("a TYPED_ARRAY column", event_type=19)
+            raise UnsupportedError("a TYPED_ARRAY column", event_type=TABLE_MAP)
         else:
             metas.append(0)
     if r.more:
-        raise DecodeError("TABLE_MAP has more column metadata than its columns need", event_type=19)
+        raise DecodeError("TABLE_MAP has more column metadata than its columns need", event_type=TABLE_MAP)
     return tuple(metas)
 
 
@@ -197,7 +198,7 @@ def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableM
             while f.more:
                 number = f.packed()
                 if number >= len(columns):
-                    raise DecodeError("TABLE_MAP names a charset for a column it does not have", event_type=19)
+                    raise DecodeError("TABLE_MAP names a charset for a column it does not have", event_type=TABLE_MAP)
                 charsets[columns[number]] = f.packed()
         elif kind in (3, 11):
             for column in text_columns if kind == 3 else label_columns:
@@ -207,7 +208,7 @@ def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableM
             while f.more:
                 names.append(f.text().decode("utf-8", "surrogateescape"))
             if len(names) != count:
-                raise DecodeError(f"TABLE_MAP has {count} columns and {len(names)} names", event_type=19)
+                raise DecodeError(f"TABLE_MAP has {count} columns and {len(names)} names", event_type=TABLE_MAP)
             found["names"] = tuple(names)
         elif kind in (5, 6):
             for column in sets if kind == 5 else enums:
@@ -248,7 +249,7 @@ def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, 
         if not any(flags[len(columns) :]) and all(i in unsigned for i in columns if real[i] == YEAR):
             likely.append(fitting[-1])
     if not fitting:
-        raise DecodeError(f"TABLE_MAP has {len(bits)} bytes of signs, which do not fit its columns", event_type=19)
+        raise DecodeError(f"TABLE_MAP has {len(bits)} bytes of signs, which do not fit its columns", event_type=TABLE_MAP)
     if release.has("counts_years"):
         return (fitting[0],)
     if not release.has("may_count_years"):
@@ -392,7 +393,7 @@ class TableResolver:
                     raise UnsupportedError(
                         f"column {i + 1} of {raw.schema}.{raw.table}, {columns[i].name!r}, is of MariaDB's old format "
                         f"(type {raw.types[i]}): the log does not tell how many digits it has after the second",
-                        event_type=19, column=columns[i].name,
+                        event_type=TABLE_MAP, column=columns[i].name,
                         remedy="Give the table's columns to the source, or rebuild it with mysql56_temporal_format=ON.",
                     )  # fmt: skip
             for i in fitting:
@@ -460,7 +461,7 @@ class TableResolver:
             raise UnsupportedError(
                 f"nobody can tell whether column {signed[0] + 1} of {raw.schema}.{raw.table}, {raw.names[signed[0]]!r}, is "
                 "unsigned: its log counts YEAR columns among those that have a sign, or not",
-                event_type=19, column=raw.names[signed[0]], remedy="Give the table's columns to the source.",
+                event_type=TABLE_MAP, column=raw.names[signed[0]], remedy="Give the table's columns to the source.",
             )  # fmt: skip
         charsets = {i: found[i].charset or "binary" for i in untold if i in found}
         if len(charsets) < len(untold) and self._untold.is_first((raw.schema, raw.table)):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from canal.errors import AuthenticationError
+from canal.event_types import FORMAT_DESCRIPTION, ROTATE
 from canal.parse.log.continuity import incarnation_of
 from canal.parse.log.side_reads import SideRead
 from canal.parse.source.login import Login
@@ -14,9 +15,6 @@ from canal.position import Position
 
 if TYPE_CHECKING:
     from canal.parse.source.connection import MySQLConnection
-
-_ROTATE, _FORMAT = 4, 15
-
 
 class Beside:
     """Reads logs of the server of a login, one at a time.
@@ -42,7 +40,7 @@ class Beside:
         try:
             if journal not in self._logs.names():
                 return ""
-            head = next((event for event in self.events(journal) if event[4] == _FORMAT), None)
+            head = next((event for event in self.events(journal) if event[4] == FORMAT_DESCRIPTION), None)
         except AuthenticationError:
             return None
         return "" if head is None else incarnation_of(head)
@@ -53,7 +51,7 @@ class Beside:
             raise self._logs.no_log(Position(journal=journal, offset=offset))
         begun = False
         for event in self.events(journal, offset):
-            if event[4] != _ROTATE:
+            if event[4] != ROTATE:
                 begun = True
                 yield event
             elif begun:  # its own, or where it ends without one the server's, which goes on with the next log

@@ -32,7 +32,8 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from canal.parse.log.events import IN_USE, Format, check_format, parse_format
+from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, IN_USE_F, ROTATE, START_ENCRYPTION
+from canal.parse.log.events import Format, check_format, parse_format
 from canal.parse.log.framing import BUFFER_BYTES, FileFramer
 from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
@@ -49,8 +50,6 @@ log = logging.getLogger("canal.parse")
 
 MAGIC = b"\xfebin"
 _ENCRYPTED_MAGIC = b"\xfdbin"
-_ROTATE, _FORMAT, _START_ENCRYPTION = 4, 15, 164
-_ARTIFICIAL = 0x20
 _CRASH_SAFE = "_crash_safe"
 #: Seconds for which a file that is not there is looked for again, and between two looks.
 _PATIENCE, _PAUSE = 5.0, 0.02
@@ -333,7 +332,7 @@ class LocalBinlogConnection(FullConnection):
             scan.feed(rotate_event(journal, 4, checksum=scan.has_checksum))
             offset = 4
             for event in self._whole_events(Position(journal=journal)):
-                if event[4] != _ROTATE:  # it names a file that may not be there (yet)
+                if event[4] != ROTATE:  # it names a file that may not be there (yet)
                     scan.feed(event, offset)
                 offset += len(event)
                 if scan.found is not None:
@@ -360,7 +359,7 @@ class LocalBinlogConnection(FullConnection):
         scan = TransactionScan()
         scan.feed(rotate_event(path.name, begin.offset, checksum=False))
         for event in self._whole_events(begin):
-            if event[4] != _ROTATE:
+            if event[4] != ROTATE:
                 scan.feed(event)
         self._end = Position(journal=path.name, offset=scan.whole)
         return self._end
@@ -469,7 +468,7 @@ class LocalBinlogConnection(FullConnection):
         """Put the artificial ROTATE that a server sends before a journal's first events."""
         head = []
         for event in events:
-            if event[4] == _FORMAT:
+            if event[4] == FORMAT_DESCRIPTION:
                 checksum = parse_format(event).checksum
                 if reader.is_fresh:
                     reader.is_fresh = False
@@ -583,7 +582,7 @@ class _JournalReader:
                 return []
             events: list[bytes] = framer.advance(count)
             if events:
-                self.has_successor |= events[-1][4] == _ROTATE
+                self.has_successor |= events[-1][4] == ROTATE
                 return events if self._has_format else self._first(events)
 
     def _begun(self) -> FileFramer | None:
@@ -634,7 +633,7 @@ class _JournalReader:
         """Is the event that is not whole at the end of the file one that is still being written, or is its length damaged?"""
         header = os.pread(self._file.fileno(), 19, framer.offset)
         size, says = int.from_bytes(header[9:13], "little"), int.from_bytes(header[13:17], "little")
-        if len(header) == 19 and says and says != framer.offset + size & 0xFFFFFFFF and not header[17] & _ARTIFICIAL:
+        if len(header) == 19 and says and says != framer.offset + size & 0xFFFFFFFF and not header[17] & ARTIFICIAL_F:
             raise self._placed(
                 DecodeError(
                     f"an event of {size} bytes says that it ends at {says}", event_type=header[4],
@@ -645,14 +644,14 @@ class _JournalReader:
 
     def _encrypted(self) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.path} is encrypted", event_type=_START_ENCRYPTION, position=f"{self.path.name}:0",
+            f"{self.path} is encrypted", event_type=START_ENCRYPTION, position=f"{self.path.name}:0",
             remedy="Read from the server, which decrypts what it sends.",
         )  # fmt: skip
 
     def _first(self, events: list[bytes]) -> list[bytes]:
         """Check the head of the file, and go on at ``start`` where that is further behind."""
         head = events[0]
-        if head[4] != _FORMAT:
+        if head[4] != FORMAT_DESCRIPTION:
             raise UnsupportedError(
                 f"{self.path} does not begin with a FORMAT_DESCRIPTION event but with type {head[4]}",
                 event_type=head[4],
@@ -664,10 +663,10 @@ class _JournalReader:
             check_format(head, form)  # what is read from the middle begins with one that is sealed anew
         except DecodeError as error:
             raise self._placed(error, 4) from error
-        if any(event[4] == _START_ENCRYPTION for event in events[1:3]):
+        if any(event[4] == START_ENCRYPTION for event in events[1:3]):
             raise self._encrypted()
         self._has_format = True
-        self._is_in_use = bool(head[17] & IN_USE)
+        self._is_in_use = bool(head[17] & IN_USE_F)
         if self.start == 4:
             return [_as_closed(head), *events[1:]]
         after = 4 + len(head)
@@ -755,7 +754,7 @@ def rotate_event(journal: str, offset: int, *, checksum: bool) -> bytes:
     """The artificial ROTATE that tells which journal comes next and at which offset."""
     name = journal.encode("utf-8", "surrogateescape")
     size = 27 + len(name) + 4 * checksum
-    head = bytes(4) + bytes((_ROTATE,)) + bytes(4) + size.to_bytes(4, "little") + bytes(4) + bytes((_ARTIFICIAL, 0))
+    head = bytes(4) + bytes((ROTATE,)) + bytes(4) + size.to_bytes(4, "little") + bytes(4) + bytes((ARTIFICIAL_F, 0))
     return _sealed(head + offset.to_bytes(8, "little") + name, checksum)
 
 
@@ -765,7 +764,7 @@ def _sealed(event: bytes, checksum: bool) -> bytes:
 
 def _as_closed(event: bytes) -> bytes:
     """A FORMAT_DESCRIPTION without the mark of a file in use, which its checksum does not cover."""
-    return event[:17] + bytes((event[17] & ~IN_USE,)) + event[18:]
+    return event[:17] + bytes((event[17] & ~IN_USE_F,)) + event[18:]
 
 
 def _as_resent(event: bytes, form: Format) -> bytes:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from canal.errors import ConnectionLostError, ServerError
+from canal.event_types import BINLOG_CHECKPOINT, FORMAT_DESCRIPTION, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.parse.log.framing import PacketFramer
 from canal.parse.source.server_errors import stream_error
 from canal.position import Position
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource
 
 #: Events that open a dump before the server has found the position to start from.
-_OPENING_EVENTS = frozenset((4, 15, 35, 161, 163))
+_OPENING_EVENTS = frozenset((ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, BINLOG_CHECKPOINT, MARIADB_GTID_LIST))
 
 
 class DumpStream:
