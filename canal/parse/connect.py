@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
 from canal.parse.source.mysql import draw_server_id
@@ -82,7 +80,8 @@ class Link:
     def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
         """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most."""
         source = self.source
-        return source, lambda: _probe(source, timeout)
+        told = teller(source)
+        return source, lambda: told.open_probe(timeout) or _Reconnect(source)
 
     def switch(self, reason: str = "by hand") -> bool:
         """Go on at the other source, if it answers; False and an alarm when it does not, or there is none.
@@ -153,7 +152,7 @@ class Link:
         made: list[FullConnection | BaseException] = []
         with self.lock:
             source, active = source or self.source, self.active
-        begin = getattr(source, "new_connection", None)
+        begin = teller(source).new_connection
         fresh = None if begin is None else begin(self._server_id)
 
         def log_in() -> None:
@@ -211,12 +210,6 @@ class _Reconnect:
 
     def close(self) -> None:
         pass
-
-
-def _probe(source: Any, timeout: float) -> Any:
-    if not hasattr(source, "open_session"):
-        return _Reconnect(source)
-    return attrs.evolve(source, connect_timeout=timeout, read_timeout=timeout).open_session()
 
 
 def name_of(source: Source) -> str:

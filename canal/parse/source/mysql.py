@@ -189,6 +189,10 @@ class MySQLSource:
         """An ordinary connection for queries, set up and lazily opened; the caller closes it."""
         return Session(self)
 
+    def open_probe(self, timeout: float) -> Session:
+        """As ``open_session``, for answers that take ``timeout`` s at most."""
+        return attrs.evolve(self, connect_timeout=timeout, read_timeout=timeout).open_session()
+
     def tls_context(self) -> ssl.SSLContext | None:
         """The TLS set-up that ``ssl_mode`` means; None for no TLS."""
         if self.ssl_mode == "DISABLED" or (self.ssl_mode == "PREFERRED" and self.unix_socket):

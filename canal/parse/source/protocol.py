@@ -8,7 +8,7 @@ what holds of one that is not able to it, and ``complete`` fills them in, once p
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import attrs
@@ -28,8 +28,7 @@ Start = str | Position
 class Source(Protocol):
     """Something that can be connected to again and again: a server, binlog files, a fake.
 
-    It may also have what is in ``SourceTeller``, and a method ``new_connection(server_id_hint)``, for a connection whose
-    ``open()`` does what ``connect`` does, and ends when another thread calls ``close()``.
+    It may also have what is in ``SourceTeller``, in parts too.
     """
 
     def connect(self, server_id_hint: int | None = None) -> Connection:
@@ -249,7 +248,7 @@ class FullConnection(LogReader, SchemaReader, StreamTeller, Connection, Protocol
 
 
 class SourceTeller(Protocol):
-    """Tells of a source what ``Instance.status()`` and messages say of it."""
+    """Tells of a source what ``Instance.status()`` and messages say of it, and what else can be opened than a stream."""
 
     @property
     def address(self) -> str:
@@ -263,6 +262,16 @@ class SourceTeller(Protocol):
 
     def read_end(self, timeout: float) -> SourceEnd | None:
         """The end of the log, over a connection of its own; each wait within ``timeout``. None where nobody can tell."""
+        return None
+
+    @property
+    def new_connection(self) -> Callable[[int | None], Any] | None:
+        """Makes a connection, for a server id hint, whose ``open()`` does what ``connect`` does, and ends when another thread
+        calls ``close()``; None where ``connect`` is all there is."""
+        return None
+
+    def open_probe(self, timeout: float) -> Any:
+        """A session for queries whose answers take ``timeout`` s at most; None for a source that takes none."""
         return None
 
 
