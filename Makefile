@@ -17,7 +17,7 @@ define on_sparks
 	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning || exit 1; done)
 endef
 
-.PHONY: help demo spark-demo test matrix lint bench bench-spark soak figures asan build servers clean
+.PHONY: help demo spark-demo test check matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -25,6 +25,7 @@ help:
 	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
+	@echo "make check   ruff, mypy and the quick tests, which need neither servers nor a compiler"
 	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
@@ -61,9 +62,16 @@ test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspa
 matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python -m tests.matrix $(filter-out all,$(LINES))
 
-lint: $(SETUP)lint
+lint: lint-ruff lint-mypy
+lint-ruff: $(SETUP)lint
 	$(BIN)/ruff check .
+lint-mypy: $(SETUP)lint
 	$(BIN)/mypy
+
+# What of the tests is quick, and needs no compiler, server or JVM.
+QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery compose architecture docs))
+check: lint $(SETUP)test
+	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not spark and not slow' $(QUICK)
 
 bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python -m benchmarks.columnar
