@@ -1,4 +1,4 @@
-"""Validators of numbers among options, for every attrs class that has some. Never changes a value."""
+"""Validators of numbers and texts among options, for every attrs class that has some. Never changes a value."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def positive(instance: object, attribute: attrs.Attribute[Any], value: object) -
 def not_negative(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, (int, float)) or not value >= 0:
         raise _wrong(instance, attribute, "a number of at least 0", value)
+
+
+def text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """The value is not shown: it may be a password."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{attribute.name} of {type(instance).__name__} must be a str, not {type(value).__name__}")
 
 
 def _wrong(instance: object, attribute: attrs.Attribute[Any], what: str, value: object) -> ConfigError:

@@ -21,14 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
-
-import attrs
+from urllib.parse import unquote, urlsplit
 
 import canal
 from canal.formats.canal_json import to_canal_json
 from canal.ha import overview
 from canal.model import Entry, EntryType, EventType, Message, Row
+from canal.parse.source.mysql import URL_FORM, parse_url
 from canal.zookeeper import ROOT, Session
 
 _STYLES = {EventType.INSERT: "green", EventType.UPDATE: "yellow", EventType.DELETE: "red"}
@@ -119,8 +118,9 @@ def _tail(options: argparse.Namespace) -> int:
     live = _is_url(options.source)
     source: Any = _server(options.source) if live else _local(options)
     start = _start(options.start or ("latest" if live else "earliest"))
+    filter = options.filter or (_database(options.source) if live else "")
     config = canal.InstanceConfig(
-        destination="tail", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
+        destination="tail", source=source, filter=filter, black_filter=options.black_filter, start=start,
         alarm=_alarm, unknown_columns=options.unknown_columns,
     )  # fmt: skip
     if live:
@@ -187,11 +187,8 @@ def _is_url(text: str) -> bool:
     if not colon or not rest.startswith("/") or not scheme.isalnum() or Path(text).exists():
         return False
     if scheme.lower() not in ("mysql", "mariadb") or not rest.startswith("//"):
-        raise canal.ConfigError(f"a URL that begins with {scheme}:/ is none of a server", remedy=_URL)
+        raise canal.ConfigError(f"a URL that begins with {scheme}:/ is none of a server", remedy=URL_FORM)
     return True
-
-
-_URL = "Write mysql://user@host:3306/; in a user or password / is %2F, ? is %3F, # is %23 and @ is %40."
 
 
 def _local(options: argparse.Namespace) -> canal.LocalBinlogSource:
@@ -209,27 +206,18 @@ def _local(options: argparse.Namespace) -> canal.LocalBinlogSource:
 
 
 def _server(url: str) -> canal.MySQLSource:
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 3306
-    except ValueError:  # whose text may show a part of the password
-        raise canal.ConfigError("the URL's host or port cannot be read", remedy=_URL) from None
-    if not parts.hostname:
-        raise canal.ConfigError(f"{parts.scheme}:// names no host", remedy=_URL)
-    password = unquote(parts.password) if parts.password else os.environ.get("CANAL_PASSWORD")
-    if password is None:
-        password = getpass.getpass(f"Password of {parts.username or 'root'}@{parts.hostname}: ") if sys.stdin.isatty() else ""
-    extra: dict[str, Any] = dict(parse_qsl(parts.query))
-    try:
-        return canal.MySQLSource(
-            host=parts.hostname, port=port, user=unquote(parts.username or "root"), password=password, **extra
-        )
-    except TypeError:
-        known = {field.name for field in attrs.fields(canal.MySQLSource) if field.init} - {"host", "port", "user", "password"}
-        raise canal.ConfigError(
-            f"the URL has an unknown option: {', '.join(sorted(extra.keys() - known))}",
-            remedy=f"There are {', '.join(sorted(known))}.",
-        ) from None
+    found = parse_url(url)
+    if "password" not in found:
+        found["password"] = os.environ.get("CANAL_PASSWORD", "")
+        if not found["password"] and "CANAL_PASSWORD" not in os.environ and sys.stdin.isatty():
+            found["password"] = getpass.getpass(f"Password of {found['user']}@{found['host']}: ")
+    return canal.MySQLSource(**found)
+
+
+def _database(url: str) -> str:
+    """A filter of the database that a URL names; "" for none."""
+    name = unquote(urlsplit(url).path.strip("/"))
+    return rf"{re.escape(name)}\..*" if name else ""
 
 
 def _start(text: str) -> str | canal.Position:

@@ -48,6 +48,8 @@ def check_start(instance: object, attribute: object, value: object) -> None:
 
 def _meets(protocol: Any, what: str) -> Any:
     def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if isinstance(value, str) and "://" in value:  # it is not shown, for it may have a password
+            raise ConfigError(f"{attribute.name} must be {what}, not a URL", remedy="Use canal.MySQLSource.from_url(url).")
         if not isinstance(value, protocol):
             raise ConfigError(f"{attribute.name} must be {what}, not {value!r}")
 
@@ -181,7 +183,7 @@ class InstanceConfig:
         default=None, validator=attrs.validators.optional(_meets(LogPositionManager, "a log position manager"))
     )
     ha: ZooKeeper | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(ZooKeeper))
+        default=None, validator=attrs.validators.optional(_meets(ZooKeeper, 'such as canal.ZooKeeper(hosts="zk1:2181")'))
     )
     meta: MetaManager = attrs.field(validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
     schema_history: SchemaHistory | None = attrs.field(

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
-from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError, StoreClosedError, fresh
+from canal.errors import (
+    BatchError,
+    CanalError,
+    ConfigError,
+    NotActiveError,
+    NotSubscribedError,
+    StateError,
+    StoreClosedError,
+    fresh,
+)
 from canal.feed import Feed
 from canal.model import Message
 from canal.narrowing import Narrowing, Place, is_done
@@ -485,6 +494,17 @@ def take_back(taken: list[Taken]) -> None:
         client, batch = taken[-1]
         client.take_back(batch)
         taken.pop()
+
+
+def check_client_id(client_id: object) -> None:
+    """Refuse what canal could not have for one: its ids are shorts."""
+    if type(client_id) is int and -(1 << 15) <= client_id < 1 << 15:
+        return
+    is_filter = isinstance(client_id, str)
+    raise ConfigError(
+        f"a client's id is a number from -32768 to 32767, not {client_id!r}",
+        remedy=f"Did you mean subscribe(filter={client_id!r})?" if is_filter else "Give it another one.",
+    )
 
 
 def not_subscribed(client_id: int, destination: str) -> NotSubscribedError:

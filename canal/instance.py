@@ -18,7 +18,7 @@ from canal.alarm import AlarmDesk, AlarmKind
 from canal.behind import open_line
 from canal.claims import claim
 from canal.config import InstanceConfig, check_start
-from canal.delivery import Delivery, Line, Taken, not_subscribed, take_back
+from canal.delivery import Delivery, Line, Taken, check_client_id, not_subscribed, take_back
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -375,6 +375,7 @@ class Instance:
 
         With ``ha``, while another process is active, it only notes what to subscribe when the turn comes.
         """
+        check_client_id(client_id)
         TableFilter(filter or "")
         seconds = self._start_timeout if timeout is None else timeout
         if self._turns is not None and not self._turns.may_subscribe(client_id, filter, seconds, durable):
@@ -636,8 +637,9 @@ class Instance:
             take_back(taken)
             raise
 
-    def ack(self, batch_id: int, *, client_id: int = CLIENT_ID) -> None:
-        """Confirm the oldest outstanding batch. When it returns the cursor is durable (as the meta manager defines it).
+    def ack(self, batch_id: int | Message, *, client_id: int = CLIENT_ID) -> None:
+        """Confirm the oldest outstanding batch, by its id or its message. When it returns the cursor is durable (as the meta
+        manager defines it).
 
         Acking the last acked id again, or -1, does nothing.
 
@@ -647,6 +649,7 @@ class Instance:
             NotActiveError: with ``ha``: it is another process's turn, or was since the batch was handed out. It delivers
                 from the last cursor.
         """
+        batch_id = batch_id.id if isinstance(batch_id, Message) else batch_id
         if batch_id == -1 and self.is_running:
             return
         if self._turns is not None and self.is_running:
@@ -659,13 +662,17 @@ class Instance:
         else:
             self._turns.write_cursor(self.meta, client_id, position)
 
-    def rollback(self, batch_id: int | None = None, *, client_id: int = CLIENT_ID) -> None:
-        """Hand out again: everything since the last ack, or batch ``batch_id`` and all after it (with new ids).
+    def rollback(self, batch_id: int | Message | None = None, *, client_id: int = CLIENT_ID) -> None:
+        """Hand out again: everything since the last ack, or a batch, by its id or its message, and all after it (with new ids).
 
         Raises:
             BatchError: the id is not outstanding. Nothing has changed.
             NotActiveError: the batch was handed out in an earlier turn of this process.
         """
+        if isinstance(batch_id, Message):
+            if not batch_id:
+                return
+            batch_id = batch_id.id
         self._client(client_id).rollback(batch_id)
 
     def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:

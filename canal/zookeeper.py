@@ -35,7 +35,9 @@ def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> N
         raise ConfigError(f"root of ZooKeeper is a path such as {ROOT}, not {value!r}")
 
 
-def _is_hosts(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+def _is_hosts(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"hosts of ZooKeeper must be a str, not {value!r}", remedy='Write "zk1:2181,zk2:2181,zk3:2181".')
     if not value.strip():
         raise ConfigError("hosts of ZooKeeper names none", remedy='Write "zk1:2181,zk2:2181,zk3:2181".')
 

@@ -107,7 +107,7 @@ def test_the_version_tells_the_build_too(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["no-such-file"], "no-such-file"),
         (["."], "binlog"),
-        (["mysql://"], "names no host"),
+        (["mysql://"], "names no server"),
         (["mysql://u:p@127.0.0.1:1/", "--start", "soon"], "neither latest"),
         (["mysql://u:p@127.0.0.1:1/?colour=red"], "colour"),
         (["mysql://u:p@127.0.0.1:99999/"], "port"),

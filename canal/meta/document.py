@@ -22,6 +22,9 @@ _REMEDY: Final = "Restore the file from a backup, or delete it and its .bak and 
 
 def dump(destination: str, clients: Clients, name: str = "") -> bytes:
     """The file's bytes, ASCII only: canal reads it in whatever charset its platform has. ``name`` is that of this state."""
+    for client_id in clients:
+        if type(client_id) is not int:
+            raise CursorError(f"a client's id is a number, not {client_id!r}")
     document: dict[str, Any] = {
         "clientDatas": [_dump_client(destination, *item) for item in sorted(clients.items())],
         "destination": destination,

@@ -13,10 +13,11 @@ import warnings
 from collections import deque
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
-from canal.checks import positive
+from canal.checks import positive, text
 from canal.errors import ConfigError, ConnectionLostError
 from canal.parse.source import _pymysql
 from canal.parse.source.connection import MySQLConnection
@@ -29,6 +30,8 @@ SSL_MODES: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_ID
 TLS_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _OPTIONAL: Final = SSL_MODES[:2]
 _VERIFYING: Final = SSL_MODES[3:]
+#: How a URL is written.
+URL_FORM: Final = "Write mysql://user@host:3306/; in a user or password / is %2F, ? is %3F, # is %23 and @ is %40."
 #: What Python from 3.12 on calls ssl.OP_LEGACY_SERVER_CONNECT.
 _LEGACY_SERVER_CONNECT: Final = 0x4
 
@@ -75,6 +78,12 @@ def _check_flag(instance: Any, attribute: attrs.Attribute[Any], value: object) -
         raise ConfigError(f"{attribute.name} must be True or False, not {value!r}")
 
 
+def _check_host(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    text(instance, attribute, value)
+    if "/" in str(value) or "@" in str(value):  # it is not shown, for it may have a password
+        raise ConfigError("host must be a name or an address, not a URL", remedy="Use MySQLSource.from_url(url).")
+
+
 def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, int) or not 0 < value < 1 << 16:  # the system would take the low 16 bits: another server
         raise ConfigError(
@@ -87,6 +96,28 @@ def _check_server_id(instance: Any, attribute: attrs.Attribute[Any], value: obje
         raise ConfigError(
             f"server_id must be between 1 and 4294967295, not {value!r}", remedy="Leave it out for one that is drawn at random."
         )
+
+
+def parse_url(url: str) -> dict[str, Any]:
+    """The options of a source that a URL names; the password only where it has one. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError:  # whose text may show a part of the password
+        raise ConfigError("the URL's host or port cannot be read", remedy=URL_FORM) from None
+    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname:
+        raise ConfigError("the URL names no server", remedy=URL_FORM)
+    found: dict[str, Any] = {"host": parts.hostname, "port": port, "user": unquote(parts.username or "root")}
+    if parts.password is not None:
+        found["password"] = unquote(parts.password)
+    known = {field.name for field in attrs.fields(MySQLSource) if field.init} - {"host", "port", "user", "password"}
+    extra = dict(parse_qsl(parts.query))
+    if extra.keys() - known:
+        raise ConfigError(
+            f"the URL has an unknown option: {', '.join(sorted(extra.keys() - known))}",
+            remedy=f"There are {', '.join(sorted(known))}.",
+        )
+    return found | extra
 
 
 @attrs.frozen(kw_only=True)
@@ -103,10 +134,10 @@ class MySQLSource:
     (MySQL 5.7 and MariaDB 10.2 or older) are taken too.
     """
 
-    host: str = "127.0.0.1"
+    host: str = attrs.field(default="127.0.0.1", validator=_check_host)
     port: int = attrs.field(default=3306, converter=_int, validator=_check_port)
-    user: str = "root"
-    password: str = attrs.field(default="", repr=False)
+    user: str = attrs.field(default="root", validator=text)
+    password: str = attrs.field(default="", repr=False, validator=text)
     unix_socket: str | None = None
     ssl_mode: str = attrs.field(default="PREFERRED", converter=_upper, validator=_check_ssl_mode)
     ssl_ca: str | None = None
@@ -150,6 +181,18 @@ class MySQLSource:
             )
         if self.tls_min_version and self.ssl_mode == "DISABLED":
             raise ConfigError("tls_min_version means nothing with ssl_mode DISABLED", remedy="Leave one of the two out.")
+
+    @classmethod
+    def from_url(cls, url: str, **options: Any) -> MySQLSource:
+        """A source of ``mysql://user:password@host:port/?option=value&…``; ``options`` win over those of the URL.
+
+        Raises:
+            ConfigError: what it says of the URL never shows the password.
+        """
+        found = parse_url(url)
+        if urlsplit(url).path.strip("/"):
+            raise ConfigError("the URL names a database, and a server has one log for all", remedy="Use a filter for it.")
+        return cls(**{**found, **options})
 
     @property
     def address(self) -> str:

@@ -1,0 +1,113 @@
+"""What somebody gets wrong in the first hour: told with what is right, before anything is harmed, and without a password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.errors import ConfigError, CursorError
+from canal.meta import FileMeta
+from canal.testing import FakeBinlog
+
+
+def config(**options: Any) -> canal.InstanceConfig:
+    return canal.InstanceConfig(**{"destination": "shop", "source": FakeBinlog(), "start": "earliest", **options})
+
+
+def test_a_filter_in_the_position_of_a_client_id_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    """canal's Java client takes the filter alone."""
+    with canal.Instance(config(meta=FileMeta(tmp_path))) as instance:
+        instance.subscribe()
+        wrong: Any = r"shop\..*"
+        with pytest.raises(ConfigError) as caught:
+            instance.subscribe(wrong)
+        assert caught.value.remedy == r"Did you mean subscribe(filter='shop\\..*')?"
+        assert instance.subscriptions() == {1001: ""}
+    meta = FileMeta(tmp_path)
+    meta.start("shop")
+    with pytest.raises(CursorError):
+        meta.subscribe(wrong, "")
+    assert meta.subscriptions() == {1001: ""}
+    meta.stop()
+
+
+@pytest.mark.parametrize("client_id", [True, 1.0, None, 1 << 15, -(1 << 15) - 1])
+def test_a_client_id_is_a_number_that_canal_has_room_for(client_id: Any) -> None:
+    with canal.Instance(config()) as instance, pytest.raises(ConfigError, match="from -32768 to 32767"):
+        instance.subscribe(client_id)
+
+
+def test_a_message_is_acked_and_rolled_back_as_such() -> None:
+    log = FakeBinlog()
+    log.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
+    with canal.Instance(config(source=log)) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(10, timeout=30)
+        instance.rollback(message)
+        assert instance.list_batches() == []
+        again = instance.get_without_ack(10, timeout=30)
+        assert [entry.header.offset for entry in again] == [entry.header.offset for entry in message]
+        instance.ack(again)
+        assert instance.list_batches() == []
+        nothing = instance.get_without_ack(10, timeout=0)
+        instance.rollback(nothing)
+        instance.ack(nothing)
+
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: canal.MySQLSource(host="db", password=None), "password of MySQLSource must be a str, not NoneType"),
+        (lambda: canal.MySQLSource(host="db", password=SECRET.encode()), "password of MySQLSource must be a str, not bytes"),
+        (lambda: canal.MySQLSource(host="db", user=None), "user of MySQLSource must be a str"),
+        (lambda: canal.MySQLSource(host=None), "host of MySQLSource must be a str"),
+        (lambda: canal.MySQLSource(host=f"mysql://canal:{SECRET}@db/"), r"not a URL\. Use MySQLSource\.from_url"),
+        (lambda: canal.MySQLSource(host=f"canal:{SECRET}@db"), r"not a URL\. Use MySQLSource\.from_url"),
+        (lambda: config(source=f"mysql://canal:{SECRET}@db/"), r"not a URL\. Use canal\.MySQLSource\.from_url"),
+        (lambda: config(standby=f"mysql://canal:{SECRET}@db/"), "standby must be a source"),
+        (lambda: config(ha="zk1:2181"), r"canal\.ZooKeeper\(hosts="),
+        (lambda: canal.ZooKeeper(hosts=["zk1:2181", "zk2:2181"]), r"hosts of ZooKeeper must be a str"),
+        (lambda: canal.ZooKeeper(hosts="zk1:2181", session_timeout="1"), "session_timeout of ZooKeeper must be a number"),
+    ],
+)
+def test_a_wrong_type_is_told_by_the_option(make: Callable[[], Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        make()
+    assert SECRET not in str(caught.value)
+
+
+def test_a_source_from_a_url() -> None:
+    url = f"mysql://ca%2Fnal:{SECRET}%40@db1:3307/?ssl_mode=required&connect_timeout=3"
+    source = canal.MySQLSource.from_url(url, read_timeout=7)
+
+    assert source == canal.MySQLSource(
+        host="db1", port=3307, user="ca/nal", password=f"{SECRET}@", ssl_mode="REQUIRED", connect_timeout=3.0, read_timeout=7.0
+    )
+    assert SECRET not in repr(source)
+    assert canal.MySQLSource.from_url("mariadb://db") == canal.MySQLSource(host="db")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (f"mysql://canal:{SECRET}@db/shop", "names a database"),
+        (f"mysql://canal:{SECRET}@db/?ssl=1", "unknown option: ssl"),
+        (f"mysql://canal:{SECRET}@db:port/", "host or port cannot be read"),
+        (f"mysql://canal:{SECRET}@/", "names no server"),
+        (f"postgres://canal:{SECRET}@db/", "names no server"),
+        (f"canal:{SECRET}@db", "names no server"),
+        ("", "names no server"),
+    ],
+)
+def test_a_url_that_is_none(url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        canal.MySQLSource.from_url(url)
+    assert SECRET not in str(caught.value)
+    assert caught.value.remedy
