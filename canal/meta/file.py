@@ -164,6 +164,10 @@ class FileMeta(MemoryMeta):
         try:
             self._write(clients)
             self._cursor_file.remove()
+        except CursorError as error:
+            if self._interval:
+                raise
+            log.warning("%s: the cursors are on the disk beside it, and the next start writes it", error)
         finally:
             self._cursor_file.close()
             self._release()

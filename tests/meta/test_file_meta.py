@@ -652,6 +652,23 @@ def test_a_cursor_that_cannot_be_written_beside_the_file_is_written_into_it(
     assert _after_a_crash(tmp_path) == {1: NEXT}
 
 
+def test_a_stop_that_cannot_write_the_file_leaves_the_cursors_beside_it(
+    moving: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    moving.update_cursor(1, NEXT)
+    with monkeypatch.context() as patch:
+        patch.setattr("canal.meta.file._write_synced", _no_room)
+        moving.stop()
+    assert "the cursors are on the disk beside it" in caplog.text
+    with started(tmp_path) as meta:
+        assert meta.cursor(1) == NEXT
+    assert _stored(tmp_path) == NEXT
+
+
+def _no_room(path: Path, data: bytes) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_file_of_cursors_that_somebody_removed_is_made_anew(moving: FileMeta, tmp_path: Path) -> None:
     moving.update_cursor(1, NEXT)
     (tmp_path / "example" / "meta.cursors").unlink()
