@@ -65,6 +65,17 @@ def test_limit_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_the_database_of_a_url_is_its_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    fake = FakeBinlog()
+    for schema in ("shopping", "my.shop", "shop"):
+        fake.table(schema, "orders", "id INT").insert({"id": 1})
+    with fake.serve(user="u", password="p") as server:
+        url = f"mysql://u:p@{server.host}:{server.port}/my.shop?ssl_mode=DISABLED"
+        assert main(["tail", url, "--json", "--start", "earliest", "--limit", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["database"] == "my.shop"
+
+
 def test_it_runs_in_any_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shop().write(tmp_path)
     with ThreadPoolExecutor(1) as other:
