@@ -153,6 +153,7 @@ def test_rollbacks_around_an_eviction_and_around_catching_up(size: int) -> None:
         while len(acked) < table.count or is_behind(instance, 2):
             number += 1
             if len(acked) == table.count:
+                reader.join(60)  # or the two would take each other's rows
                 table.write(1)
                 assert read(instance, 1, 1)
             message = instance.get_without_ack(size, timeout=1.0, client_id=2)
