@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, tzinfo
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -167,7 +167,7 @@ class InstanceConfig:
     black_field_filter: str = attrs.field(default="", validator=_check_text)
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     shadow_tables: bool = False
-    unknown_columns: str = attrs.field(default="positions", validator=_check_unknown_columns)
+    unknown_columns: Literal["positions", "error"] = attrs.field(default="positions", validator=_check_unknown_columns)
     start: str | Position = attrs.field(default="latest", validator=check_start)
     standby: Source | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))
@@ -176,7 +176,7 @@ class InstanceConfig:
     heartbeat: Heartbeat | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Heartbeat, "a canal.Heartbeat"))
     )
-    on_lost: str = attrs.field(default="fail", validator=_check_on_lost)
+    on_lost: Literal["fail", "earliest", "latest", "time"] = attrs.field(default="fail", validator=_check_on_lost)
     dump_error_threshold: int = attrs.field(default=2, validator=not_negative)
     fallback_interval: float = attrs.field(default=60.0, validator=not_negative)
     log_positions: LogPositionManager | None = attrs.field(
@@ -192,11 +192,11 @@ class InstanceConfig:
     )
     hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)
     time_zone: tzinfo = attrs.field(default=UTC, validator=_meets(tzinfo, "a tzinfo such as zoneinfo.ZoneInfo(name)"))
-    json: str = attrs.field(default="text", validator=_check_json)
+    json: Literal["text", "objects"] = attrs.field(default="text", validator=_check_json)
     store_entries: int = attrs.field(default=1 << 16, validator=positive)
     store_bytes: int = attrs.field(default=64 << 20, validator=positive)
     slow_after: float = attrs.field(default=60.0, validator=positive)
-    on_slow: str = attrs.field(default="wait", validator=_check_on_slow)
+    on_slow: Literal["wait", "evict"] = attrs.field(default="wait", validator=_check_on_slow)
     slow_entries: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     slow_bytes: int | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
     isolate_ddl: bool = False

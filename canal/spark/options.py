@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -134,7 +134,7 @@ class Options:
     statements: str = "fail"
     acknowledged: tuple[str, ...] = ()
     history_dir: str | None = None
-    unknown_columns: str = "positions"
+    unknown_columns: Literal["positions", "error"] = "positions"
     mode: str = "changes"
     snapshot: str = "never"
     snapshot_dir: str | None = None
