@@ -35,9 +35,9 @@ def test_a_filter_in_the_position_of_a_client_id_is_refused_and_harms_nothing(tm
     meta.stop()
 
 
-@pytest.mark.parametrize("client_id", [True, 1.0, None, 1 << 15, -(1 << 15) - 1])
-def test_a_client_id_is_a_number_that_canal_has_room_for(client_id: Any) -> None:
-    with canal.Instance(config()) as instance, pytest.raises(ConfigError, match="from -32768 to 32767"):
+@pytest.mark.parametrize("client_id", [True, 1.0, None, b"1"])
+def test_a_client_id_is_a_number(client_id: Any) -> None:
+    with canal.Instance(config()) as instance, pytest.raises(ConfigError, match="is a number, not"):
         instance.subscribe(client_id)
 
 
