@@ -38,12 +38,18 @@ class CursorFile:
         self._number = 0
 
     def write(self, base: str, cursors: Mapping[int, Position]) -> None:
-        """Have the cursors on the disk; they count with that whole state only whose name is ``base``. Raises OSError."""
+        """Have the cursors on the disk; they count with that whole state only whose name is ``base``.
+
+        Raises:
+            OSError: also where they do not fit. What was written last still counts; write the whole state.
+        """
         self._number += 1
         record = _record(self._number, base, cursors)
-        if self._file is None or len(record) > self._slot_bytes or not self._has_name(self._file):
-            self.close()
+        if self._file is None:
             self._file = self._make(record)
+        if len(record) > self._slot_bytes or not self._has_name(self._file):
+            self.close()  # the next one makes it anew, when nothing in it counts any more
+            raise OSError(errno.EFBIG, "the file of cursors is too small, or is not there any more")
         if os.pwrite(self._file, record, self._number % 2 * self._slot_bytes) < len(record):
             raise OSError(errno.ENOSPC, "not all of a cursor could be written")
         os.fdatasync(self._file)

@@ -3,7 +3,7 @@
 Never goes on from a file that it cannot trust.
 
 At every moment a whole file stands under the name meta.dat: the next one is written and synced under another name, the
-present one gets meta.dat.bak as a second name, then one rename puts the next in its place. That costs a journal of the file
+present one gets meta.dat.bak as a second name, then one rename gives its name to the next. That costs a journal of the file
 system two commits, so cursors that move within a second of it go into meta.cursors, which counts with that meta.dat only.
 """
 
@@ -193,11 +193,12 @@ class FileMeta(MemoryMeta):
         try:
             if data is None:
                 raise CursorError("it is missing although there is a .bak", remedy="Delete both to start anew")
-            self._whole = document.load(data, self._destination)
-            self._current = data
-            return self._moved(self._whole, document.name_of(data))
+            self._whole, name = document.load(data, self._destination), document.name_of(data)
         except CursorError as error:
             reason = error
+        else:
+            self._current = data
+            return self._moved(self._whole, name)
         try:
             clients = document.load(self._read(spare) or b"", self._destination, must_verify=True)
         except CursorError as error:
@@ -220,11 +221,7 @@ class FileMeta(MemoryMeta):
         try:
             cursors = self._cursor_file.read(name) if name else {}
         except OSError as error:
-            raise CursorError(
-                f"cannot read {self._folder / 'meta.cursors'}: {error.strerror}",
-                destination=self._destination,
-                remedy="Correct the rights of the folder",
-            ) from error
+            raise self._unreadable(self._folder / "meta.cursors", error) from error
         self._has_moved = bool(cursors)
         known = {client_id: clients[client_id] for client_id in cursors if client_id in clients}
         return {**clients, **{one: attrs.evolve(client, cursor=cursors[one]) for one, client in known.items()}}
@@ -236,11 +233,14 @@ class FileMeta(MemoryMeta):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CursorError(
-                f"cannot read {path}: {error.strerror}",
-                destination=self._destination,
-                remedy="Correct the rights of the folder",
-            ) from error
+            raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: Path, error: OSError) -> CursorError:
+        return CursorError(
+            f"cannot read {path}: {error.strerror}",
+            destination=self._destination,
+            remedy="Correct the rights of the folder",
+        )
 
     def _set_aside(self, path: Path) -> None:
         """Keep a damaged file for whoever looks into it; the .bak stays until a good meta.dat stands again."""

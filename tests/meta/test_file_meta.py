@@ -676,12 +676,41 @@ def test_a_file_of_cursors_that_somebody_removed_is_made_anew(moving: FileMeta, 
     assert _after_a_crash(tmp_path) == {1: Position("bin.000003", 77)}
 
 
-def test_cursors_that_grow(moving: FileMeta, tmp_path: Path) -> None:
-    for count in (1, 10, 100, 1000, 10):
+def test_cursors_that_grow(moving: FileMeta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash while the file is made anew loses none that was acked."""
+    make, acked, made = CursorFile._make, HERE, 0
+
+    def making(file: CursorFile, record: bytes) -> int:
+        nonlocal made
+        made += 1
+        descriptor = make(file, record)
+        assert _after_a_crash(tmp_path) == {1: acked}
+        return descriptor
+
+    monkeypatch.setattr(CursorFile, "_make", making)
+    for offset, count in enumerate((1, 2, 100, 100, 1000, 1000, 10, 10), start=1000):
         gtid = ",".join(f"{number:08x}-71ca-11e1-9e33-c80aa9429562:1-{count}" for number in range(count))
-        position = Position("bin.000003", 1000 + count, gtid)
+        position = Position("bin.000003", offset, gtid)
         moving.update_cursor(1, position)
+        acked = position
         assert _after_a_crash(tmp_path) == {1: position}
+    assert made == 3
+
+
+def test_cursors_that_cannot_be_read_stop_the_start_and_harm_nothing(moving: FileMeta, tmp_path: Path) -> None:
+    folder = tmp_path / "example"
+    moving.update_cursor(1, NEXT)
+    copy = tmp_path.with_name("copy of it")
+    shutil.copytree(tmp_path, copy)
+    (copy / "example" / "meta.cursors").unlink()
+    (copy / "example" / "meta.cursors").symlink_to(folder / "meta.cursors")
+    meta = FileMeta(copy)
+    with pytest.raises(CursorError, match="cannot read .*meta.cursors"):
+        meta.start("example")
+    assert (copy / "example" / "meta.dat").read_bytes() == (folder / "meta.dat").read_bytes()
+    (copy / "example" / "meta.cursors").unlink()
+    shutil.copy(folder / "meta.cursors", copy / "example")
+    assert _after_a_crash(copy) == {1: NEXT}
 
 
 def _stored(directory: Path) -> Position | None:
