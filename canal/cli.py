@@ -208,9 +208,10 @@ def _local(options: argparse.Namespace) -> canal.LocalBinlogSource:
 def _server(url: str) -> canal.MySQLSource:
     found = parse_url(url)
     if "password" not in found:
-        found["password"] = os.environ.get("CANAL_PASSWORD", "")
-        if not found["password"] and "CANAL_PASSWORD" not in os.environ and sys.stdin.isatty():
-            found["password"] = getpass.getpass(f"Password of {found['user']}@{found['host']}: ")
+        password = os.environ.get("CANAL_PASSWORD")
+        if password is None and sys.stdin.isatty():
+            password = getpass.getpass(f"Password of {found['user']}@{found['host']}: ")
+        found["password"] = password or ""
     return canal.MySQLSource(**found)
 
 
