@@ -551,6 +551,7 @@ class _JournalReader:
     def __init__(self, path: Path, start: int = 4) -> None:
         self.path = path
         self.start = start
+        self._is_start_proved = False  # an event begins there
         self.is_fresh = True
         #: Whether there is a next file, as the listing says, or the ROTATE at the end.
         self.has_successor = False
@@ -610,8 +611,12 @@ class _JournalReader:
         end = self.start + size
         # MariaDB from 11.4 on does not say inside a transaction where an event ends; such a start is one that was read.
         fits = says == end & 0xFFFFFFFF if says else end <= self.size
-        if len(header) == 19 and not (fits and size >= 19) or 0 < len(header) < 19 and not self._is_boundary():
+        if len(header) == 19 and not (fits and size >= 19):
             raise self._no_start()
+        if 0 < len(header) < 19 and not self._is_start_proved:
+            if not self._is_boundary():
+                raise self._no_start()
+            self._is_start_proved = True
 
     def _is_boundary(self) -> bool:
         """Whether the event before the start ends there, by the lengths of all of them."""
