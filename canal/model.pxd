@@ -1,7 +1,7 @@
 cimport cython
+from canal.rows.decoder cimport RowDecoder
 
 
-@cython.freelist(256)
 cdef class Transaction:
     cdef readonly str source
     cdef readonly str journal
@@ -25,8 +25,11 @@ cdef class Transaction:
     cdef public Py_ssize_t tape_start, tape_end
     cdef public str incarnation
     cdef public bint is_done
+    cdef _set(self, str source, str journal, long long offset, long long server_id, long long timestamp)
 
-@cython.freelist(256)
+@cython.locals(made=Transaction)
+cpdef Transaction new_transaction(str source, str journal, long long offset, long long server_id, long long timestamp)
+
 cdef class Entry:
     cdef readonly object entry_type
     cdef public object event_type
@@ -52,11 +55,16 @@ cdef class Entry:
     cdef public bint is_end
     cdef readonly long long size
     cdef object _props
+    cdef _set(self, object entry_type, object event_type, Transaction transaction, bytes data, long long offset,
+              long long timestamp, long long server_id)
+
+@cython.locals(made=Entry)
+cpdef Entry new_entry(object entry_type, object event_type, Transaction transaction, bytes data, long long offset,
+                      long long timestamp, long long server_id)
 
 cdef class Header:
     cdef Entry _entry
 
-@cython.freelist(256)
 cdef class Row:
     cdef tuple _values
     cdef ColumnNames _names
@@ -67,13 +75,15 @@ cdef class ColumnNames:
     cpdef Py_ssize_t find(self, str name)
     cpdef Py_ssize_t index(self, str name) except -1
 
-@cython.freelist(256)
 cdef class ChangedRow:
     cdef readonly Row before
     cdef readonly Row after
 
-@cython.locals(table=TableMap, names=ColumnNames, rows=list)
+@cython.locals(table=TableMap, names=ColumnNames, decoder=RowDecoder, before=list, after=list, rows=list, row=ChangedRow,
+               i=Py_ssize_t)
 cpdef list decode_rows(Entry entry)
+@cython.locals(row=Row)
+cdef Row _row(tuple values, ColumnNames names)
 
 @cython.locals(table=TableMap)
 cpdef list decode_tuples(Entry entry, bint json_text=*)

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Any
 from canal.errors import ConfigError, DecodeError
 from canal.position import TAIL_BYTES, Position, PreparedXa
 
+try:
+    import cython
+except ModuleNotFoundError:
+    from canal import _interpreted as cython
+
 if TYPE_CHECKING:
     from canal.formats.columns import Column
     from canal.rows.values import JsonDiff
@@ -50,6 +55,8 @@ class EventType(IntEnum):
     MHEARTBEAT = 15
 
 
+@cython.no_gc
+@cython.cclass
 class Transaction:
     """One transaction (or one statement outside of any) of the source; shared by all its entries.
 
@@ -65,6 +72,9 @@ class Transaction:
     )  # fmt: skip
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
+        self._set(source, journal, offset, server_id, timestamp)
+
+    def _set(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
         self.source = source
         self.journal = journal
         self.offset = offset
@@ -98,6 +108,11 @@ class Transaction:
         if isinstance(source, tuple):
             return f"{source[0]}-{source[1]}-{self.gtid_number}"
         return f"{source}:{self.gtid_number}"
+
+    @property
+    def name(self) -> str:
+        """Its GTID, or journal:offset where the source writes none."""
+        return self.gtid if self.gtid_source is not None else f"{self.journal}:{self.offset}"
 
     def executed(self, number: int) -> str:
         """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
@@ -137,6 +152,15 @@ class Transaction:
         return f"<Transaction {self.gtid or '-'} at {self.journal}:{self.offset}>"
 
 
+def new_transaction(source: str, journal: str, offset: int, server_id: int, timestamp: int) -> Transaction:
+    """``Transaction(…)`` for compiled code, without boxes around its arguments."""
+    made = Transaction.__new__(Transaction)
+    made._set(source, journal, offset, server_id, timestamp)
+    return made
+
+
+@cython.no_gc
+@cython.cclass
 class Entry:
     """One binlog happening as a user sees it: changed rows, a statement, or the begin or end of a transaction.
 
@@ -163,6 +187,12 @@ class Entry:
     )  # fmt: skip
 
     def __init__(
+        self, entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int,
+        timestamp: int, server_id: int,
+    ) -> None:  # fmt: skip
+        self._set(entry_type, event_type, transaction, data, offset, timestamp, server_id)
+
+    def _set(
         self, entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int,
         timestamp: int, server_id: int,
     ) -> None:  # fmt: skip
@@ -193,7 +223,10 @@ class Entry:
 
     @property
     def props(self) -> dict[str, Any]:
-        """For the user's own marks; of an XA transaction's END it tells XA_TYPE and XA_XID, as canal does."""
+        """For the user's own marks; of an XA transaction's END it tells XA_TYPE and XA_XID, as canal does.
+
+        Not for the entry itself, nor for what holds it: both would stay in memory for ever.
+        """
         if self._props is None:
             self._props = {}
         return self._props
@@ -252,6 +285,16 @@ class Entry:
         what = self.event_type.name if self.entry_type == EntryType.ROWDATA else self.entry_type.name
         name = f" {header.schema}.{header.table}" if header.table else ""
         return f"<Entry {what}{name} at {header.journal}:{header.offset}>"
+
+
+def new_entry(
+    entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int, timestamp: int,
+    server_id: int,
+) -> Entry:  # fmt: skip
+    """``Entry(…)`` for compiled code, without boxes around its arguments."""
+    made = Entry.__new__(Entry)
+    made._set(entry_type, event_type, transaction, data, offset, timestamp, server_id)
+    return made
 
 
 class Header:
@@ -355,6 +398,8 @@ class Header:
         return f"<Header {self.journal}:{self.offset} {self.schema}.{self.table} {self.event_type.name}>"
 
 
+@cython.no_gc
+@cython.cclass
 class Row:
     """The values of one row, by name or by index: it behaves like ``sqlite3.Row``.
 
@@ -433,6 +478,8 @@ class ColumnNames:
         return number
 
 
+@cython.no_gc
+@cython.cclass
 class ChangedRow:
     """One changed row: ``before`` is None for an insert, ``after`` is None for a delete."""
 
@@ -454,15 +501,26 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
     if table is None:
         return []
     names = table.names
+    try:
+        decoder = table.decoder
+        before, after = decoder.images(entry.data, entry.body, entry.body_end, entry.kind)
+    except DecodeError as error:
+        _locate(entry, error)
+        raise
     rows = []
-    for before, after in decode_tuples(entry):
-        rows.append(
-            ChangedRow(
-                None if before is None else Row(before, names),
-                None if after is None else Row(after, names),
-            )
-        )
-    return rows
+    for i in range(len(before if after is None else after)):
+        row = ChangedRow.__new__(ChangedRow)
+        row.before = None if before is None else _row(before[i], names)
+        row.after = None if after is None else _row(after[i], names)
+        rows.append(row)
+    return _kept(entry, rows)
+
+
+def _row(values: tuple[Any, ...], names: ColumnNames) -> Row:
+    row = Row.__new__(Row)
+    row._values = values
+    row._names = names
+    return row
 
 
 def decode_tuples(

@@ -262,8 +262,8 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
 def _batch(entries: list[Entry]) -> pa.RecordBatch:
     found = changes(entries)
     table = found.table
-    _check_names(*{entry.transaction.journal for entry in entries if not entry.transaction.gtid})
-    transactions = text_array([_transaction(entry) for entry in entries])
+    _check_names(*{entry.transaction.journal for entry in entries if entry.transaction.gtid_source is None})
+    transactions = text_array([entry.transaction.name for entry in entries])
     arrays = [
         _OPERATIONS.take(found.op), transactions.take(found.entry), found.ord, *found.columns, found.absent, found.exact
     ]  # fmt: skip
@@ -274,7 +274,3 @@ def _batch(entries: list[Entry]) -> pa.RecordBatch:
     )
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-
-def _transaction(entry: Entry) -> str:
-    transaction = entry.transaction
-    return transaction.gtid or f"{transaction.journal}:{transaction.offset}"

@@ -16,7 +16,6 @@ cdef class Image:
     cdef readonly bint plain
 
 @cython.final
-@cython.freelist(16)
 cdef class Cursor:
     cdef Py_ssize_t pos, end
     cdef Image before, after
@@ -38,8 +37,10 @@ cdef class RowDecoder:
     cpdef bint decodes_as(self, RowDecoder other) except -1
     @cython.locals(at=Cursor, before=Image, after=Image, rows=Py_ssize_t)
     cpdef Py_ssize_t walk(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind) except -1
-    @cython.locals(at=Cursor, before=Image, after=Image, rows=list, old=tuple)
+    @cython.locals(before=list, after=list)
     cpdef list decode(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
+    @cython.locals(at=Cursor, before=Image, after=Image, image=Image, olds=list, news=list, old=tuple, is_partial=bint, is_empty=bint)
+    cpdef tuple images(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
     @cython.locals(at=Cursor, image=Image, values=tuple, rows=list)
     cpdef list diffs(self, bytes data, Py_ssize_t pos, Py_ssize_t end)
     @cython.locals(at=Cursor, before=Image, after=Image, start=Py_ssize_t, out=bytearray, size=Py_ssize_t)

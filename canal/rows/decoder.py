@@ -19,6 +19,11 @@ from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDat
 from canal.rows.wire import packed
 from canal.schema import is_sure, label_bytes
 
+try:
+    import cython
+except ModuleNotFoundError:
+    from canal import _interpreted as cython
+
 native.setup()
 
 #: Widths from here on mean a variable length: the low bits are the number of length bytes before the value.
@@ -184,14 +189,12 @@ class Image:
         self.tail = fixed
 
 
+@cython.no_gc
+@cython.cclass
 class Cursor:
     """Where a walk through one event is."""
 
-    def __init__(self, pos, end):
-        self.pos = pos
-        self.end = end
-        self.before = None
-        self.after = None
+    __slots__ = ("pos", "end", "before", "after")
 
 
 class RowDecoder:
@@ -354,30 +357,36 @@ class RowDecoder:
 
     def decode(self, data, pos, end, kind):
         """The rows of an event as pairs of tuples (before, after); arguments as for :meth:`walk`."""
+        before, after = self.images(data, pos, end, kind)
+        if before is None:
+            return [(None, new) for new in after]
+        if after is None:
+            return [(old, None) for old in before]
+        return list(zip(before, after))
+
+    def images(self, data, pos, end, kind):
+        """The tuples before the change and those after it, None where there are none; arguments as for :meth:`walk`."""
         at = self._open(data, pos, end, kind)
         before = at.before
         after = at.after
-        rows = []
-        if before is None:
-            while at.pos < end:
-                rows.append((None, self._row(after, data, at)))
-        elif after is None:
-            while at.pos < end:
-                rows.append((self._row(before, data, at), None))
-        elif kind == 3:
-            while at.pos < end:
+        olds = None if before is None else []
+        news = None if after is None else []
+        is_partial = kind == 3
+        # An image without any column is no bytes; servers write such a row alone in its event.
+        is_empty = at.pos == end and not is_partial
+        if (before is not None and before.count) or (after is not None and after.count):
+            is_empty = False
+        while at.pos < end or is_empty:
+            is_empty = False
+            if before is not None:
                 old = self._row(before, data, at)
+                olds.append(old)
+            if is_partial:
                 image = self._partial_image(after, data, at)
-                rows.append((old, self._apply(image, old, self._row(image, data, at))))
-            return rows
-        else:
-            while at.pos < end:
-                old = self._row(before, data, at)
-                rows.append((old, self._row(after, data, at)))
-        if not rows and (before is None or before.count == 0) and (after is None or after.count == 0):
-            old = None if before is None else self._row(before, data, at)
-            rows.append((old, None if after is None else self._row(after, data, at)))
-        return rows
+                news.append(self._apply(image, old, self._row(image, data, at)))
+            elif after is not None:
+                news.append(self._row(after, data, at))
+        return olds, news
 
     def diffs(self, data, pos, end):
         """The diffs of each row of an event of kind 3: a dict of those of each partial column, by name."""
@@ -524,7 +533,10 @@ class RowDecoder:
         is_update = kind & 1
         if end - pos < (2 * size if is_update else size):
             raise TruncatedError("rows event ends in its bitmap of columns")
-        at = Cursor(pos + size, end)
+        at = Cursor.__new__(Cursor)
+        at.pos = pos + size
+        at.end = end
+        at.before = at.after = None
         image = self._image(data, pos)
         if kind != 0:
             at.before = image

@@ -1,6 +1,7 @@
 # The compiled form of wire.py: inline functions, so that wire.py itself is never compiled.
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
     """
@@ -58,3 +59,9 @@ cdef inline uint64_t be_any(const uint8_t* p, Py_ssize_t i, Py_ssize_t n) noexce
         value = value << 8 | p[i]
         i += 1
     return value
+
+cdef inline bint same(const uint8_t* p, Py_ssize_t i, const uint8_t* q, Py_ssize_t j, Py_ssize_t n) noexcept nogil:
+    return memcmp(p + i, q + j, n) == 0
+
+cdef inline bytes piece(const uint8_t* p, Py_ssize_t i, Py_ssize_t end):
+    return PyBytes_FromStringAndSize(<const char*>p + i, end - i)

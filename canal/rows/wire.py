@@ -57,6 +57,16 @@ def be_any(p, i, n):
     return value
 
 
+def same(p, i, q, j, n):
+    """Whether ``n`` bytes at ``i`` are those of ``q`` at ``j``."""
+    return p[i : i + n] == q[j : j + n]
+
+
+def piece(p, i, end):
+    """A copy of the bytes from ``i`` to ``end``."""
+    return bytes(p[i:end])
+
+
 def packed(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A length-encoded integer at ``at`` and the index after it."""
     if at >= end:

@@ -1,6 +1,8 @@
 cimport cython
 from canal.model cimport Entry
 
+cdef object _BEGIN, _END
+
 cdef class Condenser:
     cdef double _interval
     cdef long long _count, _dropped

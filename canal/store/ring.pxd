@@ -1,6 +1,8 @@
 cimport cython
 from canal.model cimport Entry
 
+cdef object _BEGIN
+
 cdef class Ring:
     cdef list _slots
     cdef long long _mask

@@ -106,7 +106,7 @@ class Ring:
                 weight += entry.row_count
             size += entry.size
             if (weight > batch_size or size > batch_bytes) and taken:
-                if len(taken) > 1 and taken[-1].entry_type is _BEGIN:
+                if len(taken) > 1 and taken[len(taken) - 1].entry_type is _BEGIN:
                     taken.pop()  # it comes with its rows
                 break
             taken.append(entry)

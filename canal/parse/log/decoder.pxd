@@ -1,17 +1,26 @@
 cimport cython
 from canal cimport event_types as kinds
-from canal.model cimport Entry, TableMap, Transaction
+from canal.model cimport Entry, TableMap, Transaction, new_entry, new_transaction
 from canal.parse.log cimport crc
 from canal.rows cimport wire
+from canal.rows.decoder cimport RowDecoder
 
+cdef object _BEGIN, _END, _ROWDATA, _INSERT, _UPDATE, _DELETE, _QUERY
 cdef unsigned long long _MAX_GTID, _SPREAD
 cdef unsigned int _CRC_RESIDUE
+cdef long long _LOW, _HALF, _WRAP
 
 cdef class BinlogDecoder:
     cdef object _resolve, _classify, _wants, _changed, _deliver
     cdef long long _piece_bytes, _inflated_bytes
     cdef Py_ssize_t _piece_entries
     cdef dict _gtid_sources, _maps, _tables
+    cdef bytes _sid, _body
+    cdef str _sid_text
+    cdef tuple _pair
+    cdef unsigned long long _domain, _server
+    cdef TableMap _table, _body_table
+    cdef unsigned long long _table_id
     cdef public long long event_count, byte_count, statement_count, transaction_count, timestamp
     cdef public bint follow_only
     cdef public tuple prepared
@@ -103,8 +112,11 @@ cdef class BinlogDecoder:
     cdef _unwanted_statement(self, bytes data, long long start, object statement)
     @cython.locals(txn=Transaction)
     cdef _prepare_xa(self, bytes data, Py_ssize_t end, long long start)
-    @cython.locals(p="const unsigned char*", body=bytes, table=TableMap)
+    @cython.locals(p="const unsigned char*", body=bytes, table=TableMap, table_id="unsigned long long")
     cdef _table_map(self, bytes data, Py_ssize_t end)
+    cdef TableMap _find_table(self, unsigned long long table_id)
+    cdef _forget_tables(self)
+    @cython.locals(rows=RowDecoder)
     cdef _digest_rows(self, TableMap table, bytes data, Py_ssize_t body, Py_ssize_t end, int change)
     cdef _digest_statement(self, bytes data, object statement, str sql)
     @cython.locals(p="const unsigned char*")
@@ -114,6 +126,7 @@ cdef class BinlogDecoder:
     @cython.locals(p="const unsigned char*", body=Py_ssize_t, table_id="unsigned long long", table=TableMap,
                    txn=Transaction, entry=Entry, count="long long", first="long long", last_of_statement=bint)
     cdef _rows(self, bytes data, int kind, Py_ssize_t end, long long start, int change)
+    @cython.locals(rows=RowDecoder)
     cdef long long _measure(self, TableMap table, bytes data, Py_ssize_t body, Py_ssize_t end, int kind, int change, long long start) except -1
     @cython.locals(inner=bytes, kind=int)
     cdef _payload(self, bytes data, Py_ssize_t end, long long start)

@@ -27,7 +27,7 @@ from canal.errors import (
 )
 from canal.event_types import event_name
 from canal.gtid import MAX_NUMBER, parse_gtid_set
-from canal.model import Entry, EntryType, EventType, TableMap, Transaction
+from canal.model import Entry, EntryType, EventType, TableMap, Transaction, new_entry, new_transaction
 from canal.parse.log import crc
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.events import (
@@ -62,6 +62,10 @@ crc.setup()
 
 _CRC_RESIDUE = CRC_RESIDUE  # a C integer when compiled
 _MAX_GTID = MAX_NUMBER  # a C integer when compiled
+#: The low half of an offset: positions in the log have 32 bits. C integers when compiled.
+_LOW = 0xFFFFFFFF
+_HALF = 0x80000000
+_WRAP = 0x100000000
 #: Digests kept before the part that nobody refers to is let go.
 _TAPE_BYTES = 32768
 #: A product with this odd number spreads what is in few bits over 32.
@@ -180,11 +184,14 @@ class BinlogDecoder:
         self._floor_journal = position.journal
         self.flavor = flavor
         self._gtid_sources.clear()
+        self._sid = b""
+        self._pair = None
         self._source = source
         self._format = None
         self._writer = None
         self._checksum = False
         self._unproved = False
+        self._table = None
         self._tables = {}
         self._txn = None
         self._pending = []
@@ -322,12 +329,12 @@ class BinlogDecoder:
                 self.offset = start + size  # MariaDB 11.4 and later: no positions inside a transaction
         elif kind != kinds.HEARTBEAT and kind != kinds.HEARTBEAT_V2:
             expected = start + size
-            if (expected & 0xFFFFFFFF) != log_pos:
+            if (expected & _LOW) != log_pos:
                 # What was not sent leaves a hole, never a way back; a hole over a wrap of 4 GiB is a small one.
                 if kind == kinds.FORMAT_DESCRIPTION:  # the first event of its log
                     expected = size + 4
-                hole = (log_pos - expected) & 0xFFFFFFFF
-                if (expected & 0xFFFFFFFF) > log_pos and hole >= 0x80000000:
+                hole = (log_pos - expected) & _LOW
+                if (expected & _LOW) > log_pos and hole >= _HALF:
                     raise DecodeError(
                         f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
                         event_type=kind, remedy="The log is damaged here.",
@@ -342,7 +349,7 @@ class BinlogDecoder:
                     kind == kinds.FORMAT_DESCRIPTION or kind == kinds.PREVIOUS_GTIDS or kind == kinds.MARIADB_GTID_LIST
                 ):
                     while expected - size < self._floor:
-                        expected += 0x100000000
+                        expected += _WRAP
                 start = self._at = expected - size
             self.offset = expected
         self._dispatch(data, kind, end, start)
@@ -458,7 +465,7 @@ class BinlogDecoder:
             self._doubtful = self._continuity.is_open
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
-        self._tables.clear()
+        self._forget_tables()
         if form.created and self._txn is not None:
             if self._part:
                 raise SourceError(
@@ -494,7 +501,7 @@ class BinlogDecoder:
                 self.incarnation = ""  # until its FORMAT_DESCRIPTION
             self.journal = name
             self.offset = offset
-        self._tables.clear()
+        self._forget_tables()
 
     def _check_listed(self, listed: Any) -> None:
         if self._continuity is not None:
@@ -528,28 +535,32 @@ class BinlogDecoder:
         p = data
         if end < 44:
             raise TruncatedError("GTID event is too short", event_type=kinds.GTID)
-        sid = p[20:36]
-        source = self._gtid_sources.get(sid)
-        if source is None:
-            self._check_flavor(kinds.GTID, "mysql")
-            source = self._gtid_sources[sid] = uuid_text(sid)
+        if not self._sid or not wire.same(p, 20, self._sid, 0, 16):
+            sid = data[20:36]
+            if sid not in self._gtid_sources:
+                self._check_flavor(kinds.GTID, "mysql")
+                self._gtid_sources[sid] = uuid_text(sid)
+            self._sid_text = self._gtid_sources[sid]
+            self._sid = sid
         if not 0 < wire.u64(p, 36) <= _MAX_GTID:
             raise DecodeError(
                 f"a GTID has the number {wire.u64(p, 36)}", event_type=kinds.GTID, remedy="The log is damaged here."
             )
-        self._start_group(start, source, wire.u64(p, 36))
+        self._start_group(start, self._sid_text, wire.u64(p, 36))
 
     def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
         if end < 32:
             raise TruncatedError("MariaDB GTID event is too short", event_type=kinds.MARIADB_GTID)
         flags = p[31]
-        key = (wire.u32(p, 27), wire.u32(p, 5))
-        source = self._gtid_sources.get(key)
-        if source is None:
-            self._check_flavor(kinds.MARIADB_GTID, "mariadb")
-            source = self._gtid_sources[key] = key
-        self._start_group(start, source, wire.u64(p, 19))
+        if self._pair is None or wire.u32(p, 27) != self._domain or wire.u32(p, 5) != self._server:
+            pair = (wire.u32(p, 27), wire.u32(p, 5))
+            if pair not in self._gtid_sources:
+                self._check_flavor(kinds.MARIADB_GTID, "mariadb")
+                self._gtid_sources[pair] = pair
+            self._pair = self._gtid_sources[pair]
+            self._domain, self._server = self._pair
+        self._start_group(start, self._pair, wire.u64(p, 19))
         self._undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(data, end)
         if not flags & (kinds.FL_STANDALONE | kinds.FL_COMPLETED_XA):
             self._open(data, start)
@@ -593,7 +604,7 @@ class BinlogDecoder:
         p = data
         if not self._group:  # no GTIDs here: the group begins with this event
             self._start_group(start, None, 0)
-        txn = Transaction(self._source, self.journal, self._group_offset, wire.u32(p, 5), wire.u32(p, 0))
+        txn = new_transaction(self._source, self.journal, self._group_offset, wire.u32(p, 5), wire.u32(p, 0))
         txn.gtid_source = self._gtid_source
         txn.gtid_number = self._gtid_number
         txn.gtid_first = self._run_first
@@ -638,7 +649,7 @@ class BinlogDecoder:
     def _open(self, data: bytes, start: int) -> None:
         p = data
         txn = self._new_transaction(data, start)
-        entry = Entry(_BEGIN, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_BEGIN, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
         entry.first_row = self._skip  # acking a BEGIN that came again must not move the cursor back
         self._add(entry)
 
@@ -661,7 +672,7 @@ class BinlogDecoder:
         self._part += 1
         self._out.extend(self._pending)
         self._out_bytes += self._pending_bytes
-        self._pending.clear()
+        del self._pending[:]
         self._pending_bytes = 0
         self.flush()
 
@@ -673,7 +684,7 @@ class BinlogDecoder:
             self._close_group()
             return
         self._check_skipped(txn)
-        entry = Entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
         entry.is_end = True
         entry.row_count = 0
         entry.first_row = txn.row_count
@@ -700,7 +711,7 @@ class BinlogDecoder:
         self.transaction_count += 1
         self._out.extend(self._pending)
         self._out_bytes += self._pending_bytes + size
-        self._pending.clear()
+        del self._pending[:]
         self._pending_bytes = 0
         if self._digesting:
             self._close_digest(self._txn)
@@ -713,7 +724,8 @@ class BinlogDecoder:
         self._part = 0
         self._in_xa = False
         self._released = False
-        self._savepoints.clear()
+        if self._savepoints:
+            self._savepoints.clear()
         self._close_group()
         if self._out_bytes > self._piece_bytes or len(self._out) > self._piece_entries:
             self.flush()
@@ -727,7 +739,7 @@ class BinlogDecoder:
     def _drop_transaction(self) -> None:
         self._alone = False
         self._digesting = self._digest_ddl = False
-        self._pending.clear()
+        del self._pending[:]
         self._pending_bytes = 0
         self._txn = None
         self._in_xa = False
@@ -751,11 +763,11 @@ class BinlogDecoder:
         if sql_start > end:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         size = end - sql_start
-        if size == 5 and data[sql_start:end] == b"BEGIN":
+        if size == 5 and wire.same(p, sql_start, b"BEGIN", 0, 5):
             if self._txn is None:  # MariaDB's GTID has opened it already
                 self._open(data, start)
                 self._txn.thread_id = wire.u32(p, 19)
-        elif size == 6 and data[sql_start:end] == b"COMMIT":
+        elif size == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
             self._finish(data, start)
         else:
             self._statement(data, end, start, schema_end - p[27], schema_end)
@@ -868,7 +880,7 @@ class BinlogDecoder:
         txn = self._txn
         txn.thread_id = wire.u32(p, 19)
         txn.has_rows = True
-        entry = Entry(_ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
         entry.sql = sql
         entry.size += sys.getsizeof(sql)
         entry.statement = statement
@@ -1053,19 +1065,40 @@ class BinlogDecoder:
         p = data
         if end < 29:
             raise TruncatedError("TABLE_MAP event is too short", event_type=kinds.TABLE_MAP)
-        body = data[25:end]
-        table = self._maps.get(body)
-        if table is None:
-            table = self._resolve(body, self._writer)
-            if len(self._maps) >= _MOST_MAPS or self._map_bytes > _MAP_BYTES:
-                self._forget_maps()
-            self._maps[body] = table
-            self._map_bytes += table.size
-        self._tables[wire.u48(p, 19)] = table
+        if len(self._body) != end - 25 or not wire.same(p, 25, self._body, 0, end - 25):
+            body = data[25:end]
+            table = self._maps.get(body)
+            if table is None:
+                table = self._resolve(body, self._writer)
+                if len(self._maps) >= _MOST_MAPS or self._map_bytes > _MAP_BYTES:
+                    self._forget_maps()
+                self._maps[body] = table
+                self._map_bytes += table.size
+            self._body = body
+            self._body_table = table
+        table_id = wire.u48(p, 19)
+        if self._table is None or self._table_id == table_id:
+            self._table = self._body_table
+            self._table_id = table_id
+        else:
+            self._tables[table_id] = self._body_table
+
+    def _find_table(self, table_id: int) -> TableMap | None:
+        """Of the statement's table maps; most statements have one."""
+        if self._table is not None and self._table_id == table_id:
+            return self._table
+        return self._tables.get(table_id)
+
+    def _forget_tables(self) -> None:
+        self._table = None
+        if self._tables:
+            self._tables.clear()
 
     def _forget_maps(self) -> None:
         self._maps.clear()
         self._map_bytes = 0
+        self._body = b""
+        self._body_table = None
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
         """Index of the packed column count of a rows event."""
@@ -1092,7 +1125,7 @@ class BinlogDecoder:
         elif end < 27:
             raise TruncatedError("rows event is too short", event_type=kind)
         table_id = wire.u48(p, 19)
-        table = self._tables.get(table_id)
+        table = self._find_table(table_id)
         last_of_statement = wire.u16(p, 25) & 1
         if table is None:
             if table_id == 0xFFFFFF:  # a dummy that only closes the statement
@@ -1119,7 +1152,7 @@ class BinlogDecoder:
         first = txn.row_count
         txn.row_count = first + count
         if table.accepted and txn.row_count > self._skip:
-            entry = Entry(
+            entry = new_entry(
                 _ROWDATA,
                 _INSERT if change == 0 else _DELETE if change == 2 else _UPDATE,
                 txn, data, start, wire.u32(p, 0), wire.u32(p, 5),
@@ -1150,17 +1183,18 @@ class BinlogDecoder:
                 self._finish(data, start)
 
     def _close_statement(self) -> None:
-        self._tables.clear()
+        self._forget_tables()
         self._query = None
         self._query_text = None
 
     def _measure(
         self, table: TableMap, data: bytes, body: int, end: int, kind: int, change: int, start: int
     ) -> int:
-        if table.decoder is None:  # filtered out, of a column type that cannot be measured: the same each time it comes
+        rows = table.decoder
+        if rows is None:  # filtered out, of a column type that cannot be measured: the same each time it comes
             return 0
         try:
-            return table.decoder.walk(data, body, end, change)
+            return rows.walk(data, body, end, change)
         except DecodeError as error:
             error.event_type = kind
             error.table = f"{table.schema.schema}.{table.schema.table}"
@@ -1195,12 +1229,12 @@ class BinlogDecoder:
         p = data
         if not self._digesting:
             self._digesting = True
-            self._digest_head = (wire.u32(p, 0) + wire.u32(p, 5) * _SPREAD) & 0xFFFFFFFF  # which a replica keeps
+            self._digest_head = (wire.u32(p, 0) + wire.u32(p, 5) * _SPREAD) & _LOW  # which a replica keeps
             self._digest = 0
             self._digest_of = 0
         if of != self._digest_of:
             self._digest_of = of
-            self._digest = ((self._digest + of) * _SPREAD) & 0xFFFFFFFF
+            self._digest = ((self._digest + of) * _SPREAD) & _LOW
 
     def _close_digest(self, txn: Transaction) -> None:
         """The last bit tells whether a schema may have changed."""

@@ -149,7 +149,7 @@ class PacketFramer(Framer):
             if self._joined or length == _MAX_PACKET:
                 self._continue(bytes(p[at + 4 : stop]), length, events)
             elif length > 0 and p[at + 4] == 0:
-                events.append(bytes(p[at + 5 : stop]))
+                events.append(wire.piece(p, at + 5, stop))
             else:
                 self._not_event(bytes(p[at + 4 : stop]))
             at = stop
@@ -244,7 +244,7 @@ class FileFramer(Framer):
             ):
                 self._relay_log()
                 break
-            events.append(bytes(p[at : at + length]))
+            events.append(wire.piece(p, at, at + length))
             at += length
         self.offset += at - self._start
         self._start = at
