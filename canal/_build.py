@@ -22,6 +22,10 @@ __all__ = ["COMPILED_MODULES", "compiled", "select", "stale_modules"]
 COMPILED_MODULES: tuple[str, ...] = (
     "canal.model",
     "canal.parse.log.framing",
+    "canal.parse.log.gtid_run",
+    "canal.parse.log.table_maps",
+    "canal.parse.log.tape",
+    "canal.parse.log.assembly",
     "canal.parse.log.decoder",
     "canal.rows.decoder",
     "canal.rows.columnar",

@@ -53,7 +53,7 @@ cdef class Entry:
     cdef public long long part
     cdef public bint last
     cdef public bint is_end
-    cdef readonly long long size
+    cdef public long long size
     cdef object _props
     cdef _set(self, object entry_type, object event_type, Transaction transaction, bytes data, long long offset,
               long long timestamp, long long server_id)

@@ -275,6 +275,13 @@ class Entry:
             return self.transaction.position_after()
         return self.transaction.position_before(self.first_row + self.skip_rows + self.row_count)
 
+    def move(self, transaction: Transaction, offset: int) -> None:
+        """Make it part of another transaction, which commits what this one has prepared."""
+        self.transaction = transaction
+        self.offset = offset
+        self.is_end = False
+        self.last = True  # until a piece is made of it
+
     def select(self, indexes: tuple[int, ...]) -> None:
         """Keep only these of the entry's rows (numbers into ``rows``)."""
         kept = self.selected

@@ -154,16 +154,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- the log -------------------------------------------------------------------------------------------------------
     _mutant(
-        "rows come before XA COMMIT", "parse/log/decoder.py",
-        "            self._pending = [entry for entry in self._pending if entry.entry_type != _ROWDATA]\n", "",
+        "rows come before XA COMMIT", "parse/log/xa.py",
+        "            assembly.keep([entry for entry in assembly.pending if entry.entry_type != _ROWDATA])\n", "",
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback", is_quick=True,
     ),
     _mutant(
-        "an XA ROLLBACK commits", "parse/log/decoder.py", "if verb == Verb.XA_COMMIT and (", "if True and (",
+        "an XA ROLLBACK commits", "parse/log/xa.py", "if verb == Verb.XA_COMMIT and (", "if True and (",
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
     ),
     _mutant(
-        "rows behind a savepoint stay", "parse/log/decoder.py", "        self._undo(txn, place[0], place[1], place[2])",
+        "rows behind a savepoint stay", "parse/log/statements.py", "        self._undo(txn, *savepoint)",
         "        pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
     ),
     _mutant(
@@ -183,22 +183,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_unsupported.py::test_an_incident_is_loud",
     ),
     _mutant(
-        "a statement changes the columns of rows before it", "parse/log/decoder.py",
+        "a statement changes the columns of rows before it", "parse/log/statements.py",
         "            self._changed(statement, sql, data)\n", "",
         "parse/test_history.py::test_files_are_read_by_the_statements_in_them",
     ),
     _mutant(
-        "rows that were acked come again", "parse/log/decoder.py", "if first < self._skip:", "if False:",
+        "rows that were acked come again", "parse/log/decoder.py", "if first < assembly.skip:", "if False:",
         "parse/test_parser.py::test_resuming_at_any_row_gives_exactly_the_rest",
     ),
     _mutant(
-        "the rows that were acked of one transaction are left out of another", "parse/log/decoder.py",
-        "if self._skipping and self._skip_timestamp and (", "if False and (",
+        "the rows that were acked of one transaction are left out of another", "parse/log/assembly.py",
+        "elif self._skip_timestamp and (", "elif False and (",
         "test_delivery_faults.py::test_rows_are_not_skipped_of_another_transaction_than_the_cursors",
     ),
     _mutant(
-        "the GTID of a transaction is done when it begins", "parse/log/decoder.py", "self._gtid_previous = self._run_last",
-        "self._gtid_previous = number",
+        "the GTID of a transaction is done when it begins", "parse/log/gtid_run.py", "self._previous = self._last",
+        "self._previous = number",
         "parse/test_decoder.py::test_a_gtid_is_done_at_the_end_of_its_transaction_and_not_before",
     ),
     # -- the stream ----------------------------------------------------------------------------------------------------
@@ -502,8 +502,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
     ),
     _mutant(
-        "a gap of GTIDs is closed by the next one", "parse/log/decoder.py",
-        "if number == self._run_last + 1 or (type(source) is tuple and number > self._run_last):", "if number > self._run_last:",
+        "a gap of GTIDs is closed by the next one", "parse/log/gtid_run.py",
+        "if number == self._last + 1 or (type(source) is tuple and number > self._last):", "if number > self._last:",
         "test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
         "live/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica",
     ),
@@ -529,8 +529,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_roundtrip.py::test_what_was_written_comes_back",
     ),
     _mutant(
-        "some updates show the values before them", "rows/decoder.py", "rows.append((old, self._row(after, data, at)))",
-        "rows.append((old, self._row(after, data, at) if len(data) % 16 else (self._row(after, data, at), old)[1]))", _HA_RUN,
+        "some updates show the values before them", "rows/decoder.py", "news.append(self._row(after, data, at))",
+        "news.append(self._row(after, data, at) if olds is None or len(data) % 16 else (self._row(after, data, at), old)[1])",
+        _HA_RUN,
     ),
     _mutant(
         "a table map that does not fit is believed", "parse/schema/table_map.py",

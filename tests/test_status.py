@@ -530,6 +530,9 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
         event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
         journal, offset = "b.1", 4
 
+        def reset_counts(self) -> None:
+            pass
+
     class Connection:
         identity, flavor, is_alive, clock_offset = "uuid", "mysql", True, None
 

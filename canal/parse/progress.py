@@ -68,7 +68,7 @@ class Progress:
     def reset(self) -> None:
         """Forget the last run, the decoder's counts too."""
         d = self._decoder
-        d.event_count = d.byte_count = d.transaction_count = d.statement_count = d.timestamp = 0
+        d.reset_counts()
         self.state = State.STOPPED
         self._origin = ""
         self._origin_source: Any = None

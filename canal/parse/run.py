@@ -293,7 +293,7 @@ class ParserRun:
         if self._sink is not None:
             self._sink.restart()
         connection.dump(position)
-        self.decoder.known = list(connection.known)
+        self.decoder.assembly.known = list(connection.known)
         self._work += 1
         for warning in connection.warnings:
             self.alarms.tell(AlarmKind.POSITION, warning)
@@ -420,8 +420,8 @@ class ParserRun:
 
     def _deliver(self, entries: list[Entry]) -> None:
         assert self._sink is not None
-        if self.decoder.known or self.decoder.leaves_out:
-            entries = [entry for entry in entries if not self.decoder.is_known(entry.transaction)]
+        if self.decoder.assembly.known or self.decoder.assembly.leaves_out:
+            entries = [entry for entry in entries if not self.decoder.assembly.is_known(entry.transaction)]
             if not entries:
                 return
         last = entries[-1]

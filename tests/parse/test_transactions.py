@@ -69,7 +69,7 @@ def test_a_savepoint_that_was_never_set_is_an_error() -> None:
 
 def test_savepoints_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """RELEASE SAVEPOINT is not in the log; one that is set again is the newest."""
-    monkeypatch.setattr(canal.parse.log.decoder, "_MOST_SAVEPOINTS", 3)
+    monkeypatch.setattr(canal.parse.log.statements, "_MOST_SAVEPOINTS", 3)
     for target, expected in (("s3", [0, 1, 2, 3, 7]), ("again", [0, 1, 2, 3, 4, 5, 7]), ("s2", None)):
         fake = FakeBinlog(flavor="mariadb")
         table = fake.table("shop", "orders", "id INT")

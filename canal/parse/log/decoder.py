@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import zlib
 from typing import Any, Callable, Iterator
 
 from canal import event_types as kinds
@@ -18,17 +17,16 @@ from canal.errors import (
     ChecksumError,
     DecodeError,
     HistoryError,
-    LostReason,
     MissingTableMapError,
-    PositionLostError,
     SourceError,
     TruncatedError,
     UnsupportedError,
 )
 from canal.event_types import event_name
 from canal.gtid import MAX_NUMBER, parse_gtid_set
-from canal.model import Entry, EntryType, EventType, TableMap, Transaction, new_entry, new_transaction
+from canal.model import Entry, EntryType, EventType, TableMap, Transaction, new_entry
 from canal.parse.log import crc
+from canal.parse.log.assembly import Assembly
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.events import (
     CRC_RESIDUE,
@@ -46,15 +44,15 @@ from canal.parse.log.events import (
     parse_gtid_list,
     parse_previous_gtids,
     parse_tagged_gtid,
-    parse_xa_prepare,
-    query_context,
     uuid_text,
 )
-from canal.position import TAIL_BYTES, Position, PreparedXa
+from canal.parse.log.statements import Statements
+from canal.parse.log.table_maps import TableMaps
+from canal.parse.log.tape import Tape
+from canal.parse.log.xa import XaTransactions
+from canal.position import Position, PreparedXa
 from canal.rows import wire
-from canal.rows.charsets import lenient_text
 from canal.server_facts import Release
-from canal.statement import Verb
 
 log = logging.getLogger("canal.parse")
 
@@ -66,28 +64,13 @@ _MAX_GTID = MAX_NUMBER  # a C integer when compiled
 _LOW = 0xFFFFFFFF
 _HALF = 0x80000000
 _WRAP = 0x100000000
-#: Digests kept before the part that nobody refers to is let go.
-_TAPE_BYTES = 32768
-#: A product with this odd number spreads what is in few bits over 32.
-_SPREAD = 0x9E3779B1
-
-#: So many prepared XA transactions a position names; the rows of one that it does not name are searched for.
-_MOST_PREPARED = 500
-#: So many savepoints of a transaction are known: RELEASE SAVEPOINT is not in the log, so none ever ends.
-_MOST_SAVEPOINTS = 100_000
-#: So many table maps are kept for the next time that they come, and so many bytes of them.
-_MOST_MAPS = 4096
-_MAP_BYTES = 16 << 20
 #: What the name of every server's log ends in.
 _JOURNAL = re.compile(r".+\.[0-9]{6,}", re.DOTALL)
 
-_BEGIN = EntryType.TRANSACTIONBEGIN
-_END = EntryType.TRANSACTIONEND
 _ROWDATA = EntryType.ROWDATA
 _INSERT = EventType.INSERT
 _UPDATE = EventType.UPDATE
 _DELETE = EventType.DELETE
-_QUERY = EventType.QUERY
 
 #: Events that carry no change and need no action here.
 _IGNORED = frozenset(
@@ -132,30 +115,18 @@ class BinlogDecoder:
         read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None = None,
         inflated_bytes: int = MAX_INFLATED_BYTES,
     ) -> None:
-        self._resolve = resolve
-        self._classify = classify
-        self._wants = wants
-        self._changed = changed
-        self._deliver = deliver
-        self._piece_bytes = piece_bytes
+        self._parts = (resolve, classify, wants, changed)
         self._inflated_bytes = inflated_bytes
-        self._piece_entries = piece_entries
-        self._read_again = read_again
-        self._replaying = False
-        self._replayed = None
-        self._replayed_rows = 0
-        self._adopting = 0
-        self._told_prepared = False
+        self.assembly = Assembly(deliver, piece_bytes, piece_entries)
+        self.maps = TableMaps(resolve)
+        self.xa = XaTransactions(self, read_again)
+        self.statements = Statements(self, classify, wants, changed)
         self.follow_only = False
         self._gtid_sources = {}
-        self._maps = {}
-        self._map_bytes = 0
         self.destination = ""
         self.event_count = 0
         self.byte_count = 0
         self.statement_count = 0
-        self.transaction_count = 0
-        self.timestamp = 0
         self.reset(Position(), "mysql", "", None)
 
     def reset(
@@ -171,16 +142,12 @@ class BinlogDecoder:
         """
         self._continuity = continuity
         self._strict = continuity is not None and continuity.by_offset
-        self._doubtful = False
         self.incarnation = ""
         self.purged = ""
-        self.known = []  # (domain, server id, number): done up to these, but the source may send them (MariaDB)
-        self.leaves_out = False  # transactions have come that are done
-        self._done_to = 0
         self.journal = position.journal
         self.offset = self._at = position.offset
         # A dump by GTID set begins at the start of a log and passes over what is done, so it tells no multiples of 4 GiB.
-        self._floor = position.offset if position.offset > 0xFFFFFFFF and position.source in ("", source) else 0
+        self._floor = position.offset if position.offset > _LOW and position.source in ("", source) else 0
         self._floor_journal = position.journal
         self.flavor = flavor
         self._gtid_sources.clear()
@@ -191,50 +158,27 @@ class BinlogDecoder:
         self._writer = None
         self._checksum = False
         self._unproved = False
-        self._table = None
-        self._tables = {}
-        self._txn = None
-        self._pending = []
-        self._pending_bytes = 0
-        self._out = []
-        self._out_bytes = 0
-        self._part = 0
-        self._ordinal = 0
-        self._skip = position.row
-        self._skip_later = 0
-        self._skipping = position.row > 0
-        self._skip_timestamp = position.timestamp // 1000
-        self._skip_server = position.server_id
-        self._group = False
         self._bare = False
         self._alone = False
-        self._group_offset = 0
-        self._query = None
-        self._query_text = None
-        self._gtid_source = None
-        self._gtid_number = 0
-        self._gtid_previous = 0
-        self._run_base = executed
-        self._run_source = None
-        self._run_first = 0
-        self._run_last = 0
-        self._forget_maps()
-        self._savepoints = {}
-        self._in_xa = False
-        self._undecided = False
-        self._released = False
-        self._xa_mark = None
-        self._held = {}
-        self._held_bytes = 0
-        self._tape = bytearray.fromhex(position.tail) if digests else None
-        self._digest = 0
-        self._digest_of = 0
-        self._digest_head = 0
-        self._digesting = self._digest_ddl = False
-        if position.source and position.source != source:  # places in the logs of another server
-            self.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
-        else:
-            self.prepared = position.xa
+        self.is_undecided = False
+        self._forget_query()
+        self.maps.forget()
+        self.maps.end_statement()
+        self.xa.reset()
+        self.assembly.reset(position, source, executed, Tape(position.tail) if digests else None, continuity)
+        if position.source and position.source != source:  # its offsets are of the logs of another server
+            self.assembly.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
+
+    def replay(self, deliver: Callable[[list[Entry]], None]) -> BinlogDecoder:
+        """A decoder for a part of the same log, read again: from a prepared XA transaction on, up to its XA PREPARE."""
+        assembly = self.assembly
+        again = BinlogDecoder(
+            *self._parts, deliver, assembly.piece_bytes, assembly.piece_entries, inflated_bytes=self._inflated_bytes
+        )
+        again.destination = self.destination
+        again.reset(Position(row=assembly.skip), self.flavor, self._source, None)
+        again.assembly.is_replay = True
+        return again
 
     def feed(self, events: list[bytes]) -> None:
         """Take whole raw events (19-byte header to checksum) in the order of the stream.
@@ -253,44 +197,55 @@ class BinlogDecoder:
 
     def flush(self) -> None:
         """Hand over what is complete."""
-        if self._out:
-            entries = self._out
-            self._out = []
-            self._out_bytes = 0
-            self._deliver(entries)
+        self.assembly.flush()
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the open transaction, and of prepared ones that wait for their XA COMMIT."""
-        return self._pending_bytes + self._out_bytes + self._held_bytes
+        return self.assembly.held_bytes + self.xa.held_bytes
+
+    @property
+    def timestamp(self) -> int:
+        """When the last transaction was made, in seconds since 1970."""
+        return self.assembly.timestamp
+
+    @property
+    def transaction_count(self) -> int:
+        """Transactions that have ended."""
+        return self.assembly.transaction_count
+
+    def reset_counts(self) -> None:
+        """Count events, bytes, statements and transactions anew, and know no time."""
+        self.event_count = self.byte_count = self.statement_count = 0
+        self.assembly.transaction_count = self.assembly.timestamp = 0
 
     @property
     def is_inside_transaction(self) -> bool:
-        return self._txn is not None
+        return self.assembly.txn is not None
 
     @property
     def place(self) -> Position:
         """The position behind the present event, as if the transaction that it belongs to were done."""
-        base, source = self._executed_now(), self._gtid_source
-        if base is not None and self._group and source is not None:
-            base = base.add(*source, self._gtid_number) if type(source) is tuple else base.add(source, self._gtid_number)
-        return Position(
-            self.journal, self.offset, "" if base is None else base, source=self._source, incarnation=self.incarnation
-        )
+        return self._position(self.offset, self.assembly.run.behind())
 
     @property
     def group_place(self) -> Position:
         """The position before the transaction that the present event belongs to."""
-        base = self._executed_now()
-        offset = self._group_offset if self._group else self.offset
-        return Position(
-            self.journal, offset, "" if base is None else base, source=self._source, incarnation=self.incarnation
-        )
+        run = self.assembly.run
+        return self._position(run.offset if run.is_open else self.offset, run.executed())
+
+    def _position(self, offset: int, executed: Any) -> Position:
+        gtid = "" if executed is None else executed
+        return Position(self.journal, offset, gtid, source=self._source, incarnation=self.incarnation)
 
     @property
     def server_version(self) -> str:
         """Version of the server that wrote the present journal."""
         return "" if self._format is None else self._format.server_version
+
+    def writes(self, what: str) -> bool:
+        """Whether the server that wrote the present journal has a feature; see ``Release.has``."""
+        return self._format.release.has(what)
 
     # -- framing of one event -------------------------------------------------------------------------------------
 
@@ -357,7 +312,7 @@ class BinlogDecoder:
     def _dispatch(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
         if kind == kinds.TABLE_MAP:
-            self._table_map(data, end)
+            self.maps.announce(data, end, self._writer)
         elif kind == kinds.WRITE_ROWS or kind == kinds.WRITE_ROWS_V1:
             self._rows(data, kind, end, start, 0)
         elif kind == kinds.UPDATE_ROWS or kind == kinds.UPDATE_ROWS_V1:
@@ -367,9 +322,9 @@ class BinlogDecoder:
         elif kind == kinds.XID:
             if end < 27:
                 raise TruncatedError("XID event is too short", event_type=kind)
-            if self._txn is not None:
-                self._txn.xid = wire.u64(p, 19)
-            self._finish(data, start)
+            if self.assembly.txn is not None:
+                self.assembly.txn.xid = wire.u64(p, 19)
+            self.finish(data, start)
         elif kind == kinds.QUERY:
             self._query_event(data, end, start)
         elif kind == kinds.GTID:
@@ -392,14 +347,14 @@ class BinlogDecoder:
         if kind == kinds.ROTATE:
             self._rotate(data, end)
         elif kind == kinds.ANONYMOUS_GTID:
-            self._start_group(start, None, 0)
+            self.assembly.begin_group(start, None, 0)
         elif kind == kinds.GTID_TAGGED:
             self._check_flavor(kind, "mysql")
             source, number = parse_tagged_gtid(data, end)
-            self._start_group(start, self._gtid_sources.setdefault(source, source), number)
+            self.assembly.begin_group(start, self._gtid_sources.setdefault(source, source), number)
         elif kind == kinds.PREVIOUS_GTIDS:
             self._check_flavor(kind, "mysql")
-            if self._run_base is not None:
+            if self.assembly.run.base is not None:
                 self._check_listed(parse_previous_gtids(data, end))
             else:
                 executed = parse_previous_gtids(data, end)
@@ -408,7 +363,7 @@ class BinlogDecoder:
                 self._adopt_executed(executed)
         elif kind == kinds.MARIADB_GTID_LIST:
             self._check_flavor(kind, "mariadb")
-            if self._run_base is None:
+            if self.assembly.run.base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
             elif wire.u32(p, 13) and not wire.u16(p, 17) & kinds.ARTIFICIAL_F:  # else one that tells a replica where it is
                 self._check_listed(parse_gtid_list(data, end))
@@ -437,7 +392,7 @@ class BinlogDecoder:
                 remedy="Compare the tables with the source, then start from a position after the incident.",
             )
         elif kind == kinds.XA_PREPARE:
-            self._prepare_xa(data, end, start)
+            self.xa.prepare(data, end, start)
         elif wire.u16(p, 17) & kinds.IGNORABLE_F:
             return
         else:
@@ -462,21 +417,26 @@ class BinlogDecoder:
         self._checksum = form.checksum
         if self._continuity is not None:
             self.incarnation = self._continuity.describe(data, form)
-            self._doubtful = self._continuity.is_open
+            self.assembly.is_doubtful = self._continuity.is_open
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
-        self._forget_tables()
-        if form.created and self._txn is not None:
-            if self._part:
-                raise SourceError(
-                    f"the source stopped inside transaction {self._txn!r} whose first rows are already delivered",
-                    remedy="Undo the rows of this transaction, then continue from its start.",
-                )
-            log.warning(
-                "[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, self._txn
-            )
+        self.maps.end_statement()
         if form.created:
             self._drop_transaction()
+
+    def _drop_transaction(self) -> None:
+        """The source has stopped inside the open transaction, if there is one."""
+        txn = self.assembly.txn
+        if txn is not None:
+            if self.assembly.part:
+                raise SourceError(
+                    f"the source stopped inside transaction {txn!r} whose first rows are already delivered",
+                    remedy="Undo the rows of this transaction, then continue from its start.",
+                )
+            log.warning("[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, txn)
+        self._alone = False
+        self._forget_query()
+        self.assembly.drop()
 
     def _rotate(self, data: bytes, end: int) -> None:
         if end < 27:
@@ -495,32 +455,29 @@ class BinlogDecoder:
                 self._continuity.announce(name, wire.u32(data, 0))
             else:
                 self._continuity.enter(name, self.offset)
-                self._doubtful = self._continuity.is_open
+                self.assembly.is_doubtful = self._continuity.is_open
         if name != self.journal or offset != self.offset:
             if name != self.journal:
                 self.incarnation = ""  # until its FORMAT_DESCRIPTION
             self.journal = name
             self.offset = offset
-        self._forget_tables()
+        self.maps.end_statement()
 
     def _check_listed(self, listed: Any) -> None:
         if self._continuity is not None:
-            executed = self._executed_now()
-            source = self._run_source
-            last = (*source, self._run_last) if self._run_last and type(source) is tuple else None
-            known = self._continuity.list(listed, executed, last)
+            run = self.assembly.run
+            executed = run.executed()
+            known = self._continuity.list(listed, executed, run.last())
             if known is not executed:
                 self._adopt_executed(known)
-            self._doubtful = self._continuity.is_open
+            self.assembly.is_doubtful = self._continuity.is_open
 
     def _adopt_executed(self, executed: Any) -> None:
-        if self._group:
+        if self.assembly.run.is_open:
             raise DecodeError(
                 "a list of the GTIDs before it stands inside a transaction", remedy="The log is damaged here."
             )
-        self._run_base = executed
-        self._run_source = None
-        self._run_last = 0
+        self.assembly.run.adopt(executed)
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -546,7 +503,7 @@ class BinlogDecoder:
             raise DecodeError(
                 f"a GTID has the number {wire.u64(p, 36)}", event_type=kinds.GTID, remedy="The log is damaged here."
             )
-        self._start_group(start, self._sid_text, wire.u64(p, 36))
+        self.assembly.begin_group(start, self._sid_text, wire.u64(p, 36))
 
     def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
@@ -560,197 +517,29 @@ class BinlogDecoder:
                 self._gtid_sources[pair] = pair
             self._pair = self._gtid_sources[pair]
             self._domain, self._server = self._pair
-        self._start_group(start, self._pair, wire.u64(p, 19))
-        self._undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(data, end)
+        self.assembly.begin_group(start, self._pair, wire.u64(p, 19))
+        self.is_undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(data, end)
         if not flags & (kinds.FL_STANDALONE | kinds.FL_COMPLETED_XA):
-            self._open(data, start)
-            self._in_xa = flags & kinds.FL_PREPARED_XA != 0
+            self.open(data, start)
+            self.assembly.in_xa = flags & kinds.FL_PREPARED_XA != 0
 
-    def _start_group(self, start: int, source: Any, number: int) -> None:
-        if self._txn is not None:
-            raise DecodeError(f"a transaction begins at offset {start} before {self._txn!r} has ended")
-        if self._doubtful:
-            self._doubtful = False
-            self._continuity.check()
-        self._group = True
-        self._group_offset = start
-        self._gtid_source = source
-        self._gtid_number = number
-        self._gtid_previous = 0
-        if self._run_base is None:
-            return
-        if source is not None and source == self._run_source and self._run_last:
-            if number == self._run_last + 1 or (type(source) is tuple and number > self._run_last):
-                self._gtid_previous = self._run_last
-                return
-        if self._run_last:
-            self._run_base = self._executed_now()
-        self._done_to = 0
-        if self._continuity is not None and source is not None and not self.known:
-            self._done_to = self._continuity.follow(source, number, self._run_base)
-        self._run_source = source
-        self._run_first = number
-        self._run_last = 0
+    def begin(self, data: bytes, start: int) -> Transaction:
+        """A transaction begins with this event, without an entry for that."""
+        return self.assembly.begin(data, start, self.journal, self.incarnation)
 
-    def _executed_now(self) -> Any:
-        source = self._run_source
-        if source is None or not self._run_last:
-            return self._run_base
-        if type(source) is tuple:
-            return self._run_base.add(source[0], source[1], self._run_last)
-        return self._run_base.add(source, self._run_first, self._run_last)
+    def open(self, data: bytes, start: int) -> Transaction:
+        """As ``begin``, with a BEGIN entry."""
+        return self.assembly.open(data, start, self.journal, self.incarnation)
 
-    def _new_transaction(self, data: bytes, start: int) -> Transaction:
-        p = data
-        if not self._group:  # no GTIDs here: the group begins with this event
-            self._start_group(start, None, 0)
-        txn = new_transaction(self._source, self.journal, self._group_offset, wire.u32(p, 5), wire.u32(p, 0))
-        txn.gtid_source = self._gtid_source
-        txn.gtid_number = self._gtid_number
-        txn.gtid_first = self._run_first
-        txn.gtid_previous = self._gtid_previous
-        txn.gtid_base = self._run_base
-        txn.xa = txn.xa_end = self.prepared
-        if self._tape is not None:
-            if len(self._tape) > _TAPE_BYTES:
-                self._tape = self._tape[-TAIL_BYTES:]
-            txn.tape = self._tape
-            txn.tape_start = txn.tape_end = len(self._tape)
-        txn.before = self.transaction_count
-        txn.incarnation = self.incarnation
-        if self._gtid_source is not None and self._gtid_number <= self._done_to:
-            txn.is_done = self.leaves_out = True
-        if self._skipping and self.is_known(txn):  # the one whose first rows are done comes behind it
-            self._skip_later, self._skip, self._skipping = self._skip, 0, False
-        if self._skipping and self._skip_timestamp and (
-            txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server
-        ):
-            raise PositionLostError(
-                f"the cursor says that {self._skip} rows are done of a transaction that server {self._skip_server} made "
-                f"at {self._skip_timestamp}, but the source continues with {txn!r} of server {txn.server_id} at {txn.timestamp}",
-                reason=LostReason.DIVERGED,
-                remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
-            )
-        self._txn = txn
-        self._ordinal = 0
-        self._part = 1 if self._skipping else 0
-        self.timestamp = txn.timestamp
-        return txn
+    def finish(self, data: bytes, start: int) -> None:
+        """The open transaction ends with this event."""
+        self._forget_query()
+        self.assembly.finish(data, start, self.offset)
 
-    def is_known(self, txn: Transaction) -> bool:
-        """Whether the source sends what another one sent before."""
-        if txn.is_done:
-            return True
-        for domain, server, number in self.known:
-            if txn.gtid_source == (domain, server) and txn.gtid_number <= number:
-                return True
-        return False
-
-    def _open(self, data: bytes, start: int) -> None:
-        p = data
-        txn = self._new_transaction(data, start)
-        entry = new_entry(_BEGIN, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
-        entry.first_row = self._skip  # acking a BEGIN that came again must not move the cursor back
-        self._add(entry)
-
-    def _add(self, entry: Entry) -> None:
-        entry.ordinal = self._ordinal
-        self._ordinal += 1
-        entry.part = self._part
-        self._pending.append(entry)
-        self._pending_bytes += entry.size
-        if self._pending_bytes > self._piece_bytes or len(self._pending) > self._piece_entries:
-            if self._in_xa and not self._replaying:
-                self._let_go()
-            else:
-                self._hand_piece()
-
-    def _hand_piece(self) -> None:
-        """Give out the first part of a transaction that is too large to wait for its end."""
-        for entry in self._pending:
-            entry.last = False
-        self._part += 1
-        self._out.extend(self._pending)
-        self._out_bytes += self._pending_bytes
-        del self._pending[:]
-        self._pending_bytes = 0
-        self.flush()
-
-    def _finish(self, data: bytes, start: int) -> None:
-        txn = self._txn
-        p = data
-        if txn is None:
-            # canal's cursors name the start of the last END: a dump from there begins with it.
-            self._close_group()
-            return
-        self._check_skipped(txn)
-        entry = new_entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
-        entry.is_end = True
-        entry.row_count = 0
-        entry.first_row = txn.row_count
-        entry.ordinal = self._ordinal
-        entry.part = self._part
-        txn.end = self.offset
-        self.timestamp = wire.u32(p, 0)
-        if self._xa_mark is not None:
-            entry.props["XA_TYPE"], entry.props["XA_XID"] = self._xa_mark
-            self._xa_mark = None
-        self._pending.append(entry)
-        self._release(entry.size)
-
-    def _check_skipped(self, txn: Transaction) -> None:
-        if self._skipping and txn.row_count < self._skip:
-            raise PositionLostError(
-                f"the cursor says that {self._skip} rows of {txn!r} are done, but it has {txn.row_count}",
-                reason=LostReason.DIVERGED,
-                remedy="The source's log is not the one that the cursor was taken from: undo those rows, and start anew.",
-            )
-
-    def _release(self, size: int) -> None:
-        """The open transaction has ended: its entries may go."""
-        self.transaction_count += 1
-        self._out.extend(self._pending)
-        self._out_bytes += self._pending_bytes + size
-        del self._pending[:]
-        self._pending_bytes = 0
-        if self._digesting:
-            self._close_digest(self._txn)
-        self._txn = None
-        self._skip = self._skip_later
-        self._skip_later = 0
-        self._skipping = self._skip > 0
-        self._query = None
-        self._query_text = None
-        self._part = 0
-        self._in_xa = False
-        self._released = False
-        if self._savepoints:
-            self._savepoints.clear()
-        self._close_group()
-        if self._out_bytes > self._piece_bytes or len(self._out) > self._piece_entries:
-            self.flush()
-
-    def _close_group(self) -> None:
-        if self._group and self._gtid_source is not None:
-            self._run_last = self._gtid_number
-        self._group = False
-        self._gtid_source = None
-
-    def _drop_transaction(self) -> None:
-        self._alone = False
-        self._digesting = self._digest_ddl = False
-        del self._pending[:]
-        self._pending_bytes = 0
-        self._txn = None
-        self._in_xa = False
-        self._released = False
-        self._savepoints.clear()
-        self._query = None
-        self._query_text = None
-        self._group = False
-        self._gtid_source = None
-
-    # -- statements -----------------------------------------------------------------------------------------------
+    def finish_with(self, entry: Entry) -> None:
+        """The open transaction ends with this entry, of the present event."""
+        self._forget_query()
+        self.assembly.finish_with(entry, self.offset)
 
     def _query_event(self, data: bytes, end: int, start: int) -> None:
         p = data
@@ -764,341 +553,14 @@ class BinlogDecoder:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         size = end - sql_start
         if size == 5 and wire.same(p, sql_start, b"BEGIN", 0, 5):
-            if self._txn is None:  # MariaDB's GTID has opened it already
-                self._open(data, start)
-                self._txn.thread_id = wire.u32(p, 19)
+            if self.assembly.txn is None:  # MariaDB's GTID has opened it already
+                self.open(data, start).thread_id = wire.u32(p, 19)
         elif size == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
-            self._finish(data, start)
+            self.finish(data, start)
         else:
-            self._statement(data, end, start, schema_end - p[27], schema_end)
-
-    def _statement(self, data: bytes, end: int, start: int, schema_start: int, schema_end: int) -> None:
-        codec, sql_mode = query_context(data[32:schema_start])
-        schema = data[schema_start:schema_end].decode("utf-8", "surrogateescape")
-        sql = lenient_text(data[schema_end + 1 : end], codec)
-        if sql.startswith("# Dum"):  # MariaDB's stand-in for an event that the replica could not take
-            return
-        statement = self._classify(sql, schema, sql_mode=sql_mode, flavor=self.flavor)
-        kind = statement.kind
-        if kind == "begin":
-            if self._txn is None:
-                self._open(data, start)
-            return
-        if kind == "commit":
-            self._finish(data, start)
-            return
-        if kind == "rollback":
-            self._rollback(data, start, statement)
-            return
-        if kind == "savepoint":
-            if statement.verb == Verb.SAVEPOINT and self._txn is not None:
-                self._savepoints.pop(statement.savepoint, None)  # set again it is the newest
-                self._savepoints[statement.savepoint] = (len(self._pending), self._txn.row_count, self._part)
-                if len(self._savepoints) > _MOST_SAVEPOINTS:
-                    del self._savepoints[next(iter(self._savepoints))]
-            return
-        if self._tape is not None:
-            self._digest_statement(data, statement, sql)
-        if kind == "xa":
-            self._xa_statement(data, start, statement)
-            return
-        if self._undecided:
-            self._undecided = False
-            self._unwanted_statement(data, start, statement)
-            return
-        self._statement_entry(data, start, sql, statement)
-
-    def _rollback(self, data: bytes, start: int, statement: Any) -> None:
-        """Servers from 5.5 on log ROLLBACK [TO] only where something that is not in these rows cannot be undone.
-
-        Rows of tables without transactions are in groups of their own, so all rows here are undone; statements may have
-        changed such tables and stay.
-        """
-        txn = self._txn
-        if statement.verb != Verb.ROLLBACK_TO:
-            if txn is not None:
-                if self._released:
-                    raise SourceError(
-                        f"{txn!r} is rolled back, but a statement of it may have changed a table without transactions, and "
-                        "it is too large to be held", remedy="Continue with a larger store_bytes.",
-                    )  # fmt: skip
-                self._undo(txn, 0, 0, 1 if self._skipping else 0)
-            self._finish(data, start)
-            return
-        if txn is None:
-            return
-        place = self._savepoints.get(statement.savepoint)
-        if place is None:
-            raise DecodeError(
-                f"ROLLBACK TO {statement.savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} "
-                "has set", event_type=kinds.QUERY,
-                remedy="Nothing was skipped. Please report this with the log.",
-            )  # fmt: skip
-        self._undo(txn, place[0], place[1], place[2])
-
-    def _undo(self, txn: Transaction, length: int, row: int, part: int) -> None:
-        """Take back the rows behind the first ``length`` entries and ``row`` rows of the open transaction."""
-        if txn.row_count == row or self._released:
-            return
-        if not self._format.release.has("savepoints_logged"):
-            raise UnsupportedError(
-                f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=kinds.QUERY,
-                remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
-            )  # fmt: skip
-        if part != self._part or row < self._skip <= txn.row_count:
-            raise SourceError(
-                f"{txn!r} takes back rows that are delivered already, because it is larger than a piece of the store",
-                remedy="Undo the rows of this transaction, then continue from its start with a larger store_bytes.",
-            )
-        log.info("[%s] %r takes back %d of its rows", self.destination, txn, txn.row_count - row)
-        kept = [entry for entry in self._pending[length:] if entry.table is None]
-        undone = [entry for entry in self._pending[length:] if entry.table is not None]
-        self._pending[length:] = kept
-        for entry in undone:
-            self._pending_bytes -= entry.size
-        for entry in kept:  # a cursor behind it does not say that the rows before it were delivered
-            entry.first_row = max(row, self._skip)
-        txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
-        txn.has_rows = any(entry.entry_type == _ROWDATA for entry in self._pending) or self._part > 0
-
-    def _statement_entry(self, data: bytes, start: int, sql: str, statement: Any) -> None:
-        p = data
-        if statement.kind != "dml":
-            self._forget_maps()
-            self._changed(statement, sql, data)
-        wanted = self._wants(statement)
-        if wanted is None:
-            self._unwanted_statement(data, start, statement)
-            return
-        statement = wanted
-        alone = self._txn is None
-        opens = alone and statement.starts_transaction  # MySQL's atomic CREATE TABLE … SELECT
-        if opens:
-            self._open(data, start)
-        elif alone:
-            self._new_transaction(data, start)
-        txn = self._txn
-        txn.thread_id = wire.u32(p, 19)
-        txn.has_rows = True
-        entry = new_entry(_ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
-        entry.sql = sql
-        entry.size += sys.getsizeof(sql)
-        entry.statement = statement
-        entry.first_row = max(txn.row_count, self._skip)
-        if statement.kind == "dml":
-            self.statement_count += 1
-            log.warning(
-                "[%s] statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
-                self.destination, ", ".join(f"{s}.{t}" for s, t in statement.tables) or "unknown tables", self.journal, start,
-            )  # fmt: skip
-        if alone and not opens:
-            self._check_skipped(txn)
-            entry.is_end = True
-            entry.part = self._part
-            txn.end = self.offset
-            self._pending.append(entry)
-            self._release(entry.size)
-        elif txn.row_count < self._skip:
-            self._ordinal += 1  # rows behind it are done, so it is too
-        else:
-            self._add(entry)
-
-    def _unwanted_statement(self, data: bytes, start: int, statement: Any) -> None:
-        """The filter leaves a statement out; alone it makes a transaction that the filter has emptied."""
-        if self._txn is not None:
-            self._ordinal += 1
-            return
-        self._open(data, start)
-        if not statement.starts_transaction:
-            self._finish(data, start)
-
-    # -- XA transactions: their rows come before the decision about them ---------------------------------------------
-
-    def _xa_statement(self, data: bytes, start: int, statement: Any) -> None:
-        verb = statement.verb
-        if verb == Verb.XA_START:
-            if self._txn is None:  # MariaDB's GTID has opened it already
-                self._open(data, start)
-                self._txn.thread_id = wire.u32(data, 19)
-            self._in_xa = True
-            return
-        if verb == Verb.XA_END:
-            return
-        if not statement.xid:
-            raise DecodeError(
-                "the identifier of an XA transaction does not read as one", event_type=kinds.QUERY,
-                remedy="Nothing was skipped. Please report this with the log.",
-            )  # fmt: skip
-        if self._txn is not None:
-            if verb == Verb.XA_ROLLBACK and self._in_xa:  # not prepared: MySQL's ROLLBACK of statements
-                self._rollback(data, start, statement)
-                return
-            raise DecodeError(f"the end of XA transaction {statement.xid} inside {self._txn!r}", event_type=kinds.QUERY)
-        place = next((one for one in self.prepared if one.xid == statement.xid), None)
-        self._open(data, start)
-        if verb == Verb.XA_COMMIT and (place is not None or not self.follow_only):
-            self._commit_xa(place or PreparedXa(statement.xid, "", 0), start)
-        self._finish_xa(data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
-
-    def _finish_xa(self, data: bytes, start: int, what: str, xid: str, held: tuple[list[Entry], int, int] | None) -> None:
-        """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
-        txn = self._txn
-        self._forget_xa(xid)
-        if what == "XA PREPARE":
-            self.prepared += (PreparedXa(xid, txn.journal, txn.offset),)
-            if len(self.prepared) > _MOST_PREPARED and not self.follow_only:
-                self._shorten_prepared()
-            if held is not None and self._held_bytes + held[2] <= self._piece_bytes:
-                self._held[xid] = held
-                self._held_bytes += held[2]
-        txn.xa_end = self.prepared
-        self._xa_mark = (what, xid)
-        self._finish(data, start)
-
-    def _forget_xa(self, xid: str) -> None:
-        """Drop what is known of an XA transaction: of that name there is another one, or none."""
-        old = self._held.pop(xid, None)
-        if old is not None:
-            self._held_bytes -= old[2]
-        self.prepared = tuple([one for one in self.prepared if one.xid != xid])
-
-    def _shorten_prepared(self) -> None:
-        """Some servers forget what is prepared when they restart, and the log says nothing of it."""
-        level = logging.INFO if self._told_prepared else logging.WARNING
-        log.log(
-            level, "[%s] more than %d XA transactions are prepared: the place of %s is not kept any more, its rows are searched "
-            "for if it is committed. XA RECOVER on the source tells which are prepared",
-            self.destination, _MOST_PREPARED, self.prepared[0].xid,
-        )  # fmt: skip
-        self._told_prepared = True
-        self.prepared = self.prepared[1:]
-
-    def _prepare_xa(self, data: bytes, end: int, start: int) -> None:
-        """The rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""
-        one_phase, xid = parse_xa_prepare(data, end)
-        txn = self._txn
-        if self._replaying:
-            self._replayed = xid
-            self._replayed_rows = 0 if txn is None else txn.row_count
-            self._finish(data, start)
-        elif one_phase or txn is None:
-            self._forget_xa(xid)
-            if txn is not None:
-                txn.xa_end = self.prepared
-            if self._released:
-                self._let_go()  # the rows behind those that were let go: all are read again
-                self._commit_xa(PreparedXa(xid, txn.journal, txn.offset), start)
-            self._finish(data, start)
-        else:
-            held = None
-            if not self._released:
-                held = ([entry for entry in self._pending if entry.entry_type == _ROWDATA], txn.row_count, self._pending_bytes)
-            self._pending = [entry for entry in self._pending if entry.entry_type != _ROWDATA]
-            self._pending_bytes = 0
-            txn.row_count = 0
-            txn.has_rows = False
-            self._finish_xa(data, start, "XA PREPARE", xid, held)
-
-    def _let_go(self) -> None:
-        """An XA transaction that is too large to be held: its rows are read again when it is committed."""
-        self._pending = [one for one in self._pending if one.entry_type == _BEGIN]
-        self._pending_bytes = 0
-        self._released = True
-
-    def _commit_xa(self, place: PreparedXa, start: int) -> None:
-        """Give out the rows of a prepared transaction as part of the open one."""
-        txn = self._txn
-        in_one_phase = place.offset == txn.offset and place.journal == txn.journal
-        self._adopting = -1 if in_one_phase else start
-        self._in_xa = False
-        self._released = False
-        held = self._held.get(place.xid)
-        if held is not None:
-            self._adopt(held[0])
-            txn.row_count = held[1]
-            return
-        if self._read_again is None:
-            raise UnsupportedError(
-                f"the rows of XA transaction {place.xid} lie before the start, and this source cannot be read again there",
-                event_type=kinds.QUERY, remedy="Start before its XA PREPARE.",
-            )  # fmt: skip
-        log.info("[%s] reading the rows of XA transaction %s again", self.destination, place.xid)
-        again = BinlogDecoder(
-            self._resolve, self._classify, self._wants, self._changed, self._adopt, self._piece_bytes, self._piece_entries,
-            inflated_bytes=self._inflated_bytes,
-        )
-        again.destination = self.destination
-        again.reset(Position(row=self._skip), self.flavor, self._source, None)
-        again._replaying = True
-        try:
-            for event in self._read_again(place, start):
-                again.feed([event])
-                if again._replayed is not None:
-                    break
-        except PositionLostError as error:
-            error.behind = self.place
-            raise
-        if again._replayed != place.xid:
-            raise SourceError(
-                f"the log does not hold the rows of XA transaction {place.xid}, which {txn!r} commits",
-                remedy="The source's log is not the one that the cursor was taken from.",
-            )
-        txn.row_count = again._replayed_rows
-
-    def _adopt(self, entries: list[Entry]) -> None:
-        """Make entries of a prepared transaction part of the open one, which commits it: at its place, in its GTID."""
-        txn = self._txn
-        for entry in entries:
-            if entry.entry_type == _ROWDATA:
-                entry.transaction = txn
-                if self._adopting >= 0:
-                    entry.offset = self._adopting
-                entry.is_end = False
-                entry.last = True  # until a piece is made of it
-                txn.has_rows = True
-                self._ordinal = entry.ordinal
-                self._add(entry)
+            self.statements.take(data, end, start, schema_end - p[27], schema_end)
 
     # -- rows -----------------------------------------------------------------------------------------------------
-
-    def _table_map(self, data: bytes, end: int) -> None:
-        p = data
-        if end < 29:
-            raise TruncatedError("TABLE_MAP event is too short", event_type=kinds.TABLE_MAP)
-        if len(self._body) != end - 25 or not wire.same(p, 25, self._body, 0, end - 25):
-            body = data[25:end]
-            table = self._maps.get(body)
-            if table is None:
-                table = self._resolve(body, self._writer)
-                if len(self._maps) >= _MOST_MAPS or self._map_bytes > _MAP_BYTES:
-                    self._forget_maps()
-                self._maps[body] = table
-                self._map_bytes += table.size
-            self._body = body
-            self._body_table = table
-        table_id = wire.u48(p, 19)
-        if self._table is None or self._table_id == table_id:
-            self._table = self._body_table
-            self._table_id = table_id
-        else:
-            self._tables[table_id] = self._body_table
-
-    def _find_table(self, table_id: int) -> TableMap | None:
-        """Of the statement's table maps; most statements have one."""
-        if self._table is not None and self._table_id == table_id:
-            return self._table
-        return self._tables.get(table_id)
-
-    def _forget_tables(self) -> None:
-        self._table = None
-        if self._tables:
-            self._tables.clear()
-
-    def _forget_maps(self) -> None:
-        self._maps.clear()
-        self._map_bytes = 0
-        self._body = b""
-        self._body_table = None
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
         """Index of the packed column count of a rows event."""
@@ -1125,7 +587,7 @@ class BinlogDecoder:
         elif end < 27:
             raise TruncatedError("rows event is too short", event_type=kind)
         table_id = wire.u48(p, 19)
-        table = self._find_table(table_id)
+        table = self.maps.find(table_id)
         last_of_statement = wire.u16(p, 25) & 1
         if table is None:
             if table_id == 0xFFFFFF:  # a dummy that only closes the statement
@@ -1136,22 +598,22 @@ class BinlogDecoder:
                 f"{event_name(kind)} names table id {table_id}, which no table map has announced", event_type=kind,
                 remedy="The position lies inside a transaction: start from the beginning of one.",
             )  # fmt: skip
-        txn = self._txn
+        assembly = self.assembly
+        txn = assembly.txn
         if txn is None and self._bare:
-            self._open(data, start)
+            txn = self.open(data, start)
             self._alone = True
-            txn = self._txn
         if txn is None:
             raise DecodeError(
                 f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
                 remedy="The position lies inside a transaction: start from the beginning of one.",
             )  # fmt: skip
         count = self._measure(table, data, body, end, kind, change, start)
-        if self._tape is not None:
-            self._digest_rows(table, data, body, end, change)
+        if assembly.tape is not None:
+            assembly.tape.add_rows(table, data, body, end, change, self.flavor, txn)
         first = txn.row_count
         txn.row_count = first + count
-        if table.accepted and txn.row_count > self._skip:
+        if table.accepted and txn.row_count > assembly.skip:
             entry = new_entry(
                 _ROWDATA,
                 _INSERT if change == 0 else _DELETE if change == 2 else _UPDATE,
@@ -1162,8 +624,8 @@ class BinlogDecoder:
             entry.body_end = end
             entry.kind = change
             entry.first_row = first
-            if first < self._skip:
-                entry.skip_rows = self._skip - first
+            if first < assembly.skip:
+                entry.skip_rows = assembly.skip - first
             entry.row_count = count - entry.skip_rows
             entry.size += table.size  # accounted once: the rows behind it are at most as many tables' as are kept here
             table.size = 0
@@ -1173,17 +635,20 @@ class BinlogDecoder:
                     entry.size += sys.getsizeof(self._query_text)
                 entry.query = self._query_text
             txn.has_rows = True
-            self._add(entry)
+            assembly.add(entry)
         else:
-            self._ordinal += 1
+            assembly.ordinal += 1
         if last_of_statement:
             self._close_statement()
             if self._alone:
                 self._alone = False
-                self._finish(data, start)
+                self.finish(data, start)
 
     def _close_statement(self) -> None:
-        self._forget_tables()
+        self.maps.end_statement()
+        self._forget_query()
+
+    def _forget_query(self) -> None:
         self._query = None
         self._query_text = None
 
@@ -1200,47 +665,6 @@ class BinlogDecoder:
             error.table = f"{table.schema.schema}.{table.schema.table}"
             error.position = f"{self.journal}:{start}"
             raise
-
-    # -- digests of transactions: the same in the log of every replica, which has its own table ids, offsets, pieces, formats
-    # -- of rows and words for statements
-
-    def _digest_rows(self, table: TableMap, data: bytes, body: int, end: int, change: int) -> None:
-        if self._digest_ddl:  # CREATE TABLE … SELECT, of which a replica may make two transactions
-            self._close_digest(self._txn)
-        self._digest_part(data, table.digest + change)
-        rows = table.decoder
-        # Of MariaDB's old temporal values a log that is searched does not tell how long they are.
-        if rows is not None and not (rows.old_temporals and self.flavor == "mariadb"):
-            self._digest = zlib.crc32(rows.canonical(data, body, end, change), self._digest)
-
-    def _digest_statement(self, data: bytes, statement: Any, sql: str) -> None:
-        """What a statement does: each server words anew what it logs. Temporary tables only some of them log."""
-        if statement.temporary:
-            return
-        if statement.kind == "ddl":
-            self._digest_ddl = True
-        words = [sql]
-        if statement.kind != "dml" and not statement.doubtful:
-            words = [statement.event_type, statement.database, statement.xid, *map(".".join, statement.tables)]
-        self._digest_part(data, zlib.crc32("\0".join(words).encode("utf-8", "surrogateescape")))
-
-    def _digest_part(self, data: bytes, of: int) -> None:
-        """What follows is of a table or statement that ``of`` stands for."""
-        p = data
-        if not self._digesting:
-            self._digesting = True
-            self._digest_head = (wire.u32(p, 0) + wire.u32(p, 5) * _SPREAD) & _LOW  # which a replica keeps
-            self._digest = 0
-            self._digest_of = 0
-        if of != self._digest_of:
-            self._digest_of = of
-            self._digest = ((self._digest + of) * _SPREAD) & _LOW
-
-    def _close_digest(self, txn: Transaction) -> None:
-        """The last bit tells whether a schema may have changed."""
-        self._tape += ((self._digest_head << 32) | self._digest & 0xFFFFFFFE | self._digest_ddl).to_bytes(8, "big")
-        self._digesting = self._digest_ddl = False
-        txn.tape_end = len(self._tape)
 
     # -- compressed transactions ------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
             follower.feed([event])
             if journal == committed.journal and follower.offset >= committed.offset:
                 break
-        found = [one for one in follower.prepared if one.xid == xid]
+        found = [one for one in follower.assembly.prepared if one.xid == xid]
         if found:
             return found[-1]
     return None

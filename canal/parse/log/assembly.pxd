@@ -1,0 +1,51 @@
+cimport cython
+from canal.model cimport Entry, Transaction, new_entry, new_transaction
+from canal.parse.log.gtid_run cimport GtidRun
+from canal.parse.log.tape cimport Tape
+from canal.rows cimport wire
+
+cdef object _BEGIN, _END, _ROWDATA, _QUERY
+
+@cython.final
+cdef class Assembly:
+    cdef object _deliver, _continuity, _xa_mark
+    cdef readonly long long piece_bytes
+    cdef readonly Py_ssize_t piece_entries
+    cdef str _source
+    cdef readonly GtidRun run
+    cdef readonly Tape tape
+    cdef readonly Transaction txn
+    cdef readonly list pending
+    cdef public long long pending_bytes
+    cdef list _out
+    cdef long long _out_bytes, _skip_later, _skip_timestamp, _skip_server
+    cdef unsigned long long _done_to
+    cdef readonly dict savepoints
+    cdef public tuple prepared
+    cdef public list known
+    cdef public bint leaves_out, is_doubtful, is_replay, in_xa, released
+    cdef readonly bint is_skipping
+    cdef public long long part, ordinal, transaction_count, timestamp
+    cdef readonly long long skip
+
+    cpdef reset(self, object position, str source, object executed, Tape tape, object continuity)
+    cpdef begin_group(self, long long start, object source, unsigned long long number)
+    @cython.locals(p="const unsigned char*", txn=Transaction)
+    cpdef Transaction begin(self, bytes data, long long start, str journal, str incarnation)
+    cdef _check_begin(self, Transaction txn)
+    @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry)
+    cpdef Transaction open(self, bytes data, long long start, str journal, str incarnation)
+    cpdef add(self, Entry entry)
+    @cython.locals(entry=Entry)
+    cdef _hand_piece(self)
+    cpdef let_go(self)
+    cpdef keep(self, list entries)
+    @cython.locals(p="const unsigned char*", txn=Transaction, entry=Entry)
+    cpdef finish(self, bytes data, long long start, long long end)
+    cpdef mark_xa(self, str what, str xid)
+    @cython.locals(txn=Transaction)
+    cpdef finish_with(self, Entry entry, long long end)
+    cpdef drop(self)
+    cdef _close(self)
+    cdef _pass_on(self)
+    cpdef flush(self)

@@ -1,0 +1,269 @@
+"""Entries in the order of the log become whole transactions.
+
+Never looks into an event further than its header. What it hands out is whole, except for pieces of a transaction that is too
+large to wait for its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from canal.errors import DecodeError, LostReason, PositionLostError
+from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
+from canal.parse.log.continuity import Continuity
+from canal.parse.log.gtid_run import GtidRun
+from canal.parse.log.tape import Tape
+from canal.position import Position
+from canal.rows import wire
+
+_BEGIN = EntryType.TRANSACTIONBEGIN
+_END = EntryType.TRANSACTIONEND
+_ROWDATA = EntryType.ROWDATA
+_QUERY = EventType.QUERY
+
+
+class Assembly:
+    """The open transaction, and what of earlier ones is not handed out yet.
+
+    Args:
+        deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
+        piece_bytes, piece_entries: a transaction beyond either is handed out in pieces.
+
+    Attributes:
+        txn: the open transaction; None: between two.
+        run: the GTIDs done.
+        tape: digests of the transactions, where they are kept.
+        pending: the entries of the open transaction.
+        part: the piece that they belong to.
+        ordinal: number of the next entry in its transaction.
+        skip: so many of its row changes are done and left out.
+        is_skipping: that is so of the open transaction, or of the next one.
+        in_xa: its end may be XA PREPARE, so no piece of it goes out before.
+        released: it is an XA transaction that was too large to be held: its rows are read again when it is committed.
+        prepared: XA transactions that wait for their decision.
+        known: (domain, server id, number): done up to these, but the source may send them (MariaDB).
+        leaves_out: transactions have come that are done.
+        timestamp: of the last transaction, in seconds.
+    """
+
+    def __init__(self, deliver: Callable[[list[Entry]], None], piece_bytes: int, piece_entries: int) -> None:
+        self._deliver = deliver
+        self.piece_bytes = piece_bytes
+        self.piece_entries = piece_entries
+        self.run = GtidRun()
+        self.txn: Transaction | None = None
+        self.tape: Tape | None = None
+        self.pending: list[Entry] = []
+        self.savepoints: dict[str, tuple[int, int, int]] = {}
+        self.is_replay = False
+        self.transaction_count = 0
+        self.timestamp = 0
+        self.reset(Position(), "", None, None, None)
+
+    def reset(
+        self, position: Position, source: str, executed: Any, tape: Tape | None, continuity: Continuity | None
+    ) -> None:
+        """Nothing is open, and nothing waits; see ``BinlogDecoder.reset``."""
+        self._source = source
+        self._continuity = continuity
+        self.is_doubtful = False  # the continuity is to be checked when the next transaction begins
+        self.known = []
+        self.leaves_out = False
+        self._done_to = 0
+        self.run.reset(executed)
+        self.tape = tape
+        self.prepared = position.xa
+        self._out = []
+        self._out_bytes = 0
+        self.skip = position.row
+        self._skip_later = 0
+        self._skip_timestamp = position.timestamp // 1000
+        self._skip_server = position.server_id
+        self.is_skipping = position.row > 0
+        self.ordinal = 0
+        self._xa_mark = None
+        self.drop()
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def begin_group(self, start: int, source: Any, number: int) -> None:
+        """What begins at the offset has this GTID, or none."""
+        if self.txn is not None:
+            raise DecodeError(f"a transaction begins at offset {start} before {self.txn!r} has ended")
+        if self.is_doubtful:
+            self.is_doubtful = False
+            self._continuity.check()
+        if self.run.begin(start, source, number):
+            self._done_to = 0
+            if self._continuity is not None and source is not None and not self.known:
+                self._done_to = self._continuity.follow(source, number, self.run.base)
+
+    def is_known(self, txn: Transaction) -> bool:
+        """Whether the source sends what another one sent before."""
+        if txn.is_done:
+            return True
+        for domain, server, number in self.known:
+            if txn.gtid_source == (domain, server) and txn.gtid_number <= number:
+                return True
+        return False
+
+    # -- one transaction ----------------------------------------------------------------------------------------------
+
+    def begin(self, data: bytes, start: int, journal: str, incarnation: str) -> Transaction:
+        """A transaction begins with this event, without an entry for that."""
+        p = data
+        if not self.run.is_open:  # no GTIDs here: the group begins with this event
+            self.begin_group(start, None, 0)
+        txn = new_transaction(self._source, journal, self.run.offset, wire.u32(p, 5), wire.u32(p, 0))
+        self.run.stamp(txn)
+        txn.xa = txn.xa_end = self.prepared
+        if self.tape is not None:
+            self.tape.stamp(txn)
+        txn.before = self.transaction_count
+        txn.incarnation = incarnation
+        if txn.gtid_source is not None and txn.gtid_number <= self._done_to:
+            txn.is_done = self.leaves_out = True
+        if self.is_skipping:
+            self._check_begin(txn)
+        self.txn = txn
+        self.ordinal = 0
+        self.part = 1 if self.is_skipping else 0
+        self.timestamp = txn.timestamp
+        return txn
+
+    def _check_begin(self, txn: Transaction) -> None:
+        """Whether it is the one of which rows are done."""
+        if self.is_known(txn):  # that one comes behind it
+            self._skip_later, self.skip, self.is_skipping = self.skip, 0, False
+        elif self._skip_timestamp and (txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server):
+            raise PositionLostError(
+                f"the cursor says that {self.skip} rows are done of a transaction that server {self._skip_server} made "
+                f"at {self._skip_timestamp}, but the source continues with {txn!r} of server {txn.server_id} at {txn.timestamp}",
+                reason=LostReason.DIVERGED,
+                remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
+            )
+
+    def open(self, data: bytes, start: int, journal: str, incarnation: str) -> Transaction:
+        """As ``begin``, with a BEGIN entry."""
+        p = data
+        txn = self.begin(data, start, journal, incarnation)
+        entry = new_entry(_BEGIN, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry.first_row = self.skip  # acking a BEGIN that came again must not move the cursor back
+        self.add(entry)
+        return txn
+
+    def add(self, entry: Entry) -> None:
+        """The next entry of the open transaction."""
+        entry.ordinal = self.ordinal
+        self.ordinal += 1
+        entry.part = self.part
+        self.pending.append(entry)
+        self.pending_bytes += entry.size
+        if self.pending_bytes > self.piece_bytes or len(self.pending) > self.piece_entries:
+            if self.in_xa and not self.is_replay:
+                self.let_go()
+            else:
+                self._hand_piece()
+
+    def _hand_piece(self) -> None:
+        """Give out the first part of a transaction that is too large to wait for its end."""
+        for entry in self.pending:
+            entry.last = False
+        self.part += 1
+        self._pass_on()
+        self.flush()
+
+    def let_go(self) -> None:
+        """An XA transaction that is too large to be held: its rows are read again when it is committed."""
+        self.keep([one for one in self.pending if one.entry_type == _BEGIN])
+        self.pending_bytes = 0
+        self.released = True
+
+    def keep(self, entries: list[Entry]) -> None:
+        """Of the open transaction's entries these are left; the caller sees to ``pending_bytes``."""
+        self.pending = entries
+
+    def finish(self, data: bytes, start: int, end: int) -> None:
+        """The open transaction ends with this event, which ends at the offset ``end``."""
+        p = data
+        txn = self.txn
+        if txn is None:
+            # canal's cursors name the start of the last END: a dump from there begins with it.
+            self.run.end()
+            return
+        entry = new_entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry.first_row = txn.row_count
+        self.timestamp = wire.u32(p, 0)
+        if self._xa_mark is not None:
+            entry.props["XA_TYPE"], entry.props["XA_XID"] = self._xa_mark
+            self._xa_mark = None
+        self.finish_with(entry, end)
+
+    def mark_xa(self, what: str, xid: str) -> None:
+        """The END to come carries canal's marks."""
+        self._xa_mark = (what, xid)
+
+    def finish_with(self, entry: Entry, end: int) -> None:
+        """The open transaction ends with this entry."""
+        txn = self.txn
+        if self.is_skipping and txn.row_count < self.skip:
+            raise PositionLostError(
+                f"the cursor says that {self.skip} rows of {txn!r} are done, but it has {txn.row_count}",
+                reason=LostReason.DIVERGED,
+                remedy="The source's log is not the one that the cursor was taken from: undo those rows, and start anew.",
+            )
+        entry.ordinal = self.ordinal
+        entry.part = self.part
+        entry.is_end = True
+        txn.end = end
+        self.pending.append(entry)
+        self.pending_bytes += entry.size
+        self._pass_on()
+        self.transaction_count += 1
+        if self.tape is not None and self.tape.is_open:
+            self.tape.close(txn)
+        self.skip = self._skip_later
+        self._skip_later = 0
+        self.is_skipping = self.skip > 0
+        self.run.end()
+        self._close()
+        if self._out_bytes > self.piece_bytes or len(self._out) > self.piece_entries:
+            self.flush()
+
+    def drop(self) -> None:
+        """The open transaction never was: the source stopped inside it."""
+        if self.tape is not None:
+            self.tape.drop()
+        del self.pending[:]
+        self.pending_bytes = 0
+        self.run.drop()
+        self._close()
+
+    def _close(self) -> None:
+        self.txn = None
+        self.part = 0
+        self.in_xa = False
+        self.released = False
+        if self.savepoints:
+            self.savepoints.clear()
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def _pass_on(self) -> None:
+        self._out.extend(self.pending)
+        self._out_bytes += self.pending_bytes
+        del self.pending[:]
+        self.pending_bytes = 0
+
+    def flush(self) -> None:
+        """Hand over what is complete."""
+        if self._out:
+            entries = self._out
+            self._out = []
+            self._out_bytes = 0
+            self._deliver(entries)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of what is not handed over."""
+        return self.pending_bytes + self._out_bytes

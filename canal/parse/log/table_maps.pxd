@@ -1,0 +1,20 @@
+cimport cython
+from canal.model cimport TableMap
+from canal.rows cimport wire
+
+@cython.final
+cdef class TableMaps:
+    cdef object _resolve
+    cdef dict _maps, _tables
+    cdef long long _bytes
+    cdef bytes _body
+    cdef TableMap _last, _one
+    cdef unsigned long long _one_id
+
+    @cython.locals(p="const unsigned char*", table_id="unsigned long long")
+    cpdef announce(self, bytes data, Py_ssize_t end, object writer)
+    @cython.locals(table=TableMap)
+    cdef _look_up(self, bytes body, object writer)
+    cpdef TableMap find(self, unsigned long long table_id)
+    cpdef end_statement(self)
+    cpdef forget(self)
