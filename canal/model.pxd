@@ -79,9 +79,10 @@ cdef class ChangedRow:
     cdef readonly Row before
     cdef readonly Row after
 
-@cython.locals(table=TableMap, names=ColumnNames, decoder=RowDecoder, before=list, after=list, rows=list, row=ChangedRow,
-               i=Py_ssize_t)
+@cython.locals(table=TableMap, names=ColumnNames, before=list, after=list, rows=list, row=ChangedRow, i=Py_ssize_t)
 cpdef list decode_rows(Entry entry)
+@cython.locals(table=TableMap, decoder=RowDecoder, before=list, after=list)
+cpdef tuple decode_images(Entry entry)
 @cython.locals(row=Row)
 cdef Row _row(tuple values, ColumnNames names)
 

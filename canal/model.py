@@ -251,6 +251,19 @@ class Entry:
         """The changed rows, decoded now; [] for BEGIN, END and statements."""
         return decode_rows(self)
 
+    def tuples(self) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
+        """The values of the changed rows as plain tuples: those before the change, and those after it.
+
+        The quickest way to them in Python. Values are in the order of ``column_names``; None stands for the images that there
+        are not: before an INSERT, after a DELETE, both of BEGIN, END and statements.
+        """
+        return decode_images(self)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns that are delivered of the entry's table; () for BEGIN, END and statements."""
+        return () if self.table is None else self.table.names.names
+
     def json_diffs(self) -> list[dict[str, tuple[JsonDiff, ...]]]:
         """What MySQL's partial updates of JSON columns changed: for each of ``rows``, the diffs of such columns by name.
 
@@ -408,7 +421,7 @@ class Header:
 @cython.no_gc
 @cython.cclass
 class Row:
-    """The values of one row, by name or by index: it behaves like ``sqlite3.Row``.
+    """The values of one row, by name or by index: it behaves like ``sqlite3.Row``, but ``"id" in row`` asks for a column.
 
     Names are compared without regard to case, as the server does. A column that the row image does not hold
     (``binlog_row_image`` MINIMAL or NOBLOB) has the value ``ABSENT``.
@@ -424,6 +437,10 @@ class Row:
         if isinstance(key, str):
             return self._values[self._names.index(key)]
         return self._values[key]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the table has a column of that name."""
+        return isinstance(name, str) and self._names.find(name) >= 0
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a column, or ``default`` when the table has no such column."""
@@ -508,19 +525,32 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
     if table is None:
         return []
     names = table.names
-    try:
-        decoder = table.decoder
-        before, after = decoder.images(entry.data, entry.body, entry.body_end, entry.kind)
-    except DecodeError as error:
-        _locate(entry, error)
-        raise
+    before, after = decode_images(entry)
     rows = []
-    for i in range(len(before if after is None else after)):
+    for i in range(len((before if after is None else after) or ())):
         row = ChangedRow.__new__(ChangedRow)
         row.before = None if before is None else _row(before[i], names)
         row.after = None if after is None else _row(after[i], names)
         rows.append(row)
-    return _kept(entry, rows)
+    return rows
+
+
+def decode_images(entry: Entry) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
+    table = entry.table
+    if table is None:
+        return None, None
+    decoder = table.decoder
+    if decoder is None:
+        raise TypeError(f"{table!r} has no decoder of rows")
+    try:
+        before, after = decoder.images(entry.data, entry.body, entry.body_end, entry.kind)
+    except DecodeError as error:
+        _locate(entry, error)
+        raise
+    if entry.skip_rows or entry.selected is not None:
+        before = None if before is None else _kept(entry, before)
+        after = None if after is None else _kept(entry, after)
+    return before, after
 
 
 def _row(values: tuple[Any, ...], names: ColumnNames) -> Row:

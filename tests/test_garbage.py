@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 
 import canal
+from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.schema.classify import classify
 from canal.testing import FakeBinlog
 
 ROWS = 500
@@ -44,6 +47,18 @@ def test_what_is_acked_is_freed_without_the_collector() -> None:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def test_a_decoder_is_freed_without_the_collector() -> None:
+    """Each prepared XA transaction that is read again has one, with all tables and rows that it has met."""
+    mark = Mark()
+    alive = weakref.ref(mark)
+    decoder = BinlogDecoder(partial(print, mark), classify, print, print, print)
+    again = decoder.replay(print)
+    del mark, decoder
+    assert alive() is not None
+    del again
+    assert alive() is None
 
 
 class Mark:

@@ -568,6 +568,9 @@ def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() ->
         event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
         journal, offset = "b.1", 100
 
+        def reset_counts(self) -> None:
+            pass
+
     decoder = Decoder()
     progress = Progress(lambda: teller(object()), decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
     progress.began()

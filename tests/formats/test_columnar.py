@@ -69,6 +69,8 @@ def told(value: Any, kind: pa.DataType) -> tuple[Any, bool, str | None]:
 
 
 def check(entries: Sequence[Entry], layout: Any) -> None:
+    for entry in entries:
+        check_forms(entry)
     found = changes(entries, layout)
     rows = expected(entries, layout)
     for array in (found.op, found.ord, found.entry, *found.columns, found.absent, found.exact, *(found.before or ())):
@@ -81,6 +83,17 @@ def check(entries: Sequence[Entry], layout: Any) -> None:
         check_side(found.table, found.before, found.before_absent, found.before_exact, [row[4] for row in rows])
     else:
         assert (found.before, found.before_absent, found.before_exact) == (None, None, None)
+
+
+def check_forms(entry: Entry) -> None:
+    """``rows``, ``tuples()`` and pairs are the same values."""
+    pairs = repr(decode_tuples(entry))
+    rows = [tuple(None if row is None else row.values() for row in (change.before, change.after)) for change in entry.rows]
+    before, after = entry.tuples()
+    none = [None] * max(len(before or ()), len(after or ()))
+    assert repr(rows) == pairs == repr(list(zip(none if before is None else before, none if after is None else after)))
+    assert (before is None, after is None) == (entry.kind == INSERT, entry.kind == DELETE)
+    assert all(change.after is None or change.after.keys() == list(entry.column_names) for change in entry.rows)
 
 
 def check_side(table: TableMap, columns: list[Any], absent: Any, exact: Any, images: list[Any]) -> None:

@@ -132,6 +132,7 @@ def test_row_values_by_name_index_and_dict(flavor: str) -> None:
     assert (row["id"], row["NOTE"], row[2]) == (3, "é", Decimal("0.75"))
     assert row.as_dict() == order(3)
     assert list(row) == list(order(3).values())
+    assert [name in row for name in ("id", "ID", "x", row["id"], None)] == [True, True, False, False, False]
     with pytest.raises(KeyError, match="no column 'x'"):
         row["x"]
 

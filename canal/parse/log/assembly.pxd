@@ -4,7 +4,7 @@ from canal.parse.log.gtid_run cimport GtidRun
 from canal.parse.log.tape cimport Tape
 from canal.rows cimport wire
 
-cdef object _BEGIN, _END, _ROWDATA, _QUERY
+cdef object _BEGIN, _END, _QUERY
 
 @cython.final
 cdef class Assembly:
@@ -45,6 +45,8 @@ cdef class Assembly:
     cpdef mark_xa(self, str what, str xid)
     @cython.locals(txn=Transaction)
     cpdef finish_with(self, Entry entry, long long end)
+    cdef _check_skipped(self, Transaction txn)
+    cdef _end(self, Transaction txn, Entry entry, long long end)
     cpdef drop(self)
     cdef _close(self)
     cdef _pass_on(self)

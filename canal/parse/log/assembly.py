@@ -18,7 +18,6 @@ from canal.rows import wire
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
-_ROWDATA = EntryType.ROWDATA
 _QUERY = EventType.QUERY
 
 
@@ -191,27 +190,36 @@ class Assembly:
             # canal's cursors name the start of the last END: a dump from there begins with it.
             self.run.end()
             return
+        self._check_skipped(txn)
         entry = new_entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
         entry.first_row = txn.row_count
         self.timestamp = wire.u32(p, 0)
         if self._xa_mark is not None:
             entry.props["XA_TYPE"], entry.props["XA_XID"] = self._xa_mark
             self._xa_mark = None
-        self.finish_with(entry, end)
+        self._end(txn, entry, end)
 
     def mark_xa(self, what: str, xid: str) -> None:
         """The END to come carries canal's marks."""
         self._xa_mark = (what, xid)
 
     def finish_with(self, entry: Entry, end: int) -> None:
-        """The open transaction ends with this entry."""
+        """The open transaction ends with this entry, a statement that is all of it."""
         txn = self.txn
+        if txn is None:
+            raise ValueError("no transaction is open")
+        self._check_skipped(txn)
+        self._end(txn, entry, end)
+
+    def _check_skipped(self, txn: Transaction) -> None:
         if self.is_skipping and txn.row_count < self.skip:
             raise PositionLostError(
                 f"the cursor says that {self.skip} rows of {txn!r} are done, but it has {txn.row_count}",
                 reason=LostReason.DIVERGED,
                 remedy="The source's log is not the one that the cursor was taken from: undo those rows, and start anew.",
             )
+
+    def _end(self, txn: Transaction, entry: Entry, end: int) -> None:
         entry.ordinal = self.ordinal
         entry.part = self.part
         entry.is_end = True

@@ -119,8 +119,8 @@ class BinlogDecoder:
         self._inflated_bytes = inflated_bytes
         self.assembly = Assembly(deliver, piece_bytes, piece_entries)
         self.maps = TableMaps(resolve)
-        self.xa = XaTransactions(self, read_again)
-        self.statements = Statements(self, classify, wants, changed)
+        self.xa = XaTransactions(read_again)
+        self.statements = Statements(classify, wants, changed)
         self.follow_only = False
         self._gtid_sources = {}
         self.destination = ""
@@ -243,9 +243,10 @@ class BinlogDecoder:
         """Version of the server that wrote the present journal."""
         return "" if self._format is None else self._format.server_version
 
-    def writes(self, what: str) -> bool:
-        """Whether the server that wrote the present journal has a feature; see ``Release.has``."""
-        return self._format.release.has(what)
+    @property
+    def release(self) -> Release:
+        """Of the server that wrote the present journal."""
+        return self._format.release
 
     # -- framing of one event -------------------------------------------------------------------------------------
 
@@ -392,7 +393,7 @@ class BinlogDecoder:
                 remedy="Compare the tables with the source, then start from a position after the incident.",
             )
         elif kind == kinds.XA_PREPARE:
-            self.xa.prepare(data, end, start)
+            self.xa.prepare(self, data, end, start)
         elif wire.u16(p, 17) & kinds.IGNORABLE_F:
             return
         else:
@@ -533,7 +534,8 @@ class BinlogDecoder:
 
     def finish(self, data: bytes, start: int) -> None:
         """The open transaction ends with this event."""
-        self._forget_query()
+        if self.assembly.txn is not None:
+            self._forget_query()
         self.assembly.finish(data, start, self.offset)
 
     def finish_with(self, entry: Entry) -> None:
@@ -558,7 +560,7 @@ class BinlogDecoder:
         elif size == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
             self.finish(data, start)
         else:
-            self.statements.take(data, end, start, schema_end - p[27], schema_end)
+            self.statements.take(self, data, end, start, schema_end - p[27], schema_end)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

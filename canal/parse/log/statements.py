@@ -19,6 +19,7 @@ from canal.rows.charsets import lenient_text
 from canal.statement import Statement, Verb
 
 if TYPE_CHECKING:
+    from canal.parse.log.assembly import Assembly
     from canal.parse.log.decoder import BinlogDecoder
 
 log = logging.getLogger("canal.parse")
@@ -29,21 +30,20 @@ _MOST_SAVEPOINTS = 100_000
 
 
 class Statements:
-    """The statements of one decoder; ``classify``, ``wants`` and ``changed`` as ``BinlogDecoder`` takes them."""
+    """What the texts of QUERY events do; ``classify``, ``wants`` and ``changed`` are as ``BinlogDecoder`` takes them."""
 
     def __init__(
-        self, decoder: BinlogDecoder, classify: Callable[..., Statement], wants: Callable[[Any], Any],
-        changed: Callable[[Any, str, bytes], None],
-    ) -> None:  # fmt: skip
-        self._decoder = decoder
-        self._assembly = decoder.assembly
+        self, classify: Callable[..., Statement], wants: Callable[[Any], Any], changed: Callable[[Any, str, bytes], None]
+    ) -> None:
         self._classify = classify
         self._wants = wants
         self._changed = changed
 
-    def take(self, data: bytes, end: int, start: int, schema_start: int, schema_end: int) -> None:
+    def take(
+        self, decoder: BinlogDecoder, data: bytes, end: int, start: int, schema_start: int, schema_end: int
+    ) -> None:
         """A QUERY event; its default schema is between these indexes, and its text between that and ``end``."""
-        decoder = self._decoder
+        assembly = decoder.assembly
         codec, sql_mode = query_context(data[32:schema_start])
         schema = data[schema_start:schema_end].decode("utf-8", "surrogateescape")
         sql = lenient_text(data[schema_end + 1 : end], codec)
@@ -51,98 +51,34 @@ class Statements:
             return
         statement = self._classify(sql, schema, sql_mode=sql_mode, flavor=decoder.flavor)
         if statement.kind == "begin":
-            if self._assembly.txn is None:
+            if assembly.txn is None:
                 decoder.open(data, start)
         elif statement.kind == "commit":
             decoder.finish(data, start)
         elif statement.kind == "rollback":
-            self.rollback(data, start, statement)
+            rollback(decoder, data, start, statement)
         elif statement.kind == "savepoint":
-            if statement.verb == Verb.SAVEPOINT and self._assembly.txn is not None:
-                self._set_savepoint(statement.savepoint, self._assembly.txn.row_count)
+            if statement.verb == Verb.SAVEPOINT and assembly.txn is not None:
+                _set_savepoint(assembly, statement.savepoint, assembly.txn.row_count)
         else:
-            if self._assembly.tape is not None:
-                self._assembly.tape.add_statement(data, statement, sql)
+            if assembly.tape is not None:
+                assembly.tape.add_statement(data, statement, sql)
             if statement.kind == "xa":
-                decoder.xa.take(data, start, statement)
+                decoder.xa.take(decoder, data, start, statement)
             elif decoder.is_undecided:
                 decoder.is_undecided = False
-                self._leave_out(data, start, statement)
+                _leave_out(decoder, data, start, statement)
             else:
-                self._deliver(data, start, sql, statement)
+                self._deliver(decoder, data, start, sql, statement)
 
-    # -- savepoints -----------------------------------------------------------------------------------------------
-
-    def _set_savepoint(self, name: str, row: int) -> None:
-        assembly = self._assembly
-        assembly.savepoints.pop(name, None)  # set again it is the newest
-        assembly.savepoints[name] = (len(assembly.pending), row, assembly.part)
-        if len(assembly.savepoints) > _MOST_SAVEPOINTS:
-            del assembly.savepoints[next(iter(assembly.savepoints))]
-
-    def rollback(self, data: bytes, start: int, statement: Statement) -> None:
-        """Servers from 5.5 on log ROLLBACK [TO] only where something that is not in these rows cannot be undone.
-
-        Rows of tables without transactions are in groups of their own, so all rows here are undone; statements may have
-        changed such tables and stay.
-        """
-        assembly, txn = self._assembly, self._assembly.txn
-        if statement.verb != Verb.ROLLBACK_TO:
-            if txn is not None:
-                if assembly.released:
-                    raise SourceError(
-                        f"{txn!r} is rolled back, but a statement of it may have changed a table without transactions, and "
-                        "it is too large to be held", remedy="Continue with a larger store_bytes.",
-                    )  # fmt: skip
-                self._undo(txn, 0, 0, 1 if assembly.is_skipping else 0)
-            self._decoder.finish(data, start)
-            return
-        if txn is None:
-            return
-        savepoint = assembly.savepoints.get(statement.savepoint)
-        if savepoint is None:
-            raise DecodeError(
-                f"ROLLBACK TO {statement.savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} "
-                "has set", event_type=QUERY,
-                remedy="Nothing was skipped. Please report this with the log.",
-            )  # fmt: skip
-        self._undo(txn, *savepoint)
-
-    def _undo(self, txn: Transaction, length: int, row: int, part: int) -> None:
-        """Take back the rows behind the first ``length`` entries and ``row`` rows of the open transaction."""
-        assembly = self._assembly
-        if txn.row_count == row or assembly.released:
-            return
-        if not self._decoder.writes("savepoints_logged"):
-            raise UnsupportedError(
-                f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=QUERY,
-                remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
-            )  # fmt: skip
-        if part != assembly.part or row < assembly.skip <= txn.row_count:
-            raise SourceError(
-                f"{txn!r} takes back rows that are delivered already, because it is larger than a piece of the store",
-                remedy="Undo the rows of this transaction, then continue from its start with a larger store_bytes.",
-            )
-        log.info("[%s] %r takes back %d of its rows", self._decoder.destination, txn, txn.row_count - row)
-        behind = assembly.pending[length:]
-        kept = [entry for entry in behind if entry.table is None]
-        assembly.keep(assembly.pending[:length] + kept)
-        assembly.pending_bytes -= sum(entry.size for entry in behind if entry.table is not None)
-        for entry in kept:  # a cursor behind it does not say that the rows before it were delivered
-            entry.first_row = max(row, assembly.skip)
-        txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
-        txn.has_rows = any(entry.entry_type == _ROWDATA for entry in assembly.pending) or assembly.part > 0
-
-    # -- statements that are delivered --------------------------------------------------------------------------------
-
-    def _deliver(self, data: bytes, start: int, sql: str, statement: Statement) -> None:
-        decoder, assembly = self._decoder, self._assembly
+    def _deliver(self, decoder: BinlogDecoder, data: bytes, start: int, sql: str, statement: Statement) -> None:
+        assembly = decoder.assembly
         if statement.kind != "dml":
             decoder.maps.forget()
             self._changed(statement, sql, data)
         wanted = self._wants(statement)
         if wanted is None:
-            self._leave_out(data, start, statement)
+            _leave_out(decoder, data, start, statement)
             return
         statement = wanted
         txn, is_alone = assembly.txn, False
@@ -173,11 +109,74 @@ class Statements:
         else:
             assembly.add(entry)
 
-    def _leave_out(self, data: bytes, start: int, statement: Statement) -> None:
-        """The filter leaves a statement out; alone it makes a transaction that the filter has emptied."""
-        if self._assembly.txn is not None:
-            self._assembly.ordinal += 1
-            return
-        self._decoder.open(data, start)
-        if not statement.starts_transaction:
-            self._decoder.finish(data, start)
+
+def _set_savepoint(assembly: Assembly, name: str, row: int) -> None:
+    assembly.savepoints.pop(name, None)  # set again it is the newest
+    assembly.savepoints[name] = (len(assembly.pending), row, assembly.part)
+    if len(assembly.savepoints) > _MOST_SAVEPOINTS:
+        del assembly.savepoints[next(iter(assembly.savepoints))]
+
+
+def rollback(decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
+    """Servers from 5.5 on log ROLLBACK [TO] only where something that is not in these rows cannot be undone.
+
+    Rows of tables without transactions are in groups of their own, so all rows here are undone; statements may have
+    changed such tables and stay.
+    """
+    assembly, txn = decoder.assembly, decoder.assembly.txn
+    if statement.verb != Verb.ROLLBACK_TO:
+        if txn is not None:
+            if assembly.released:
+                raise SourceError(
+                    f"{txn!r} is rolled back, but a statement of it may have changed a table without transactions, and "
+                    "it is too large to be held", remedy="Continue with a larger store_bytes.",
+                )  # fmt: skip
+            _undo(decoder, txn, 0, 0, 1 if assembly.is_skipping else 0)
+        decoder.finish(data, start)
+        return
+    if txn is None:
+        return
+    savepoint = assembly.savepoints.get(statement.savepoint)
+    if savepoint is None:
+        raise DecodeError(
+            f"ROLLBACK TO {statement.savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} "
+            "has set", event_type=QUERY,
+            remedy="Nothing was skipped. Please report this with the log.",
+        )  # fmt: skip
+    _undo(decoder, txn, *savepoint)
+
+
+def _undo(decoder: BinlogDecoder, txn: Transaction, length: int, row: int, part: int) -> None:
+    """Take back the rows behind the first ``length`` entries and ``row`` rows of the open transaction."""
+    assembly = decoder.assembly
+    if txn.row_count == row or assembly.released:
+        return
+    if not decoder.release.has("savepoints_logged"):
+        raise UnsupportedError(
+            f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=QUERY,
+            remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
+        )  # fmt: skip
+    if part != assembly.part or row < assembly.skip <= txn.row_count:
+        raise SourceError(
+            f"{txn!r} takes back rows that are delivered already, because it is larger than a piece of the store",
+            remedy="Undo the rows of this transaction, then continue from its start with a larger store_bytes.",
+        )
+    log.info("[%s] %r takes back %d of its rows", decoder.destination, txn, txn.row_count - row)
+    behind = assembly.pending[length:]
+    kept = [entry for entry in behind if entry.table is None]
+    assembly.keep(assembly.pending[:length] + kept)
+    assembly.pending_bytes -= sum(entry.size for entry in behind if entry.table is not None)
+    for entry in kept:  # a cursor behind it does not say that the rows before it were delivered
+        entry.first_row = max(row, assembly.skip)
+    txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
+    txn.has_rows = any(entry.entry_type == _ROWDATA for entry in assembly.pending) or assembly.part > 0
+
+
+def _leave_out(decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
+    """The filter leaves a statement out; alone it makes a transaction that the filter has emptied."""
+    if decoder.assembly.txn is not None:
+        decoder.assembly.ordinal += 1
+        return
+    decoder.open(data, start)
+    if not statement.starts_transaction:
+        decoder.finish(data, start)

@@ -13,11 +13,13 @@ from canal.errors import DecodeError, PositionLostError, SourceError, Unsupporte
 from canal.event_types import QUERY
 from canal.model import Entry, EntryType, Transaction
 from canal.parse.log.events import parse_xa_prepare
+from canal.parse.log.statements import rollback
 from canal.position import PreparedXa
 from canal.rows import wire
 from canal.statement import Statement, Verb
 
 if TYPE_CHECKING:
+    from canal.parse.log.assembly import Assembly
     from canal.parse.log.decoder import BinlogDecoder
 
 log = logging.getLogger("canal.parse")
@@ -28,7 +30,7 @@ _MOST_PREPARED = 500
 
 
 class XaTransactions:
-    """What is prepared in the log of one decoder, with the rows of as many as a piece may have.
+    """The rows of what is prepared, of as many as a piece may have; ``Assembly.prepared`` says where they all lie.
 
     Args:
         read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
@@ -39,11 +41,7 @@ class XaTransactions:
         replayed: of a decoder that reads a prepared transaction again: its xid, once its XA PREPARE has come.
     """
 
-    def __init__(
-        self, decoder: BinlogDecoder, read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None
-    ) -> None:
-        self._decoder = decoder
-        self._assembly = decoder.assembly
+    def __init__(self, read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None) -> None:
         self._read_again = read_again
         self._has_told = False
         self.replayed: str | None = None
@@ -55,12 +53,12 @@ class XaTransactions:
         self._held: dict[str, tuple[list[Entry], int, int]] = {}
         self.held_bytes = 0
 
-    def take(self, data: bytes, start: int, statement: Statement) -> None:
+    def take(self, decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
         """An XA statement."""
-        assembly, verb = self._assembly, statement.verb
+        assembly, verb = decoder.assembly, statement.verb
         if verb == Verb.XA_START:
             if assembly.txn is None:  # MariaDB's GTID has opened it already
-                self._decoder.open(data, start).thread_id = wire.u32(data, 19)
+                decoder.open(data, start).thread_id = wire.u32(data, 19)
             assembly.in_xa = True
             return
         if verb == Verb.XA_END:
@@ -72,31 +70,31 @@ class XaTransactions:
             )  # fmt: skip
         if assembly.txn is not None:
             if verb == Verb.XA_ROLLBACK and assembly.in_xa:  # not prepared: MySQL's ROLLBACK of statements
-                self._decoder.statements.rollback(data, start, statement)
+                rollback(decoder, data, start, statement)
                 return
             raise DecodeError(f"the end of XA transaction {statement.xid} inside {assembly.txn!r}", event_type=QUERY)
         prepared = next((one for one in assembly.prepared if one.xid == statement.xid), None)
-        txn = self._decoder.open(data, start)
-        if verb == Verb.XA_COMMIT and (prepared is not None or not self._decoder.follow_only):
-            self._commit(txn, prepared or PreparedXa(statement.xid, "", 0), start)
-        self._finish(txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
+        txn = decoder.open(data, start)
+        if verb == Verb.XA_COMMIT and (prepared is not None or not decoder.follow_only):
+            self._commit(decoder, txn, prepared or PreparedXa(statement.xid, "", 0), start)
+        self._finish(decoder, txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
 
-    def prepare(self, data: bytes, end: int, start: int) -> None:
+    def prepare(self, decoder: BinlogDecoder, data: bytes, end: int, start: int) -> None:
         """XA_PREPARE: the rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""
         is_one_phase, xid = parse_xa_prepare(data, end)
-        assembly, txn = self._assembly, self._assembly.txn
+        assembly, txn = decoder.assembly, decoder.assembly.txn
         if assembly.is_replay:
             self.replayed = xid
             self._replayed_rows = 0 if txn is None else txn.row_count
-            self._decoder.finish(data, start)
+            decoder.finish(data, start)
         elif is_one_phase or txn is None:
-            self._forget(xid)
+            self._forget(assembly, xid)
             if txn is not None:
                 txn.xa_end = assembly.prepared
                 if assembly.released:
                     assembly.let_go()  # the rows behind those that were let go: all are read again
-                    self._commit(txn, PreparedXa(xid, txn.journal, txn.offset), start)
-            self._decoder.finish(data, start)
+                    self._commit(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start)
+            decoder.finish(data, start)
         else:
             held = None
             if not assembly.released:
@@ -106,53 +104,54 @@ class XaTransactions:
             assembly.pending_bytes = 0
             txn.row_count = 0
             txn.has_rows = False
-            self._finish(txn, data, start, "XA PREPARE", xid, held)
+            self._finish(decoder, txn, data, start, "XA PREPARE", xid, held)
 
     def _finish(
-        self, txn: Transaction, data: bytes, start: int, what: str, xid: str, held: tuple[list[Entry], int, int] | None
-    ) -> None:
+        self, decoder: BinlogDecoder, txn: Transaction, data: bytes, start: int, what: str, xid: str,
+        held: tuple[list[Entry], int, int] | None,
+    ) -> None:  # fmt: skip
         """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
-        assembly = self._assembly
-        self._forget(xid)
+        assembly = decoder.assembly
+        self._forget(assembly, xid)
         if what == "XA PREPARE":
             assembly.prepared += (PreparedXa(xid, txn.journal, txn.offset),)
-            if len(assembly.prepared) > _MOST_PREPARED and not self._decoder.follow_only:
-                self._shorten()
+            if len(assembly.prepared) > _MOST_PREPARED and not decoder.follow_only:
+                self._shorten(decoder)
             if held is not None and self.held_bytes + held[2] <= assembly.piece_bytes:
                 self._held[xid] = held
                 self.held_bytes += held[2]
         txn.xa_end = assembly.prepared
         assembly.mark_xa(what, xid)
-        self._decoder.finish(data, start)
+        decoder.finish(data, start)
 
-    def _forget(self, xid: str) -> None:
+    def _forget(self, assembly: Assembly, xid: str) -> None:
         """Drop what is known of an XA transaction: of that name there is another one, or none."""
         old = self._held.pop(xid, None)
         if old is not None:
             self.held_bytes -= old[2]
-        self._assembly.prepared = tuple(one for one in self._assembly.prepared if one.xid != xid)
+        assembly.prepared = tuple(one for one in assembly.prepared if one.xid != xid)
 
-    def _shorten(self) -> None:
+    def _shorten(self, decoder: BinlogDecoder) -> None:
         """Some servers forget what is prepared when they restart, and the log says nothing of it."""
-        assembly = self._assembly
+        assembly = decoder.assembly
         log.log(
             logging.INFO if self._has_told else logging.WARNING,
             "[%s] more than %d XA transactions are prepared: the position of %s is not kept any more, its rows are searched "
             "for if it is committed. XA RECOVER on the source tells which are prepared",
-            self._decoder.destination, _MOST_PREPARED, assembly.prepared[0].xid,
+            decoder.destination, _MOST_PREPARED, assembly.prepared[0].xid,
         )  # fmt: skip
         self._has_told = True
         assembly.prepared = assembly.prepared[1:]
 
-    def _commit(self, txn: Transaction, prepared: PreparedXa, start: int) -> None:
+    def _commit(self, decoder: BinlogDecoder, txn: Transaction, prepared: PreparedXa, start: int) -> None:
         """Give out the rows of a prepared transaction as part of the open one, which commits it."""
-        assembly = self._assembly
+        assembly = decoder.assembly
         # Rows of one that is committed in one phase keep their offsets.
         offset = None if prepared.offset == txn.offset and prepared.journal == txn.journal else start
         assembly.in_xa = assembly.released = False
         held = self._held.get(prepared.xid)
         if held is not None:
-            self._adopt(txn, held[0], offset)
+            _adopt(assembly, txn, held[0], offset)
             txn.row_count = held[1]
             return
         if self._read_again is None:
@@ -160,29 +159,31 @@ class XaTransactions:
                 f"the rows of XA transaction {prepared.xid} lie before the start, and this source cannot be read again there",
                 event_type=QUERY, remedy="Start before its XA PREPARE.",
             )  # fmt: skip
-        log.info("[%s] reading the rows of XA transaction %s again", self._decoder.destination, prepared.xid)
-        again = self._decoder.replay(lambda entries: self._adopt(txn, entries, offset))
+        log.info("[%s] reading the rows of XA transaction %s again", decoder.destination, prepared.xid)
+        again = decoder.replay(lambda entries: _adopt(assembly, txn, entries, offset))
         try:
             for event in self._read_again(prepared, start):
                 again.feed([event])
                 if again.xa.replayed is not None:
                     break
+            if again.xa.replayed != prepared.xid:
+                raise SourceError(
+                    f"the log does not hold the rows of XA transaction {prepared.xid}, which {txn!r} commits",
+                    remedy="The source's log is not the one that the cursor was taken from.",
+                )
+            txn.row_count = again.xa._replayed_rows
         except PositionLostError as error:
-            error.behind = self._decoder.place
+            error.behind = decoder.place
             raise
-        if again.xa.replayed != prepared.xid:
-            raise SourceError(
-                f"the log does not hold the rows of XA transaction {prepared.xid}, which {txn!r} commits",
-                remedy="The source's log is not the one that the cursor was taken from.",
-            )
-        txn.row_count = again.xa._replayed_rows
+        finally:
+            del again  # an error that is kept keeps this frame, and that would keep rows
 
-    def _adopt(self, txn: Transaction, entries: list[Entry], offset: int | None) -> None:
-        """Make rows of a prepared transaction part of the open one: in its GTID, and at the offset of its commit."""
-        assembly = self._assembly
-        for entry in entries:
-            if entry.entry_type == _ROWDATA:
-                entry.move(txn, entry.offset if offset is None else offset)
-                txn.has_rows = True
-                assembly.ordinal = entry.ordinal
-                assembly.add(entry)
+
+def _adopt(assembly: Assembly, txn: Transaction, entries: list[Entry], offset: int | None) -> None:
+    """Make rows of a prepared transaction part of the open one: in its GTID, and at the offset of its commit."""
+    for entry in entries:
+        if entry.entry_type == _ROWDATA:
+            entry.move(txn, entry.offset if offset is None else offset)
+            txn.has_rows = True
+            assembly.ordinal = entry.ordinal
+            assembly.add(entry)
