@@ -391,7 +391,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "cursors count with another state too", "meta/cursor_file.py", "if one is not None and one[1] == base",
-        "if one is not None", "meta/test_file_meta.py::test_another_state_in_its_stead_does_not_get_its_cursors[True]",
+        "if one is not None", "meta/test_file_meta.py::test_another_state_in_its_stead_does_not_get_its_cursors[False]",
     ),
     _mutant(
         "an ack that came too late for a group counts as written", "meta/file.py",
