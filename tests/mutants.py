@@ -404,7 +404,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "PRAGMA synchronous = OFF", f"{_CRASH}[schemas-schemas]",
     ),
     _mutant(
-        "a file of changes is not on the disk when it has its name", "spark/targets/parquet.py",
+        "a file of changes is not on the disk when it has its name", "targets/tables/parquet.py",
         "os.fsync(file.fileno())", "pass", f"{_CRASH}[progress-progress]",
     ),
     _mutant(

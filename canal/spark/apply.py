@@ -27,10 +27,10 @@ from canal.position import Position
 from canal.spark import gtids
 from canal.spark.alters import changed_values, types_from_text
 from canal.spark.frames import to_arrow
-from canal.spark.outcome import fit, outcome, where, wider
-from canal.spark.targets import Progress, Target, Work
-from canal.spark.targets.upkeep import Maintained, Upkeep
 from canal.spark.types import pack_txn
+from canal.targets.tables import Progress, Target, Work
+from canal.targets.tables.outcome import fit, outcome, where, wider
+from canal.targets.tables.upkeep import Maintained, Upkeep
 
 log = logging.getLogger("canal.spark")
 
