@@ -611,7 +611,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
     _mutant(
-        "a TRUNCATE is passed over", "spark/unlogged.py",
+        "a TRUNCATE is passed over", "changes/unlogged.py",
         "    if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):", "    if entry.event_type in (EventType.ERASE,):",
         "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),

@@ -77,7 +77,7 @@ class Progress:
     their ends."""
 
     types: str = attrs.field(default="", repr=False)
-    """Declared types of the columns that the last rows had, where the batch told, as ``canal.spark.alters`` has them."""
+    """Declared types of the columns that the last rows had, where the batch told, as ``canal.changes.alters`` has them."""
 
     lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
     """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
