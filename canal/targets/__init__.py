@@ -15,14 +15,28 @@ from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
 from canal.targets.work import LogWork, StateWork, conflict
 
 if TYPE_CHECKING:
+    from canal.targets.json_lines import JSONLinesTarget
+    from canal.targets.mysql import MySQLTarget
+    from canal.targets.postgresql import PostgreSQLTarget
+    from canal.targets.redis import RedisTarget
     from canal.targets.sqlite import SQLiteTarget
 
-_MODULES: Final = {"SQLiteTarget": "sqlite"}
+_MODULES: Final = {
+    "JSONLinesTarget": "json_lines",
+    "MySQLTarget": "mysql",
+    "PostgreSQLTarget": "postgresql",
+    "RedisTarget": "redis",
+    "SQLiteTarget": "sqlite",
+}
 
 __all__ = [
     "Guarantee",
+    "JSONLinesTarget",
     "LogWork",
+    "MySQLTarget",
+    "PostgreSQLTarget",
     "Progress",
+    "RedisTarget",
     "SQLiteTarget",
     "Scope",
     "StateWork",

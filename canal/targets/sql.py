@@ -286,7 +286,7 @@ class SQLWork(StateWork):
             raise TargetSchemaError(f"there is no table {'.'.join(parts)}", remedy="Make it, or give the target create=True.")
         self.create_parent(parts)
         columns = [
-            f"{self.quoted(column.name)} {self.column_type(column)}{' NOT NULL' if column.name in table.keys else ''}"
+            f"{self.quoted(column.name)} {self.column_type(column)}{' NOT NULL' if column.name in table.keys else ' NULL'}"
             for column in table.columns
         ]
         keys = f", PRIMARY KEY ({', '.join(map(self.quoted, table.keys))})" if table.keys else ""
@@ -307,7 +307,8 @@ class SQLWork(StateWork):
                     remedy=f"Make it {self.column_type(column) or 'a column without a type'}.",
                 )
         for column in lacking:
-            self.execute(f"ALTER TABLE {self.named(parts)} ADD COLUMN {self.quoted(column.name)} {self.column_type(column)}")
+            added = f"{self.quoted(column.name)} {self.column_type(column)} NULL"
+            self.execute(f"ALTER TABLE {self.named(parts)} ADD COLUMN {added}")
 
     def named(self, parts: tuple[str, ...]) -> str:
         return ".".join(map(self.quoted, parts))
