@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import attrs
 
@@ -28,9 +28,9 @@ from canal.targets.work import LogWork, conflict
 class JSONLinesTarget:
     """A file to which a line is appended for each change (``canal.formats.change_json.document`` tells its members).
 
-    How far the file is stands beside it, in ``<path>.progress``, with the bytes that are committed: what lies behind them is cut off
-    when the next writer begins, and comes again. A file that was moved away is begun anew. Of a pipe (a FIFO, or a binary file
-    object such as ``sys.stdout.buffer``) nothing can be cut off: there each line comes at least once.
+    How far the file is stands beside it, in ``<path>.progress``, with the bytes that are committed: what lies behind them is cut
+    off when the next writer begins, and comes again. A file that was moved away is begun anew. Of a pipe (a FIFO, or a binary
+    file object such as ``sys.stdout.buffer``) nothing can be cut off: there each line comes at least once.
 
     Args:
         path: of the file, which is made where there is none, or a binary file object.
@@ -40,7 +40,7 @@ class JSONLinesTarget:
     path: str | os.PathLike[str] | BinaryIO
     encode: Callable[[Change], str] = line
 
-    scope: Scope = "all"
+    scope: ClassVar[Scope] = "all"
     is_log = True
 
     @property

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 import pymysql
@@ -52,7 +52,7 @@ class MySQLTarget:
     progress_table: str = attrs.field(default="canal_progress", kw_only=True)
 
     guarantee = Guarantee.ONCE
-    scope: Scope = "all"
+    scope: ClassVar[Scope] = "all"
     is_log = False
 
     def __attrs_post_init__(self) -> None:
@@ -115,8 +115,7 @@ class MySQLWork(SQLWork):
         """Slices, no larger than a statement may be; a larger row is alone."""
         begin = size = 0
         for number, row in enumerate(rows):
-            # A byte of text or bytes may be escaped by another one.
-            own = sum(48 if not isinstance(value, (str, bytes)) else 2 * len(value) * (4 if isinstance(value, str) else 1) for value in row)
+            own = sum(map(_size, row))
             if number > begin and (size + own > self._packet // 2 or number - begin >= _ROWS):
                 yield rows[begin:number]
                 begin, size = number, 0
@@ -170,6 +169,13 @@ class MySQLWork(SQLWork):
 
     def quoted(self, name: str) -> str:
         return super().quoted(name).replace("%", "%%")
+
+
+def _size(value: Any) -> int:
+    """Bytes of a value in a statement, at most: each of text and bytes may be escaped by another one."""
+    if isinstance(value, str):
+        return 8 * len(value) + 2
+    return 2 * len(value) + 12 if isinstance(value, bytes) else 48
 
 
 def _moment(value: datetime) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -37,14 +37,14 @@ _BYTES: Final = "bytea"
 
 @attrs.frozen
 class PostgreSQLTarget:
-    """A PostgreSQL database, of version 12 or later, by psycopg 3. A table ``shop.orders`` is the table orders of the schema shop.
+    """A PostgreSQL database, of version 12 or later, by psycopg 3; a table ``shop.orders`` is orders of the schema shop.
 
     TIME is an interval, BIGINT UNSIGNED and BIT numeric, ENUM and SET text, JSON json (its text as it is). What PostgreSQL has no
     value for (zero dates, a NUL in text) is unfit. Triggers see a changed row deleted and inserted.
 
     Args:
-        conninfo: as ``psycopg.connect`` takes it: a URL, or ``host=… dbname=…``. The user needs SELECT, INSERT, UPDATE and DELETE on
-            the tables, and CREATE where tables are to be made.
+        conninfo: as ``psycopg.connect`` takes it: a URL, or ``host=… dbname=…``. The user needs SELECT, INSERT, UPDATE and
+            DELETE on the tables, and CREATE where tables are to be made.
         create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them; the progress is in the first schema of the
             user's search path.
         options: more arguments of ``psycopg.connect``, such as ``password``.
@@ -57,7 +57,7 @@ class PostgreSQLTarget:
     options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
 
     guarantee = Guarantee.ONCE
-    scope: Scope = "all"
+    scope: ClassVar[Scope] = "all"
     is_log = False
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -34,10 +34,10 @@ class RedisTarget:
     """One Redis or Valkey server, not a cluster; all of a message is one MULTI.
 
     A row is kept under ``<prefix><table>:<key>``, the values of several key columns with colons between them (a colon or
-    backslash in a value has a backslash before it). As a "hash" it has a field for each column that is not NULL, as "json" it is the text of
-    ``canal.formats.change_json.row_json``. Changes go to one "stream" or "list" for each table, ``<prefix><table>``, as lines of
-    JSON: of a stream the field ``change``. What survives a crash of the server is what its ``appendonly`` and ``appendfsync`` say; a
-    server that was restored from the past gets the rest again.
+    backslash in a value has a backslash before it). As a "hash" it has a field for each column that is not NULL, as "json" it
+    is the text of ``canal.formats.change_json.row_json``. Changes go to one "stream" or "list" for each table,
+    ``<prefix><table>``, as lines of JSON: of a stream the field ``change``. What survives a crash of the server is what its
+    ``appendonly`` and ``appendfsync`` say; a server that was restored from the past gets the rest again.
 
     Args:
         url: as redis-py takes it: ``redis://user:password@host:6379/0``, ``rediss://…`` for TLS.
@@ -52,7 +52,7 @@ class RedisTarget:
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
 
     guarantee = Guarantee.ONCE
-    scope: Scope = "all"
+    scope: ClassVar[Scope] = "all"
 
     def __attrs_post_init__(self) -> None:
         if self.structure not in _STRUCTURES:

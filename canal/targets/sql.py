@@ -6,6 +6,7 @@ change places within a transaction.
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
@@ -14,7 +15,7 @@ import attrs
 
 from canal.changes import Table, TableState
 from canal.changes.latest import Key, Values
-from canal.errors import ConfigError, TargetSchemaError, UnfitChangeError
+from canal.errors import CanalError, ConfigError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema
 from canal.targets.work import StateWork, conflict
 
@@ -162,7 +163,8 @@ class SQLWork(StateWork):
             self.rollback()
             raise self._unfit(made, error) from error.__cause__
         except BaseException:
-            self.rollback()
+            with contextlib.suppress(CanalError):  # the connection is closed next, which does the same
+                self.rollback()
             raise
 
     def rollback(self) -> None:

@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -45,7 +45,7 @@ class SQLiteTarget:
     timeout: float = attrs.field(default=30.0, kw_only=True)
 
     guarantee = Guarantee.ONCE
-    scope: Scope = "all"
+    scope: ClassVar[Scope] = "all"
     is_log = False
 
     def __attrs_post_init__(self) -> None:

@@ -127,7 +127,7 @@ class _Server(ABC):
                 raise ServerUnavailableError(f"{self.kind} gave no answer: {_tail(self.base / 'out.log')}")
             time.sleep(0.05)
 
-    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:  # noqa: B027 - not all have to
         """Make its data."""
 
     @abstractmethod
