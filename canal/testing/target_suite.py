@@ -41,8 +41,8 @@ from canal.testing.servers import _scratch
 Row = Mapping[str, Any]
 
 _names = itertools.count(1)
-#: So many of the steps of a commit are cut short.
-_STEPS: Final = 24
+#: So many steps of a commit are cut short, beside those around the moment in which it is done.
+_SAMPLES: Final = 5
 
 
 @attrs.frozen
@@ -343,7 +343,12 @@ def _killed_within(harness: Harness, source: _Source) -> None:
     changes, progress = source.changes(is_log=harness.make().is_log)
     mine = [change for change in changes if change.table.name == table]
     steps = _steps_of_a_commit(harness, mine, progress, f"{source.stream}-count")
-    for number, step in enumerate(range(1, steps, max(steps // _STEPS, 1))):
+    expected = _sorted(list(source.expected[table].values()))
+    numbers = itertools.count(1)
+
+    def is_there(step: int) -> bool:
+        """Whether a commit that is killed at this step leaves rows; then the rest is done."""
+        number = next(numbers)
         stream, name = f"{source.stream}-{number}", f"{table}_{number}"
         own = _renamed(mine, name)
         with contextlib.suppress(Killed), harness.make().begin(stream) as work:
@@ -352,14 +357,21 @@ def _killed_within(harness: Harness, source: _Source) -> None:
             with _killed_at(step):
                 work.commit(progress)
         with harness.make().begin(stream) as work:
-            is_done = work.progress("") is not None
-            there = harness.state(name)
+            is_done, there = work.progress("") is not None, harness.state(name)
             if harness.is_once:
                 assert bool(there) == is_done, f"killed at step {step}: progress {is_done}, {len(there)} rows"
             if not is_done:
                 work.apply(own)
                 work.commit(progress)
-        assert harness.state(name) == _sorted(list(source.expected[table].values())), f"killed at step {step}"
+        assert harness.state(name) == expected, f"killed at step {step}"
+        return bool(there)
+
+    for step in range(1, steps, max(steps // _SAMPLES, 1)):
+        is_there(step)
+    low, high = 0, steps + 1  # the moment at which rows are there, to the step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_there(middle) else (middle, high)
 
 
 def _renamed(changes: Sequence[Change], name: str) -> list[Change]:
