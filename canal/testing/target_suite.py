@@ -13,6 +13,7 @@ what the target has then with what was done. It uses tables and streams of its o
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import random
 import sys
@@ -289,6 +290,18 @@ def _killed_at(step: int) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
+@contextmanager
+def _ended() -> Iterator[None]:
+    """What is killed within it is gone behind it; what its finalizers raise is nothing to anybody."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with contextlib.suppress(Killed):
+            yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+
+
 def _is_finalizer(frame: FrameType | None) -> bool:
     """Whether it is called by one, out of which nothing can be raised."""
     while frame is not None:
@@ -351,7 +364,7 @@ def _killed_within(harness: Harness, source: _Source) -> None:
         number = next(numbers)
         stream, name = f"{source.stream}-{number}", f"{table}_{number}"
         own = _renamed(mine, name)
-        with contextlib.suppress(Killed), harness.make().begin(stream) as work:
+        with _ended(), harness.make().begin(stream) as work:
             work.progress("")
             work.apply(own)
             with _killed_at(step):
