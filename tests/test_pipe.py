@@ -138,6 +138,21 @@ def test_a_target_that_followed_another_log_is_an_error(target: SQLiteTarget) ->
                     canal.pipe(instance, target).run()
 
 
+def test_a_stop_ends_the_loop_and_it_can_be_run_again(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    """Also one out of a rule, which does not wait for itself."""
+    table = orders(fake_binlog)
+    table.insert({"id": 1})
+    with life(fake_binlog) as instance:
+        pipe = canal.pipe(instance, target, rules=[canal.Rule(where=lambda row: pipe.stop() is None)])
+        pipe.run()
+        table.insert({"id": 2})
+        pipe.run()
+        pipe.run()
+
+    assert read(target, "SELECT id FROM orders") in ([], [(1,)], [(1,), (2,)])
+    assert not pipe.status().is_running
+
+
 # -- retries -------------------------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ from canal.pipes.units import Unit, Units
 from canal.position import Position
 from canal.rules import Rule, Rules
 from canal.targets.protocol import Progress, Target, Work
-from canal.threads import OwnThread
+from canal.threads import OwnThread, is_own
 
 log = logging.getLogger("canal.pipe")
 
@@ -196,6 +196,7 @@ class Pipe:
             raise
         finally:
             units.close()
+            self._stopping.clear()
             self._tell(is_running=False)
             self._lock.release()
 
@@ -239,9 +240,13 @@ class Pipe:
         return True
 
     def stop(self) -> None:
-        """End the loop behind the commit in hand; of a pipe that was started wait for it, and raise what ended it before."""
+        """End the loop behind the commit in hand; of a pipe that was started wait for it, and raise what ended it before.
+
+        A rule that calls it does not wait.
+        """
         self._stopping.set()
-        self.join()
+        if not is_own():
+            self.join()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -20,6 +20,7 @@ from canal.instance import Instance
 from canal.model import Entry, Message
 from canal.narrowing import unskipped
 from canal.position import Position
+from canal.threads import as_own
 
 #: Seconds that a get waits for something, after which a stop is seen.
 _POLL: Final = 0.5
@@ -136,6 +137,10 @@ class Units:
     # -- on the thread that fetches -------------------------------------------------------------------------------------
 
     def _fetch(self) -> Unit | None:
+        with as_own():
+            return self._next()
+
+    def _next(self) -> Unit | None:
         over = self.instance._is_over(self.client_id)  # before the get: what came last goes first
         message = self._get(self.batch_size, self.linger)
         if message and self.is_whole:
