@@ -147,9 +147,8 @@ def test_a_stop_ends_the_loop_and_it_can_be_run_again(fake_binlog: FakeBinlog, t
         pipe.run()
         table.insert({"id": 2})
         pipe.run()
-        pipe.run()
 
-    assert read(target, "SELECT id FROM orders") in ([], [(1,)], [(1,), (2,)])
+    assert read(target, "SELECT id FROM orders") == [(1,), (2,)]
     assert not pipe.status().is_running
 
 

@@ -153,6 +153,4 @@ def _place(entry: Entry) -> str:
 
 
 def _origin(entry: Entry) -> Origin:
-    header, transaction = entry.header, entry.transaction
-    begin = header.gtid or f"{transaction.journal}:{transaction.offset}"
-    return Origin(begin, _place(entry), header.execute_time)
+    return Origin(entry.transaction.name, _place(entry), entry.header.execute_time)
