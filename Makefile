@@ -50,7 +50,7 @@ test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspa
 		{ echo "== compiled, Spark"; CANAL_PURE=0 $(BESIDE) tests/spark; spark=$$?; \
 		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || spark=1; \
 		echo "== interpreted"; \
-		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not spark' && test $$spark = 0; \
+		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' && test $$spark = 0; \
 		} >$(VENV)/second.log 2>&1 & \
 		echo "== compiled, all but Spark" && CANAL_PURE=0 $(BIN)/python -m pytest --ignore=tests/spark; first=$$?; \
 		echo "== waiting for the rest" && wait $$!; second=$$?; cat $(VENV)/second.log; test $$first = 0 -a $$second = 0; \
@@ -71,7 +71,7 @@ lint-mypy: $(SETUP)lint
 # What of the tests is quick, and needs no compiler, server or JVM.
 QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery compose architecture docs))
 check: lint $(SETUP)test
-	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not spark and not slow' $(QUICK)
+	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark and not slow' $(QUICK)
 
 bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python -m benchmarks.columnar
@@ -99,7 +99,7 @@ asan: $(SETUP)compiler $(SETUP)test
 	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=halt_on_error=1 && \
 	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
 	$(CURDIR)/$(BIN)/python -m tests.fuzz --events 100000 && \
-	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper and not spark' tests/parse tests/formats/test_columnar.py
+	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' tests/parse tests/formats/test_columnar.py
 
 build: $(SETUP)build
 

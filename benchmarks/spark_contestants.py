@@ -28,7 +28,7 @@ from benchmarks.spark_ready import Gate
 from canal.spark.apply import apply_changes
 from canal.spark.batches import foreach_batch
 from canal.spark.source import CanalSource
-from canal.spark.targets.delta import DeltaTarget
+from canal.targets.tables.delta import DeltaTarget
 from canal.testing.servers import ThrowawayServer
 
 _PATIENCE = 900.0

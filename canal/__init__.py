@@ -75,8 +75,10 @@ from canal.parse.schema.zookeeper_history import ZooKeeperHistory  # noqa: E402
 from canal.parse.source.files import LocalBinlogSource  # noqa: E402
 from canal.parse.source.mysql import MySQLSource  # noqa: E402
 from canal.parse.source.protocol import Connection, Source  # noqa: E402
+from canal.pipes import Pipe, PipeStatus, Retry, pipe  # noqa: E402
 from canal.position import Position  # noqa: E402
 from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
+from canal.rules import Rule  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
 from canal.server import Server  # noqa: E402
 from canal.sink import EntrySink, Hook, Sink  # noqa: E402
@@ -153,13 +155,17 @@ __all__ = [
     "ParserStatus",
     "PartialJson",
     "PeriodMixedMeta",
+    "Pipe",
+    "PipeStatus",
     "PlaceStatus",
     "Position",
     "PositionLostError",
+    "Retry",
     "Role",
     "Row",
     "RowChange",
     "RowData",
+    "Rule",
     "SchemaError",
     "SchemaHistory",
     "Server",
@@ -187,4 +193,5 @@ __all__ = [
     "ZooKeeperHistory",
     "ZooKeeperMeta",
     "compiled",
+    "pipe",
 ]

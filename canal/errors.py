@@ -273,7 +273,14 @@ class TargetConflictError(TargetError):
 
 
 class UnfitChangeError(TargetError):
-    """A change that cannot be applied exactly: a part of the row, or of a value, is not known."""
+    """A change that cannot be applied exactly: a part of the row, or of a value, is not known.
+
+    ``changes`` are those that it is about (``canal.changes.Change``), where that is known.
+    """
+
+    def __init__(self, message: str, *, changes: tuple[Any, ...] = (), **place: Any) -> None:
+        super().__init__(message, **place)
+        self.changes = changes
 
 
 class StreamMismatchError(TargetError):

@@ -404,7 +404,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "PRAGMA synchronous = OFF", f"{_CRASH}[schemas-schemas]",
     ),
     _mutant(
-        "a file of changes is not on the disk when it has its name", "spark/targets/parquet.py",
+        "a file of changes is not on the disk when it has its name", "targets/tables/parquet.py",
         "os.fsync(file.fileno())", "pass", f"{_CRASH}[progress-progress]",
     ),
     _mutant(
@@ -612,7 +612,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
     _mutant(
-        "a TRUNCATE is passed over", "spark/unlogged.py",
+        "a TRUNCATE is passed over", "changes/unlogged.py",
         "    if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):", "    if entry.event_type in (EventType.ERASE,):",
         "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),

@@ -61,6 +61,23 @@ def test_rows_are_decoded_without_a_log() -> None:
         assert not any(name.startswith("canal.parse") for name in imports(path)), path
 
 
+#: What each of these may import of the others, and of the parts.
+BEHIND = {
+    "changes": {"canal.changes", "canal.parse.schema.scanner"},
+    "targets": {"canal.changes", "canal.targets", "canal.parse.source.information_schema"},
+    "pipes": {"canal.changes", "canal.targets", "canal.pipes", "canal.instance", "canal.rules", "canal.narrowing"},
+}
+
+
+def test_targets_know_changes_and_no_instance() -> None:
+    parts = ("changes", "targets", "pipes", "spark", "parse", "sink", "store", "meta", "ha", "instance", "rules", "narrowing")
+    for room, allowed in BEHIND.items():
+        for path in (PACKAGE / room).rglob("*.py"):
+            known = {name for name in imports(path) if name.split(".")[1:2] and name.split(".")[1] in parts}
+            found = {name for name in known if not any(f"{name}.".startswith(f"{one}.") for one in allowed)}
+            assert not found, f"{path.relative_to(PACKAGE)} imports {found}"
+
+
 def test_values_import_no_part() -> None:
     for name in ("errors", "gtid", "position", "model", "schema", "statement", "event_types", "filter", "status", "alarm"):
         known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}

@@ -18,8 +18,9 @@ import canal
 from canal.testing import FakeBinlog
 
 ROOT = Path(__file__).parent.parent
-#: tests/spark/test_document.py runs what docs/spark.md shows.
-DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem != "spark")]
+#: tests/spark/test_document.py runs what docs/spark.md shows, tests/targets/test_document.py what docs/targets.md does.
+ELSEWHERE = ("spark", "targets")
+DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in ELSEWHERE)]
 TRAPS = range(1, 87)
 #: A test file, or one test in it.
 _PROOF = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -75,7 +76,7 @@ def test_each_trap_is_named_by_a_test_of_its_row() -> None:
 def test_every_file_that_is_named_is_there() -> None:
     named = re.compile(r"\]\((?!http)([^)#]+)|`((?:docs|examples|tests|canal|benchmarks)/[\w./-]+\.\w+)`")
     missing = []
-    for path in [*DOCUMENTS, ROOT / "docs/spark.md"]:
+    for path in [*DOCUMENTS, ROOT / "docs/spark.md", ROOT / "docs/targets.md"]:
         for link, name in named.findall(path.read_text("utf-8")):
             if not (path.parent / link if link else ROOT / name).exists():
                 missing.append(f"{path.name}: {link or name}")

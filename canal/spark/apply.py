@@ -13,6 +13,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal.changes.alters import changed_values, types_from_text
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -25,12 +26,11 @@ from canal.errors import (
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.spark import gtids
-from canal.spark.alters import changed_values, types_from_text
 from canal.spark.frames import to_arrow
-from canal.spark.outcome import fit, outcome, where, wider
-from canal.spark.targets import Progress, Target, Work
-from canal.spark.targets.upkeep import Maintained, Upkeep
 from canal.spark.types import pack_txn
+from canal.targets.tables import Progress, Target, Work
+from canal.targets.tables.outcome import fit, outcome, where, wider
+from canal.targets.tables.upkeep import Maintained, Upkeep
 
 log = logging.getLogger("canal.spark")
 

@@ -15,20 +15,20 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal.changes.alters import types_text
+from canal.changes.reading import ALL, touched
+from canal.changes.unlogged import unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
 from canal.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, Message
 from canal.position import Position, journal_key
 from canal.recent import Recent
 from canal.schema import TableSchema
-from canal.spark.alters import types_text
 from canal.spark.frames import check_version, to_frame
 from canal.spark.types import HEAD, Shape, pack_txn
-from canal.spark.unlogged import unlogged
 
 log = logging.getLogger("canal.spark")
 
-_ALL: Final = "*"  # any table of a schema
 _THRESHOLD: Final = "spark.sql.execution.arrow.localRelationThreshold"
 
 
@@ -61,7 +61,7 @@ class Batch:
     """With ``ha``: the number of the turn in which it was handed out."""
 
     types: str = ""
-    """The declared types of the table's columns, as ``canal.spark.alters.types_text`` gives them."""
+    """The declared types of the table's columns, as ``canal.changes.alters.types_text`` gives them."""
 
     loss: Loss | None = None
     """Not None: the call has no rows; it tells that rows of the table changed without any in the log."""
@@ -229,7 +229,7 @@ class _Loop:
         Raises:
             UnloggedChangeError: it was not settled.
         """
-        for schema, table in self._touched(entry):
+        for schema, table in touched(entry, self.accepts, [shape.table for shape in self.shapes.values()]):
             what = unlogged(entry, schema, table)
             if not what:
                 continue
@@ -241,7 +241,7 @@ class _Loop:
                 "foreach_batch a function statements= that does.",
             )  # fmt: skip
             loss = Loss(error, row)
-            name = "" if table == _ALL else f"{schema}.{table}"
+            name = "" if table == ALL else f"{schema}.{table}"
             shape = self.shapes.get(name)
             rows = (shape.arrow if shape else row.schema).empty_table()
             try:
@@ -252,16 +252,6 @@ class _Loop:
                 raise error from failed
             if not loss.is_settled:
                 raise error
-
-    def _touched(self, entry: Entry) -> list[tuple[str, str]]:
-        """Tables of the stream that a statement names, or may be about without a name."""
-        statement = entry.statement
-        named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
-        found = [name for name in named if self.accepts(*name)]
-        if statement.schema_wide or statement.doubtful:
-            known = [(shape.table.schema, shape.table.table) for shape in self.shapes.values()]
-            found += known or [(statement.database or statement.default_schema, _ALL)]
-        return list(dict.fromkeys(found))
 
 
 def _place_row(entry: Entry) -> pa.Table:

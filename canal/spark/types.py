@@ -14,12 +14,14 @@ import attrs
 import pyarrow as pa
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
-from canal.formats.arrow import arrow_type, changes, long_array, text_array
+from canal.formats.arrow import changes, long_array, text_array
 from canal.formats.canal_json import dumps
 from canal.formats.columns import Form, column_text
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema
+from canal.targets.tables.types import exact_cast as exact_cast
+from canal.targets.tables.types import spark_arrow_type as spark_arrow_type
 
 _EPOCH_BITS, _NUMBER_BITS, _OFFSET_BITS = 5, 22, 36
 
@@ -37,54 +39,7 @@ _OPERATIONS: Final = text_array(["I", "U", "U", "D"])
 #: Of each operation, whether there is no image from before it: a bit for each, unset for the third.
 _IS_WITHOUT_BEFORE: Final = pa.Array.from_buffers(pa.bool_(), 4, [None, pa.py_buffer(b"\x0b")], 0)
 
-#: Arrow types that Spark does not take, and the next that holds all their values.
-_WIDER: Final = {
-    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
-}  # fmt: skip
-_MEDIUMINT, _YEAR, _BIT, _ENUM = 9, 13, 16, 247
-_DECIMALS: Final = (0, 246)
 _LABELS: Final = Form(labels=True)
-
-
-def spark_arrow_type(column: ColumnSchema) -> pa.DataType:
-    """The Arrow type, one that Spark takes, of a column's values.
-
-    As ``canal.formats.arrow.arrow_type``, but unsigned integers are the next wider type (BIGINT UNSIGNED decimal(20,0)),
-    YEAR is an int, BIT(n) is a long and BIT(64) decimal(20,0), and a DECIMAL of more than 38 digits is text.
-    """
-    code = column.type_code
-    if code in (_MEDIUMINT, _YEAR):
-        return pa.int32()
-    if code == _BIT:
-        return pa.decimal128(20, 0) if _bits(column) > 63 else pa.int64()
-    if code == _ENUM and column.labels is None:
-        return pa.int32()
-    if code in _DECIMALS:
-        precision, scale = _digits(column)
-        return pa.decimal128(precision, scale) if precision <= 38 else pa.string()
-    found = arrow_type(column)
-    return _WIDER.get(found, found)
-
-
-def _bits(column: ColumnSchema) -> int:
-    if column.meta:
-        return (column.meta >> 8) * 8 + (column.meta & 0xFF)
-    numbers = _arguments(column)
-    return int(numbers[0]) if numbers[0].isdecimal() else 1
-
-
-def _digits(column: ColumnSchema) -> tuple[int, int]:
-    """Precision and scale: of the table map, or of the type's text where the schema was looked up."""
-    if column.meta:
-        return column.meta & 0xFF, column.meta >> 8
-    numbers = _arguments(column)
-    if not numbers[0].isdecimal():
-        return 10, 0
-    return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
-
-
-def _arguments(column: ColumnSchema) -> list[str]:
-    return column.column_type.partition("(")[2].partition(")")[0].split(",")
 
 
 # -- the order of transactions -----------------------------------------------------------------------------------------
@@ -336,17 +291,6 @@ def _converted(array: pa.Array, kind: pa.DataType, column: ColumnSchema) -> tupl
     texts = _text_values(array, column)
     unfit = [None if value.is_valid else text for value, text in zip(values, texts)]
     return pa.array([value.as_py() for value in values], kind), unfit
-
-
-def exact_cast(values: Any, kind: pa.DataType) -> Any:
-    """An array or scalar of another type, each value the same.
-
-    Raises:
-        pyarrow.ArrowInvalid: one does not fit.
-    """
-    if pa.types.is_decimal128(values.type) and pa.types.is_decimal128(kind):  # Arrow does not see an overflow of the 128 bits
-        values = values.cast(pa.decimal256(76, max(values.type.scale, kind.scale)))
-    return values.cast(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
+from canal.changes.alters import changed_values, types_from_text, types_text
+from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema
-from canal.spark.alters import changed_values, types_from_text, types_text
 from canal.spark.options import Options
 from canal.spark.types import Shape, spark_arrow_type
-from canal.spark.unlogged import NOT_UNDERSTOOD, dropped, unlogged
 
 log = logging.getLogger("canal.spark")
 

@@ -1,4 +1,4 @@
-"""Public helpers for tests: a fake binlog, throwaway servers, a fault proxy, a load generator.
+"""Public helpers for tests: a fake binlog, throwaway servers, a fault proxy, a load generator, the suite of targets.
 
 Imports nothing before it is asked for: ``canal.testing.FakeBinlog`` loads its module at first use.
 """
@@ -9,21 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from canal.testing import target_suite
     from canal.testing.fake import FakeBinlog
     from canal.testing.load import Load
     from canal.testing.proxy import FaultProxy
     from canal.testing.servers import MariaDBServer, MySQLServer
+    from canal.testing.target_servers import PostgreSQLServer, RedisServer
     from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 _MODULES = {
     "FakeBinlog": "fake", "FaultProxy": "proxy", "Load": "load", "MariaDBServer": "servers", "MySQLServer": "servers",
-    "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper",
+    "PostgreSQLServer": "target_servers", "RedisServer": "target_servers", "ZooKeeperEnsemble": "zookeeper",
+    "ZooKeeperServer": "zookeeper",
 }  # fmt: skip
 
-__all__ = ["FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "ZooKeeperEnsemble", "ZooKeeperServer"]
+__all__ = [
+    "FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "PostgreSQLServer", "RedisServer", "ZooKeeperEnsemble",
+    "ZooKeeperServer", "target_suite",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name == "target_suite":
+        return import_module("canal.testing.target_suite")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'canal.testing' has no attribute {name!r}")

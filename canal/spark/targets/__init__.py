@@ -1,23 +1,19 @@
-"""Targets: tables that are kept equal to one of MySQL's, each with its progress in the same transaction as its rows.
+"""The targets of ``apply_changes``: those of ``canal.targets.tables``, which need no Spark, and one that Spark writes.
 
-Never decides what a change means: that is ``canal.spark.apply``.
+Never adds anything to them but their former names.
 """
 
 from __future__ import annotations
 
-import importlib
-import json
-import re
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any
 
-import attrs
-
-from canal.errors import CanalError, ConfigError, TargetConflictError, TargetError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from canal.targets import tables
+from canal.targets.tables import Progress as Progress
+from canal.targets.tables import Target as Target
+from canal.targets.tables import Work as Work
+from canal.targets.tables import matching as matching
+from canal.targets.tables import need as need
+from canal.targets.tables import understood as understood
 
 __all__ = [
     "DeltaSparkTarget",
@@ -31,184 +27,12 @@ __all__ = [
     "Work",
 ]
 
-_MODULES: Final = {
-    "DeltaTarget": "delta",
-    "DeltaSparkTarget": "delta_spark",
-    "IcebergTarget": "iceberg",
-    "MySQLTarget": "mysql",
-    "ParquetTarget": "parquet",
-    "Upkeep": "upkeep",
-}
-
-_FORMAT: Final = 1
-
-
-def _pair(value: Iterable[int]) -> tuple[int, int]:
-    one, other = value
-    return one, other
-
-
-@attrs.frozen
-class Progress:
-    """How far a target has followed its stream. All that is at or before (``txn``, ``ord``) is in the table."""
-
-    txn: int
-    """``_txn`` of the last change that was applied."""
-
-    ord: int
-    """Its ``_ord``; below 0: rows of a snapshot only."""
-
-    ts: int = 0
-    """The latest ``_ts`` of all that was applied, in microseconds since 1970."""
-
-    snapshot: int = -1
-    """``_txn`` of the last snapshot that was begun; -1: none was."""
-
-    source: str = ""
-    """The server whose log the numbers in ``txn`` are of, where the last batch told: its uuid."""
-
-    position: str = ""
-    """Where the last batch ended, where it told: text of a ``Position``."""
-
-    gtid: str = ""
-    """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
-
-    gtids: str = attrs.field(default="", repr=False)
-    """The GTIDs of the last batch, as ``canal.spark.gtids`` has them, where it told no position. All but ``gtid`` are done to
-    their ends."""
-
-    types: str = attrs.field(default="", repr=False)
-    """Declared types of the columns that the last rows had, where the batch told, as ``canal.spark.alters`` has them."""
-
-    lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
-    """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
-
-    is_copy: bool = False
-    """``copy_table`` was begun and is not done: rows of the table are missing."""
-
-    fault: str = ""
-    """What that was, while nobody has taken care of it: nothing more is applied."""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return self.txn, self.ord
-
-    def to_text(self) -> str:
-        return json.dumps({"v": _FORMAT, **attrs.asdict(self)})
-
-    @classmethod
-    def from_text(cls, text: str) -> Progress:
-        """Read what ``to_text`` gave.
-
-        Raises:
-            TargetError: it is something else.
-        """
-        try:
-            fields = json.loads(text)
-            if fields.pop("v") == _FORMAT:
-                return cls(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            pass
-        raise TargetError(
-            "the progress that is stored in the target cannot be read",
-            remedy="It was written by a later version of this library, or by something else; use another stream name.",
-        )
-
-
-class Work(Protocol):
-    """One transaction on a target: what was read of it is checked when it is written."""
-
-    progress: Progress | None
-    """Of the stream; None: nothing of it was applied ever."""
-
-    schema: pa.Schema | None
-    """The target's columns; None: there is no table yet, and ``write`` makes it."""
-
-    def read(self, keys: pa.Table) -> pa.Table:
-        """The rows with these keys (of the target's types, each once), in any order; not those that are missing."""
-
-    def is_empty(self) -> bool:
-        """Whether the table, which is there, has no rows; asked when a snapshot begins."""
-
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
-        """Remove the rows whose keys are in ``deletes``, put those of ``upserts``, and store ``progress``: all or nothing.
-
-        ``upserts`` has the columns of ``schema``, in its order, and then those of ``added`` that it lacks, which are to be
-        added to the table; the others of ``added`` are to be of this wider type from now on, which only a target is given
-        that has ``widens``. No key is in both, none is twice. The columns of ``deletes`` are the keys. With ``replace`` all
-        other rows go. Where ``deletes`` has no columns, there are no keys: rows are only added.
-
-        Raises:
-            TargetConflictError: another writer has changed the target since the work was begun.
-        """
-
-
-@runtime_checkable
-class Target(Protocol):
-    """Where changes are applied. It pickles; it opens what it needs when a work begins.
-
-    May say of itself: ``append_only = True``; ``durations = True`` where it can store intervals (else it is given their
-    microseconds as whole numbers); and by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so. One
-    that can be kept up is an ``upkeep.Maintained``.
-    """
-
-    def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[Work]:
-        """Begin a transaction that reads and writes the progress of ``stream``; leaving it without ``write`` changes nothing."""
-
-
-def need(module: str, extra: str) -> Any:
-    """Import a module that an extra brings.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed", remedy=f"pip install 'canal-cdc[{extra}]'") from error
-
-
-@contextmanager
-def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Errors of a target's library are ours.
-
-    Args:
-        conflicts: what it raises when another writer was quicker.
-
-    Raises:
-        TargetConflictError: one of these.
-        TargetError: any other one.
-    """
-    try:
-        yield
-    except CanalError:
-        raise
-    except conflicts as error:
-        raise TargetConflictError(
-            f"another writer changed {table} meanwhile", remedy="Run one query for each table and stream."
-        ) from error
-    except Exception as error:
-        # Others may quote a row's values; and a URL may have a signature behind its question mark.
-        text = re.sub(r"\x1b\[\w*m", "", re.sub(r"\?[^\s)]+", "?…", str(error))) if isinstance(error, OSError) else ""
-        said = f": {' '.join(text.split())}" if text else ""
-        raise TargetError(
-            f"{table} cannot be read or written, {type(error).__name__}{said}",
-            remedy="Mend what that, or its cause, says, then apply the batch again: what is in the target by then is left out.",
-        ) from error
-
-
-def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Table:
-    """Those of ``rows`` whose keys are among ``keys`` (of the same types, each once); or the others."""
-    import pyarrow as pa
-
-    numbered = rows.select(keys.column_names).append_column("__row", pa.array(range(rows.num_rows), pa.int64()))
-    found = numbered.join(keys, keys.column_names, join_type="left anti" if others else "left semi")
-    return rows.take(found["__row"].combine_chunks())
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name == "DeltaSparkTarget":
+        from canal.spark.targets.delta_spark import DeltaSparkTarget
+
+        return DeltaSparkTarget
+    if name in __all__:
+        return getattr(tables, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

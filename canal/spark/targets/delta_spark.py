@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from canal.errors import ConfigError, TargetConflictError
-from canal.spark.targets import Progress, need, understood
+from canal.targets.tables import Progress, need, understood
 
 _DELETE: Final = "__canal_delete"
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"

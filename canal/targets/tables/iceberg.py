@@ -16,9 +16,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.spark.outcome import fit
-from canal.spark.targets import Progress, matching, need, understood
-from canal.spark.targets.upkeep import Upkeep
+from canal.targets.tables import Progress, matching, need, understood
+from canal.targets.tables.outcome import fit
+from canal.targets.tables.upkeep import Upkeep
 
 _RETRIES: Final = "commit.retry.num-retries"
 #: So that the file of a commit's metadata goes when a hundred others have come.

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from canal.disk import make_folder, sync_folder
 from canal.errors import ConfigError, TargetConflictError
-from canal.spark.targets import Progress, understood
+from canal.targets.tables import Progress, understood
 
 _PROGRESS: Final = b"canal.progress"
 _STREAM: Final = re.compile(r"[A-Za-z0-9_]+")

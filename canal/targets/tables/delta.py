@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
-from canal.spark.outcome import fit
-from canal.spark.targets import Progress, matching, need, understood
-from canal.spark.targets.upkeep import Upkeep
+from canal.targets.tables import Progress, matching, need, understood
+from canal.targets.tables.outcome import fit
+from canal.targets.tables.upkeep import Upkeep
 
 _RETENTION: Final = "delta.logRetentionDuration"
 _DELETE: Final = "__canal_delete"

@@ -20,9 +20,9 @@ from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, 
 from canal.parse.source.information_schema import table_states
 from canal.schema import ColumnSchema
 from canal.server_facts import read_release
-from canal.spark.targets import Progress
-from canal.spark.targets.mysql_types import is_changed, redefined, wider_type
-from canal.spark.types import spark_arrow_type
+from canal.targets.tables import Progress
+from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
+from canal.targets.tables.types import spark_arrow_type
 
 log = logging.getLogger("canal.spark")
 

@@ -1,0 +1,104 @@
+"""Whether an ALTER of a table may have changed the values of its rows, which no log tells.
+
+Never looks at a row: the declared types decide.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from canal.rows.charsets import MAX_CHAR_BYTES
+from canal.schema import ColumnSchema, column_from_text
+
+_INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_BLOBS: Final = {"tiny": 1 << 8, "": 1 << 16, "medium": 1 << 24, "long": 1 << 32}
+_TIMES: Final = ("time", "datetime", "timestamp")
+_CHARS: Final = ("char", "varchar", "binary", "varbinary")
+
+
+def keeps_values(old: ColumnSchema, new: ColumnSchema) -> bool:
+    """Whether every value of the one type is the same in the other, as a stream gives it.
+
+    A NULL that becomes another value, because the column is made NOT NULL without a strict sql_mode, is not seen.
+    """
+    before, after = old.base_type, new.base_type
+    first, second = _arguments(old), _arguments(new)
+    if before in _INTEGERS and after in _INTEGERS:
+        (low, high), (least, most) = _range(old), _range(new)
+        return least <= low and high <= most
+    if _size(old) and _size(new):
+        return _keeps_text(old, new)
+    if before != after:
+        return after == "geometry" and before != ""
+    if before == "decimal":
+        whole, digits = first[0] - first[1], first[1]
+        return second[0] - second[1] >= whole and second[1] >= digits and (old.unsigned or not new.unsigned)
+    if before in ("float", "double"):
+        return (not second or first == second) and (old.unsigned or not new.unsigned)
+    if before in _TIMES or before == "bit":
+        return (second or (0,))[0] >= (first or (0,))[0]
+    if before == "enum" and old.labels is not None and new.labels is not None:
+        return set(old.labels) <= set(new.labels)
+    if before == "set" and old.labels is not None and new.labels is not None:  # members are given in their order
+        return [label for label in new.labels if label in old.labels] == list(old.labels)
+    return True
+
+
+def _keeps_text(old: ColumnSchema, new: ColumnSchema) -> bool:
+    before, after = old.base_type, new.base_type
+    charset, other = old.charset or "binary", new.charset or "binary"
+    if charset != other and (other != "utf8mb4" or charset == "binary"):
+        return False
+    if after == "binary" or (after == "char" and before != "char"):  # filled up, or without the blanks at its end
+        return before == after and _size(old) == _size(new)
+    if before in _CHARS and after in _CHARS:
+        return _size(new) >= _size(old)
+    return _size(new) * _width(new) >= _size(old) * (1 if before not in _CHARS else MAX_CHAR_BYTES.get(other, 1))
+
+
+def _size(column: ColumnSchema) -> int:
+    """Characters, or of a TEXT and BLOB bytes, that it holds; 0 for other types."""
+    base = column.base_type
+    if base in _CHARS:
+        return (_arguments(column) or (1,))[0]
+    return _BLOBS.get(base[:-4], 0) - 1 if base[-4:] in ("text", "blob") else 0
+
+
+def _width(column: ColumnSchema) -> int:
+    return MAX_CHAR_BYTES.get(column.charset or "", 1) if column.base_type in _CHARS else 1
+
+
+def _range(column: ColumnSchema) -> tuple[int, int]:
+    bits = _INTEGERS[column.base_type]
+    return (0, (1 << bits) - 1) if column.unsigned else (-1 << bits - 1, (1 << bits - 1) - 1)
+
+
+def _arguments(column: ColumnSchema) -> tuple[int, ...]:
+    inside = column.column_type.partition("(")[2].partition(")")[0].split(",")
+    numbers = tuple(int(one) for one in inside if one.isdecimal())
+    if column.base_type == "decimal":
+        return (*(numbers or (10,)), 0)[:2]
+    return numbers
+
+
+def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> str:
+    """The columns of both whose values an ALTER may have changed, each with both types; "" for none."""
+    before = {column.name.lower(): column for column in old}
+    pairs = [(before[column.name.lower()], column) for column in new if column.name.lower() in before]
+    return ", ".join(f"{two.name} was {_text(one)}, is {_text(two)}" for one, two in pairs if not keeps_values(one, two))
+
+
+def _text(column: ColumnSchema) -> str:
+    return (column.column_type or "dropped") + (f" of {column.charset}" if column.charset else "")
+
+
+def types_text(columns: Iterable[ColumnSchema]) -> str:
+    """The declared types of columns, to compare later ones with: what ``types_from_text`` reads."""
+    return json.dumps([[column.name, column.column_type, column.charset] for column in columns])
+
+
+def types_from_text(text: str) -> list[ColumnSchema]:
+    """The columns of ``types_text``, with what their types tell."""
+    return [column_from_text(name, kind, charset=charset) for name, kind, charset in json.loads(text)] if text else []

@@ -1,0 +1,144 @@
+"""One change as a target is given it: a row before and after, its table and keys, and where in the log it stands.
+
+Never decodes or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, Self
+
+import attrs
+
+from canal.model import ColumnNames, EventType, Row
+from canal.schema import ColumnSchema, column_from_text
+
+#: The column type of a value that no table of the source has, such as a transform may add.
+_TYPES: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "bigint"), (int, "bigint"), (float, "double"), (Decimal, "decimal(65,30)"), (datetime, "datetime(6)"),
+    (date, "date"), (timedelta, "time(6)"), (bytes, "longblob"),
+)  # fmt: skip
+
+
+@attrs.define(eq=False)
+class Table:
+    """A table as a target sees it; all changes of it share one object until its columns change."""
+
+    name: str
+    """What the target calls it: ``schema.table`` of the source, or what a rule says."""
+
+    source: str
+    """``schema.table`` of the source."""
+
+    columns: tuple[ColumnSchema, ...] = ()
+    """Those that its rows have, in their order; () where only a statement named it."""
+
+    keys: tuple[str, ...] = ()
+    """Names of the columns that tell its rows apart: the primary key, or what a rule says."""
+
+    names: ColumnNames = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.names = ColumnNames(tuple(column.name for column in self.columns))
+
+    def row(self, values: Mapping[str, Any]) -> Row:
+        """A row of these values; columns that are not among them are NULL."""
+        return Row(tuple(values.get(name) for name in self.names.names), self.names)
+
+    def fitting(self, *rows: Mapping[str, Any]) -> Table:
+        """This table with the columns that the rows have, which is itself where they are the same."""
+        wanted = list(dict.fromkeys(name for row in rows for name in row))
+        if not wanted or wanted == list(self.names.names):
+            return self
+        known = {column.name: column for column in self.columns}
+        found = (known.get(name) or _column(name, [row.get(name) for row in rows]) for name in wanted)
+        return Table(self.name, self.source, tuple(found), self.keys if set(self.keys) <= set(wanted) else ())
+
+
+def _column(name: str, values: list[Any]) -> ColumnSchema:
+    value = next((value for value in values if value is not None), "")
+    kind = next((text for kind, text in _TYPES if isinstance(value, kind)), "longtext")
+    return column_from_text(name, kind, charset="utf8mb4")
+
+
+@attrs.define(eq=False)
+class Origin:
+    """Where changes come from; those of one entry share it."""
+
+    transaction: str
+    """GTID, or ``journal:offset`` of its transaction."""
+
+    place: str
+    """``journal:offset`` of the event."""
+
+    ts: int
+    """Time of the event in milliseconds since 1970 (the source writes whole seconds)."""
+
+
+@attrs.define(eq=False)
+class Change:
+    """A row that was inserted, updated or deleted; a table that was emptied; or another statement.
+
+    Values of ``before`` and ``after`` are those of ``entry.rows``: ``canal.ABSENT`` where the row image does not hold a column.
+    """
+
+    table: Table
+    op: EventType
+    """INSERT, UPDATE, DELETE, TRUNCATE; any other one is a statement, which only logs are given."""
+
+    before: Row | None
+    """None for an insert, and for what is no change of a row."""
+
+    after: Row | None
+    """None for a delete, and for what is no change of a row."""
+
+    origin: Origin
+    ord: int
+    """Number of the row change within its transaction, before any filter."""
+
+    part: int = 0
+    """Which it is of several that a transform made of one."""
+
+    sql: str = ""
+    """Text of the statement, of what is no change of a row."""
+
+    error: str = ""
+    """Why it was parked."""
+
+    @property
+    def id(self) -> str:
+        """The same whenever and wherever the change is given again (with GTIDs also from another server): to drop repeats by."""
+        place = f"{self.origin.transaction}/{self.ord}"
+        return f"{place}.{self.part}" if self.part else place
+
+    @property
+    def row(self) -> Row:
+        """The row after it, or of a delete the one before."""
+        row = self.after if self.after is not None else self.before
+        assert row is not None
+        return row
+
+    def key(self, row: Row) -> tuple[Any, ...]:
+        """The values of the key columns in a row of the table."""
+        return tuple([row[name] for name in self.table.keys])
+
+    def evolve(self, *, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None, **fields: Any) -> Self:
+        """This change with other rows (of any columns) or other fields; what is not given stays.
+
+        ``op`` stays what it was: a row that an insert lacks cannot be given to it.
+        """
+        rows = [row for row in (before, after) if row is not None]
+        if not rows:
+            return attrs.evolve(self, **fields)
+        old, new = (_mapping(given, own) for given, own in ((before, self.before), (after, self.after)))
+        table = fields.pop("table", self.table).fitting(*(row for row in (new, old) if row is not None))
+        return attrs.evolve(
+            self, table=table, before=None if old is None else table.row(old), after=None if new is None else table.row(new),
+            **fields,
+        )  # fmt: skip
+
+
+def _mapping(given: Mapping[str, Any] | None, own: Row | None) -> Mapping[str, Any] | None:
+    return None if own is None else own.as_dict() if given is None else given

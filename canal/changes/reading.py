@@ -1,0 +1,156 @@
+"""Entries become changes: rows one by one, and of statements what they do to rows.
+
+Never lets a statement pass that changed rows of a table without any in the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from canal.changes.alters import changed_values
+from canal.changes.change import Change, Origin, Table
+from canal.changes.unlogged import unlogged
+from canal.errors import UnloggedChangeError
+from canal.model import Entry, EntryType, EventType
+from canal.recent import Recent
+from canal.schema import TableSchema
+
+_REMEDY: Final = (
+    "Bring the target to the state that the table has behind that place, then start the pipe once with acknowledged=[{place!r}]."
+)
+
+#: Any table of a schema.
+ALL: Final = "*"
+
+
+class Reader:
+    """Of one stream of entries, in its order.
+
+    Args:
+        is_log: whether statements are changes too; else those that change rows without any in the log are errors.
+        accepts: whether a table's changes come, of which a statement may be.
+        acknowledged: places (``journal:offset``) of statements that the target's owner has taken care of.
+    """
+
+    def __init__(
+        self, *, is_log: bool = False, accepts: Callable[[str, str], bool] = lambda schema, table: True,
+        acknowledged: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self._is_log = is_log
+        self._accepts = accepts
+        self._acknowledged = frozenset(acknowledged)
+        self._tables: Recent[str, tuple[TableSchema, Table]] = Recent()
+        self._undo: deque[tuple[str, tuple[TableSchema, Table] | None]] = deque()
+        self._forgotten = 0
+
+    def changes(self, entry: Entry) -> Iterator[Change]:
+        """The changes of an entry.
+
+        Raises:
+            UnloggedChangeError: a statement changed rows that are not in the log.
+            DecodeError: the bytes of a row cannot be decoded.
+        """
+        if entry.entry_type == EntryType.ROWDATA:
+            schema = entry.row_change.schema
+            yield from self._statement(entry) if schema is None else self._rows(entry, schema)
+
+    def mark(self) -> int:
+        """Where ``back`` can go to: before what is read from now on."""
+        return self._forgotten + len(self._undo)
+
+    def back(self, mark: int) -> None:
+        """What was read since ``mark`` will be read again."""
+        while self.mark() > mark:
+            name, former = self._undo.pop()
+            if former is None:
+                self._tables.pop(name, None)
+            else:
+                self._tables[name] = former
+
+    def forget(self, mark: int) -> None:
+        """Nothing before ``mark`` will be read again."""
+        while self._forgotten < mark:
+            self._undo.popleft()
+            self._forgotten += 1
+
+    def _rows(self, entry: Entry, schema: TableSchema) -> Iterator[Change]:
+        rows = entry.rows
+        if not rows:
+            return
+        first = rows[0].after if rows[0].after is not None else rows[0].before
+        assert first is not None
+        table, origin, op = self._table(entry, schema, first.keys()), _origin(entry), entry.event_type
+        for number, row in zip(row_numbers(entry), rows):
+            yield Change(table, op, row.before, row.after, origin, number)
+
+    def _table(self, entry: Entry, schema: TableSchema, names: Sequence[str]) -> Table:
+        found = self._tables.get(schema.name)
+        if found is not None and found[0] is schema:
+            return found[1]
+        if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
+            what = f"an ALTER of {schema.name} may have changed values of rows, which the log does not tell: {changed}"
+            self._refuse(what, _place(entry))
+        columns = {column.name: column for column in schema.columns}
+        keys = tuple(column.name for column in schema.keys)  # without one of them, which a field filter took, none are left
+        table = Table(
+            schema.name, schema.name, tuple(columns[name] for name in names), keys if set(keys) <= set(names) else ()
+        )
+        self._undo.append((schema.name, found))
+        self._tables[schema.name] = schema, table
+        return table
+
+    # -- statements -----------------------------------------------------------------------------------------------------
+
+    def _statement(self, entry: Entry) -> Iterator[Change]:
+        if self._is_log:
+            header = entry.header
+            name = f"{header.schema}.{header.table}" if header.table else header.schema
+            yield self._change(entry, name, entry.event_type)
+            return
+        for schema, table in touched(entry, self._accepts, [known for known, _ in self._tables.values()]):
+            name = f"{schema}.{table}"
+            what = unlogged(entry, schema, table)
+            if what and entry.event_type is EventType.TRUNCATE and not entry.statement.doubtful:
+                yield self._change(entry, name, EventType.TRUNCATE)
+            elif what:
+                self._refuse(what, _place(entry))
+
+    def _change(self, entry: Entry, name: str, op: EventType) -> Change:
+        known = self._tables.get(name)
+        table = known[1] if known is not None else Table(name, name)
+        sql = (entry.row_change.sql or "").encode("utf-8", "backslashreplace").decode("utf-8")
+        return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql)
+
+    def _refuse(self, what: str, place: str) -> None:
+        if place not in self._acknowledged:
+            raise UnloggedChangeError(what, position=place, remedy=_REMEDY.format(place=place))
+
+
+def row_numbers(entry: Entry) -> Sequence[int]:
+    """The number of each of ``entry.rows`` within its transaction, counted before any filter."""
+    first = entry.first_row + entry.skip_rows
+    if entry.selected is None:
+        return range(first, first + entry.row_count)
+    return [first + number for number in entry.selected]
+
+
+def touched(
+    entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]
+) -> list[tuple[str, str]]:
+    """Tables of the stream that a statement names, or may be about without a name."""
+    statement = entry.statement
+    named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
+    found = [name for name in named if accepts(*name)]
+    if statement.schema_wide or statement.doubtful:
+        found += [(one.schema, one.table) for one in known] or [(statement.database or statement.default_schema, ALL)]
+    return list(dict.fromkeys(found))
+
+
+def _place(entry: Entry) -> str:
+    return f"{entry.transaction.journal}:{entry.offset}"
+
+
+def _origin(entry: Entry) -> Origin:
+    return Origin(entry.transaction.name, _place(entry), entry.header.execute_time)

@@ -1,0 +1,68 @@
+"""A change as one line of JSON, for logs of changes: what happened to which row, and where it stands in the source's log.
+
+Never loses a value: what JSON has no type for is text, and says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from canal.changes.change import Change
+from canal.model import Row
+from canal.rows.values import ABSENT, PartialJson
+from canal.targets.values import TEXTS
+
+
+def document(change: Change) -> dict[str, Any]:
+    """The members of a change's JSON, in their order.
+
+    ``id`` (the same whenever the change is given again), ``op`` (canal's event type), ``table``, ``key``, ``before``, ``after``,
+    ``ts`` (milliseconds since 1970), ``transaction`` (GTID, or journal:offset), ``position``. Values are numbers, text, true,
+    false and null; DECIMAL, dates and times are text as MySQL writes them; bytes are base64, and their columns are listed in
+    ``base64``. A column that the row image does not hold is not there. Only where there is such a thing: ``sql`` of a statement,
+    ``partial`` (how JSON columns were changed of which the value is not known), ``error`` of a parked change.
+    """
+    binary: dict[str, None] = {}
+    partial: dict[str, str] = {}
+    before, after = (_row(row, binary, partial) for row in (change.before, change.after))
+    row = after if after is not None else before
+    found: dict[str, Any] = {
+        "id": change.id, "op": change.op.name, "table": change.table.name,
+        "key": {name: row[name] for name in change.table.keys if name in row} if row is not None else None,
+        "before": before, "after": after, "ts": change.origin.ts, "transaction": change.origin.transaction,
+        "position": change.origin.place,
+    }  # fmt: skip
+    more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
+    return found | {name: value for name, value in more.items() if value}
+
+
+def line(change: Change) -> str:
+    """The change as JSON, without an end of line; numbers of up to 64 bits stand as they are."""
+    return json.dumps(document(change), ensure_ascii=True, separators=(",", ":"), default=str)
+
+
+def row_json(row: Row) -> str:
+    """A row alone as JSON, its values as in ``document``; bytes are base64."""
+    return json.dumps(_row(row, {}, {}), ensure_ascii=False, separators=(",", ":"))
+
+
+def _row(row: Row | None, binary: dict[str, None], partial: dict[str, str]) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    found = {}
+    for name, value in zip(row.keys(), row.values()):
+        kind = type(value)
+        if value is ABSENT:
+            continue
+        if isinstance(value, PartialJson):
+            partial[name] = value.expression(name)
+            continue
+        if isinstance(value, bytes):
+            binary[name] = None
+            value = base64.b64encode(value).decode()
+        elif kind in TEXTS and kind not in (dict, list):
+            value = TEXTS[kind](value)
+        found[name] = value
+    return found

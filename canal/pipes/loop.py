@@ -1,0 +1,461 @@
+"""From an Instance to a target: get, rules, target, commit, ack, until stopped.
+
+Never acks what the target has not committed, and never leaves out a change in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import attrs
+
+from canal.changes import Change, Reader
+from canal.errors import (
+    CanalError,
+    ConfigError,
+    ConnectionLostError,
+    CoordinationError,
+    CursorError,
+    NotActiveError,
+    StateError,
+    StreamMismatchError,
+    TargetConflictError,
+    TargetError,
+    TargetSchemaError,
+    UnfitChangeError,
+    fresh,
+)
+from canal.instance import CLIENT_ID, Instance
+from canal.pipes.units import Unit, Units
+from canal.position import Position
+from canal.rules import Rule, Rules
+from canal.targets.protocol import Progress, Target, Work
+from canal.threads import OwnThread, is_own
+
+log = logging.getLogger("canal.pipe")
+
+#: Seconds between two commits of nothing but a progress that moved without changes.
+_SETTLE: Final = 5.0
+#: What trying again may mend, and what of it does not.
+_PASSING: Final = (TargetError, ConnectionLostError, CursorError, CoordinationError)
+_LASTING: Final = (TargetSchemaError, UnfitChangeError, StreamMismatchError)
+
+
+@attrs.frozen
+class Retry:
+    """When a target fails, the same changes are given to it again after growing waits.
+
+    Args:
+        times: attempts one after the other that may fail before the pipe stops; None: any number. A commit counts anew.
+        first: seconds before the first attempt; twice as many before each further one.
+        longest: seconds before an attempt at most.
+    """
+
+    times: int | None = 10
+    first: float = 0.3
+    longest: float = 60.0
+
+    def __attrs_post_init__(self) -> None:
+        if (self.times is not None and self.times < 0) or not 0 < self.first <= self.longest:
+            raise ConfigError("Retry takes a number of times from 0 on, and 0 < first <= longest in seconds")
+
+    def wait(self, failures: int) -> float | None:
+        """Seconds to wait after so many failures; None: it is given up."""
+        if self.times is not None and failures > self.times:
+            return None
+        return min(self.first * 2.0 ** min(failures - 1, 60), self.longest)
+
+
+_RETRY: Final = Retry()
+
+
+@attrs.frozen
+class PipeStatus:
+    """How a pipe stands; counts are since it was made."""
+
+    target: str
+    guarantee: str
+    stream: str
+    is_running: bool
+    progress: Progress | None
+    """What the target has, as far as this pipe knows: of its last commit."""
+    commits: int
+    changes: int
+    """That were committed; those that were there already do not count."""
+    parked: int
+    failures: int
+    error: CanalError | None
+    """The last one, where it was not mended since."""
+    committed_at: float | None
+    """When the last commit was, in seconds since 1970."""
+
+
+def pipe(
+    instance: Instance,
+    target: Target,
+    *,
+    rules: Iterable[Rule] = (),
+    stream: str = "",
+    on_error: Retry | Literal["stop"] = _RETRY,
+    on_unfit: Target | Literal["stop"] = "stop",
+    on_large: Literal["stop", "pieces"] = "stop",
+    acknowledged: Collection[str] = (),
+    client_id: int = CLIENT_ID,
+    batch_size: int = 10_000,
+    linger: float = 0.05,
+) -> Pipe:
+    """A pipe from an Instance to a target: ``run()`` is the loop, ``start()`` a thread with it.
+
+    How far the target is stands in the target, in the commit of what was written, and only then the messages are acked: what
+    comes again after a crash is left out, where the target is one that promises ``Guarantee.ONCE``. A target that is behind the
+    cursor, such as one that was restored from a backup, is given everything from its own position on. A TRUNCATE empties the
+    table; what else changes rows without any in the log (DROP, RENAME, a column that is dropped or made narrower) stops the pipe
+    when all that lies before it is written.
+
+    Args:
+        instance: started, with the client subscribed.
+        target: one of ``canal.targets``, or your own with that Protocol.
+        rules: what becomes of changes on their way; the first one that names a table counts. Tables that none names go through.
+        stream: what the progress is filed under in the target; the destination if not given. One name for the target's life.
+        on_error: what to do when the target fails: ``canal.pipes.Retry``, or "stop".
+        on_unfit: what to do with a change that cannot be written exactly: "stop", or a log target in which it is parked, with
+            its error and position, before the pipe goes on without it. In a target of rows the row stays as it was.
+        on_large: what to do with a transaction that is larger than the store, of a target with the scope "all": "stop", or write
+            it in "pieces", each a commit.
+        acknowledged: positions (``journal:offset``) at which the pipe stopped because rows changed without any in the log, and
+            behind which the target has been brought to the table's state by hand.
+        client_id: whose cursor it is; a client for each pipe.
+        batch_size: row changes in one commit, about; a transaction is not cut.
+        linger: seconds to wait for more changes once there is one.
+
+    Raises:
+        ConfigError: an option cannot be.
+    """
+    return Pipe(
+        instance, target, rules=rules, stream=stream, on_error=on_error, on_unfit=on_unfit, on_large=on_large,
+        acknowledged=acknowledged, client_id=client_id, batch_size=batch_size, linger=linger,
+    )  # fmt: skip
+
+
+class Pipe:
+    """What ``canal.pipe`` gives. ``run`` and ``start`` may be called again after an end; other calls are safe from any thread."""
+
+    def __init__(
+        self, instance: Instance, target: Target, *, rules: Iterable[Rule], stream: str, on_error: Retry | str,
+        on_unfit: Target | str, on_large: Literal["stop", "pieces"], acknowledged: Collection[str], client_id: int,
+        batch_size: int, linger: float,
+    ) -> None:  # fmt: skip
+        _check(target, on_error, on_unfit, on_large, acknowledged, batch_size)
+        self.instance = instance
+        self.target = target
+        self.stream = stream or instance.destination
+        self.client_id = client_id
+        self._retry = on_error if isinstance(on_error, Retry) else Retry(times=0)
+        self._park = None if isinstance(on_unfit, str) else on_unfit
+        self._rules = Rules(rules, is_log=target.is_log, acknowledged=acknowledged)
+        accepts = instance.config.table_filter().accepts if instance.config is not None else lambda schema, table: True
+        self._reading: dict[str, Any] = {"is_log": target.is_log, "accepts": accepts, "acknowledged": acknowledged}
+        self._fetching: dict[str, Any] = {
+            "batch_size": batch_size, "linger": linger, "is_whole": target.scope == "all", "on_large": on_large,
+        }  # fmt: skip
+        self._stopping = threading.Event()
+        self._thread: OwnThread | None = None
+        self._fatal: CanalError | None = None
+        self._lock = threading.Lock()  # held by who runs it
+        self._status = PipeStatus(f"{target}", target.guarantee.promise, self.stream, False, None, 0, 0, 0, 0, None, None)
+
+    # -- life -----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The loop. Returns when ``stop`` was called, or when the log has ended.
+
+        Raises:
+            UnloggedChangeError, UnfitChangeError, HookError: a change cannot be written; what lies before it is.
+            TargetError, ConnectionLostError: the target fails, and ``on_error`` has given up, or it is not to be mended so.
+            StreamMismatchError: the target has followed another log.
+            CanalError: what stopped the instance's parser.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise StateError(f"the pipe {self.stream!r} is running already", destination=self.instance.destination)
+        units = Units(
+            self.instance, self.client_id, reader=Reader(**self._reading), rules=self._rules.apply,
+            parks=self._park is not None, **self._fetching,
+        )  # fmt: skip
+        self._announce()
+        self._tell(is_running=True, error=None)
+        try:
+            self._run(units)
+        except CanalError as error:
+            self._tell(error=error)
+            raise
+        finally:
+            units.close()
+            self._stopping.clear()
+            self._tell(is_running=False)
+            self._lock.release()
+
+    def start(self) -> Self:
+        """Run the loop on a thread of its own; ``join`` and ``stop`` raise what ends it."""
+        if self._thread is not None:
+            raise StateError(f"the pipe {self.stream!r} was started already", destination=self.instance.destination)
+        self._stopping.clear()
+        self._thread = OwnThread(target=self._work, name=f"canal-{self.instance.destination}-pipe")
+        self._thread.start()
+        return self
+
+    def _work(self) -> None:
+        try:
+            self.run()
+        except CanalError as error:
+            log.error("[%s] the pipe to %s has stopped: %s", self.instance.destination, self.target, error)
+            self._fatal = error
+        except BaseException as error:
+            log.exception("[%s] the pipe to %s has stopped", self.instance.destination, self.target)
+            self._fatal = TargetError(f"the pipe to {self.target} has stopped: {type(error).__name__}")
+            self._fatal.__cause__ = error
+            self._tell(error=self._fatal)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end of a pipe that was started; whether it came.
+
+        Raises:
+            CanalError: what ended it.
+        """
+        thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout)
+        if thread.is_alive():
+            return False
+        self._thread = None
+        fatal, self._fatal = self._fatal, None
+        if fatal is not None:
+            raise fresh(fatal)
+        return True
+
+    def stop(self) -> None:
+        """End the loop behind the commit in hand; of a pipe that was started wait for it, and raise what ended it before.
+
+        A rule that calls it does not wait.
+        """
+        self._stopping.set()
+        if not is_own():
+            self.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def status(self) -> PipeStatus:
+        """How it stands."""
+        return self._status
+
+    def _tell(self, **fields: Any) -> None:
+        self._status = attrs.evolve(self._status, **fields)
+
+    def _announce(self) -> None:
+        whole = "a transaction is one commit" if self.target.scope == "all" else "each table is committed by itself"
+        log.info(
+            "[%s] pipe to %s, stream %s: %s; %s", self.instance.destination, self.target, self.stream,
+            self.target.guarantee.promise, whole,
+        )  # fmt: skip
+
+    # -- the loop -------------------------------------------------------------------------------------------------------
+
+    def _run(self, units: Units) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            commits = self._status.commits
+            try:
+                with ExitStack() as stack:
+                    work = stack.enter_context(self.target.begin(self.stream))
+                    writer = _Writer(self, units, work, stack)
+                    while not self._stopping.is_set():
+                        if not writer.step():
+                            return
+            except NotActiveError as error:
+                log.info("[%s] the pipe leaves what is not acked to another process: %s", self.instance.destination, error)
+                units.rollback()
+            except _PASSING as error:
+                units.rollback()
+                failures = 1 if self._status.commits > commits else failures + 1
+                self._pause(error, failures)
+
+    def _pause(self, error: CanalError, failures: int) -> None:
+        wait = None if isinstance(error, _LASTING) else self._retry.wait(failures)
+        self._tell(error=error, failures=self._status.failures + 1)
+        if wait is None:
+            raise error
+        log.warning(
+            "[%s] %s failed, attempt %d; it is tried again in %.1f s: %s", self.instance.destination, self.target, failures,
+            wait, error,
+        )  # fmt: skip
+        self._stopping.wait(wait)
+
+
+@attrs.define(eq=False)
+class _Writer:
+    """What is written through one work."""
+
+    pipe: Pipe
+    units: Units
+    work: Work
+    stack: ExitStack
+    _known: dict[str, Progress | None] = attrs.field(factory=dict)
+    _settled: float = attrs.field(factory=time.monotonic)
+    _parking: Work | None = None
+
+    def step(self) -> bool:
+        """Write and ack what comes next, if anything comes; False: nothing will ever come again."""
+        unit = self.units.next()
+        if unit is None:
+            self._settle()
+            return not self.units.is_over
+        if self.pipe.target.scope == "table":
+            self._write_tables(unit)
+        elif not self._write_all(unit):
+            return True
+        if unit.failure is not None:
+            raise unit.failure
+        self.units.ack(unit)
+        return True
+
+    # -- one commit for all tables --------------------------------------------------------------------------------------
+
+    def _write_all(self, unit: Unit) -> bool:
+        """False: the target is behind, and the client goes on from there instead."""
+        known = self._progress("")
+        changes = unit.changes
+        if known is not None and known.position != unit.start:
+            order = _order(known.position, unit.start)
+            if order < 0:
+                log.warning(
+                    "[%s] %s is at %s, behind the cursor: it is given everything from there on",
+                    self.pipe.instance.destination, self.pipe.target, known.position,
+                )  # fmt: skip
+                self.units.seek(known.position)
+                return False
+            if order > 0:
+                changes = unit.behind(known.position)
+                if _order(known.position, unit.end) >= 0:  # it has all of it
+                    return True
+        self._commit(unit, changes, "")
+        return True
+
+    def _settle(self) -> None:
+        """A cursor that moves on over what the client's filter dropped takes the target's progress with it, now and then."""
+        known = self._known.get("")
+        if known is None or self.pipe.target.scope == "table" or time.monotonic() < self._settled + _SETTLE:
+            return
+        self._settled = time.monotonic()
+        try:
+            position = self.pipe.instance.position(self.pipe.client_id)
+        except NotActiveError:
+            return
+        if known.position.precedes(position):
+            self.work.commit(Progress(position, known.epoch))
+            self._known[""] = Progress(position, known.epoch)
+
+    # -- one commit for each table --------------------------------------------------------------------------------------
+
+    def _write_tables(self, unit: Unit) -> None:
+        for table in dict.fromkeys(change.table.name for change in unit.changes):
+            known = self._progress(table)
+            changes = unit.changes
+            if known is not None and _order(known.position, unit.start) > 0:
+                changes = unit.behind(known.position)
+            if own := [change for change in changes if change.table.name == table]:
+                self._commit(unit, own, table)
+
+    # -- both -----------------------------------------------------------------------------------------------------------
+
+    def _progress(self, table: str) -> Progress | None:
+        if table not in self._known:
+            self._known[table] = self.work.progress(table)
+        return self._known[table]
+
+    def _commit(self, unit: Unit, changes: list[Change], table: str) -> None:
+        """Commit, without what turns out to be unfit, which is parked before."""
+        pipe = self.pipe
+        known = self._known[table]
+        epoch = 0 if known is None else known.epoch
+        if unit.epoch and unit.epoch < epoch:
+            raise TargetConflictError(f"turn {epoch} has written to the target, and this one is {unit.epoch}")
+        progress = Progress(unit.end, max(epoch, unit.epoch))
+        self._park(unit, unit.parked)
+        unit.parked = []
+        while True:
+            self.work.apply(changes)
+            try:
+                self.work.commit(progress, table)
+                break
+            except UnfitChangeError as error:
+                if pipe._park is None or not error.changes:
+                    raise
+                unfit = {id(change) for change in error.changes}
+                self._park(unit, [change.evolve(error=error.message) for change in error.changes])
+                changes = [change for change in changes if id(change) not in unfit]
+        self._known[table] = progress
+        status = pipe.status()
+        pipe._tell(
+            progress=progress, commits=status.commits + 1, changes=status.changes + len(changes), committed_at=time.time(),
+            error=None,
+        )  # fmt: skip
+
+    def _park(self, unit: Unit, changes: list[Change]) -> None:
+        pipe = self.pipe
+        if not changes:
+            return
+        assert pipe._park is not None
+        if self._parking is None:
+            self._parking = self.stack.enter_context(pipe._park.begin(f"{pipe.stream}-parked"))
+        self._parking.apply(changes)
+        self._parking.commit(Progress(unit.end, unit.epoch))
+        pipe._tell(parked=pipe.status().parked + len(changes))
+        log.warning(
+            "[%s] changes are parked in %s, the first at %s: %s; count %d", pipe.instance.destination, pipe._park,
+            changes[0].origin.place, changes[0].error, len(changes),
+        )  # fmt: skip
+
+
+def _order(one: Position, other: Position) -> int:
+    """-1, 0, 1: the one is before the other, the same, behind it.
+
+    Raises:
+        StreamMismatchError: nobody can tell.
+    """
+    before, behind = one.precedes(other), other.precedes(one)
+    if before is None or behind is None:
+        raise StreamMismatchError(
+            f"the target is at {one}, and the instance at {other}: which of them is further cannot be told, as they are not of "
+            "one log",
+            remedy="Let the same source be read, or one with GTIDs in common; or empty the target together with its progress.",
+        )
+    return behind - before
+
+
+def _check(
+    target: object, on_error: object, on_unfit: object, on_large: object, acknowledged: object, batch_size: int
+) -> None:
+    if not isinstance(target, Target):
+        raise ConfigError(f"the target must be one of canal.targets, or one with their Protocol, not {target!r}")
+    if on_error != "stop" and not isinstance(on_error, Retry):
+        raise ConfigError(f'on_error is canal.pipes.Retry(…) or "stop", not {on_error!r}')
+    if on_unfit != "stop" and not (isinstance(on_unfit, Target) and on_unfit.is_log):
+        raise ConfigError(f'on_unfit is "stop" or a target that is a log, such as JSONLinesTarget, not {on_unfit!r}')
+    if on_large not in ("stop", "pieces"):
+        raise ConfigError(f'on_large is "stop" or "pieces", not {on_large!r}')
+    if isinstance(acknowledged, str):
+        raise ConfigError(f"acknowledged must be a sequence of positions, not {acknowledged!r}")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size must be at least 1, not {batch_size}")

@@ -1,0 +1,233 @@
+"""What a pipe commits at once: a message that ends where a transaction does, fetched and decoded ahead.
+
+Never acks anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Literal
+
+import attrs
+
+from canal.changes import Change, Reader
+from canal.errors import CanalError, HookError, UsageError
+from canal.instance import Instance
+from canal.model import Entry, Message
+from canal.narrowing import unskipped
+from canal.position import Position
+from canal.threads import as_own
+
+#: Seconds that a get waits for something, after which a stop is seen.
+_POLL: Final = 0.5
+#: Seconds to wait for more of a transaction before one looks again.
+_GROW: Final = 0.1
+
+
+@attrs.define(eq=False)
+class Unit:
+    """A message that ends where a transaction does, and what it comes to."""
+
+    message: Message
+    start: Position
+    """Before it, or earlier with nothing in between."""
+    end: Position
+    epoch: int
+    entries: list[Entry]
+    changes: list[Change]
+    parked: list[Change]
+    """What a rule could not be applied to, where that is to be parked."""
+    starts: list[int] = attrs.field(repr=False)
+    """Of each entry, how many changes are before it."""
+    mark: int = 0
+    failure: CanalError | None = None
+    """What lies right behind ``end`` and cannot be read: the message is not to be acked."""
+
+    def behind(self, position: Position) -> list[Change]:
+        """The changes that are not before a position of the same log."""
+        left = unskipped(self.entries, position)
+        done = len(self.entries) - len(left)
+        return self.changes[self.starts[done] :] if left else []
+
+
+@attrs.define(eq=False)
+class Units:
+    """The units of one client, the next of which is fetched while one is written.
+
+    Attributes:
+        is_over: nothing will ever come again.
+    """
+
+    instance: Instance
+    client_id: int
+    batch_size: int
+    linger: float
+    reader: Reader
+    rules: Callable[[Change], Iterable[Change]]
+    is_whole: bool
+    on_large: Literal["stop", "pieces"]
+    parks: bool
+    is_over: bool = False
+    _end: Position | None = None
+    _epoch: int = 0
+    _ahead: Future[Unit | None] | None = None
+    _out: deque[Unit] = attrs.field(factory=deque)
+    _interrupt: threading.Event = attrs.field(factory=threading.Event)
+    _threads: ThreadPoolExecutor = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(1, f"canal-{self.instance.destination}-pipe-ahead")
+
+    def next(self) -> Unit | None:
+        """The next unit; None: nothing has come for a while, or ``is_over``.
+
+        Raises:
+            CanalError: what stopped the parser; a transaction is larger than the store.
+            StateError: the instance was stopped.
+        """
+        ahead, self._ahead = self._ahead or self._threads.submit(self._fetch), None
+        unit = ahead.result()
+        if unit is not None:
+            if not self._out:
+                self.reader.forget(unit.mark)
+            self._out.append(unit)
+        if unit is None or unit.failure is None:
+            self._ahead = self._threads.submit(self._fetch)
+        return unit
+
+    def ack(self, unit: Unit) -> None:
+        """Ack the oldest unit.
+
+        Raises:
+            CanalError: as ``Instance.ack``.
+        """
+        self.instance.ack(unit.message.id, client_id=self.client_id)
+        self._out.popleft()
+
+    def rollback(self) -> None:
+        """Have all that is not acked again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self._interrupt.set()
+            with contextlib.suppress(Exception):  # it comes again too
+                if (unit := ahead.result()) is not None:
+                    self._out.append(unit)
+            self._interrupt.clear()
+        if self._out:
+            self.reader.back(self._out[0].mark)
+        self._out.clear()
+        with contextlib.suppress(CanalError):  # it was stopped, or another process is active
+            self.instance.rollback(client_id=self.client_id)
+        self._end = None
+
+    def seek(self, position: Position) -> None:
+        """Go on at a position."""
+        self.rollback()
+        self.instance.seek(self.client_id, position)
+
+    def close(self) -> None:
+        """Roll back what is not acked, and end the thread."""
+        self.rollback()
+        self._threads.shutdown()
+
+    # -- on the thread that fetches -------------------------------------------------------------------------------------
+
+    def _fetch(self) -> Unit | None:
+        with as_own():
+            return self._next()
+
+    def _next(self) -> Unit | None:
+        over = self.instance._is_over(self.client_id)  # before the get: what came last goes first
+        message = self._get(self.batch_size, self.linger)
+        if message and self.is_whole:
+            message = self._whole(message)
+        if not message:
+            self.is_over = over
+            return None
+        return self._unit(message)
+
+    def _get(self, size: int, linger: float) -> Message:
+        return self.instance.get_without_ack(size, _POLL, linger, client_id=self.client_id)
+
+    def _whole(self, message: Message) -> Message:
+        """The same message, or a shorter or longer one in its stead, which ends where a transaction does."""
+        size, waited, count = self.batch_size, -1.0, 0
+        while message and not message.entries[-1].is_end:
+            rows, before, count = _rows_to_an_end(message), count, len(message.entries)
+            is_all = count == before  # the rest is not in the store yet
+            if not rows and is_all:
+                is_stuck, waited = self._is_stuck(waited)
+                if is_stuck and self.on_large == "pieces":
+                    break
+                if is_stuck:
+                    raise self._too_large(message)
+            size *= 2
+            self.instance.rollback(message.id, client_id=self.client_id)
+            if self._interrupt.is_set():
+                return Message(-1, [])
+            message = self._get(rows or size, _GROW if is_all and not rows else 0.0)
+        return message
+
+    def _too_large(self, message: Message) -> UsageError:
+        return UsageError(
+            "a transaction is larger than the store, so it cannot be one commit",
+            destination=self.instance.destination, position=message.entries[0].transaction,
+            remedy="Raise store_entries and store_bytes of the InstanceConfig, or let it be committed in pieces by "
+            'on_large="pieces": a reader of the target may then see a part of it.',
+        )  # fmt: skip
+
+    def _is_stuck(self, before: float) -> tuple[bool, float]:
+        """Whether the writer of the store has waited for room since ``before``, while one batch of this client fills it."""
+        status = self.instance.status()
+        client = next((one for one in status.clients if one.client_id == self.client_id), None)
+        if client is None or status.store is None or client.batches != 1 or client.unacked_entries != status.store.entries:
+            return False, -1.0
+        return 0.0 <= before < status.store.waited, status.store.waited
+
+    def _unit(self, message: Message) -> Unit:
+        epoch, end = message.epoch, message.position
+        assert end is not None
+        if self._end is None or epoch != self._epoch:  # what was handed out in an earlier turn does not count
+            self._end = self.instance.position(self.client_id)
+        unit = Unit(message, self._end, end, epoch, list(message.entries), [], [], [], self.reader.mark())
+        self._end, self._epoch = end, epoch
+        self._read(unit)
+        return unit
+
+    def _read(self, unit: Unit) -> None:
+        """Fill in the changes, up to what cannot be read."""
+        entries = changes = 0  # up to the last end of a transaction
+        for number, entry in enumerate(unit.entries):
+            unit.starts.append(len(unit.changes))
+            try:
+                for change in self.reader.changes(entry):
+                    self._apply_rules(change, unit)
+            except CanalError as error:
+                del unit.entries[entries:], unit.starts[entries:], unit.changes[changes:]
+                unit.end = unit.entries[-1].position if entries else unit.start
+                unit.failure = error
+                return
+            if entry.is_end:
+                entries, changes = number + 1, len(unit.changes)
+
+    def _apply_rules(self, change: Change, unit: Unit) -> None:
+        try:
+            unit.changes += self.rules(change)
+        except HookError as error:
+            if not self.parks:
+                raise
+            unit.parked.append(change.evolve(error=error.message))
+
+
+def _rows_to_an_end(message: Message) -> int:
+    """How many row changes and statements are before the last end of a transaction in a message; 0: there is no end."""
+    count = last = 0
+    for entry in message.entries:
+        count += entry.header.row_count if entry.row_change.schema is not None else bool(entry.row_change.sql)
+        if entry.is_end:
+            last = count
+    return last

@@ -1,0 +1,52 @@
+"""Targets: where a pipe writes changes, each with its progress in the commit of what it writes.
+
+    canal.pipe(instance, canal.targets.SQLiteTarget("copy.db")).run()
+
+``protocol.py`` says what a target promises and must have; ``work.py`` has bases for one of your own. Each target imports its
+library when it is used. ``canal.targets.tables`` are those of ``apply_changes``, which take Arrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
+from canal.targets.work import LogWork, StateWork, conflict
+
+if TYPE_CHECKING:
+    from canal.targets.json_lines import JSONLinesTarget
+    from canal.targets.mysql import MySQLTarget
+    from canal.targets.postgresql import PostgreSQLTarget
+    from canal.targets.redis import RedisTarget
+    from canal.targets.sqlite import SQLiteTarget
+
+_MODULES: Final = {
+    "JSONLinesTarget": "json_lines",
+    "MySQLTarget": "mysql",
+    "PostgreSQLTarget": "postgresql",
+    "RedisTarget": "redis",
+    "SQLiteTarget": "sqlite",
+}
+
+__all__ = [
+    "Guarantee",
+    "JSONLinesTarget",
+    "LogWork",
+    "MySQLTarget",
+    "PostgreSQLTarget",
+    "Progress",
+    "RedisTarget",
+    "SQLiteTarget",
+    "Scope",
+    "StateWork",
+    "Target",
+    "Work",
+    "conflict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

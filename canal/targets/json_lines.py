@@ -1,0 +1,152 @@
+"""A file of JSON lines: every change once, in the order of the log.
+
+Never leaves half a commit for the next one to follow: what a crash left behind the last commit is cut off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+import attrs
+
+from canal.changes import Change
+from canal.disk import sync_folder
+from canal.errors import TargetError
+from canal.formats.change_json import line
+from canal.targets.protocol import Guarantee, Scope
+from canal.targets.work import LogWork, conflict
+
+
+@attrs.frozen
+class JSONLinesTarget:
+    """A file to which a line is appended for each change (``canal.formats.change_json.document`` tells its members).
+
+    How far the file is stands beside it, in ``<path>.progress``, with the bytes that are committed: what lies behind them is cut
+    off when the next writer begins, and comes again. A file that was moved away is begun anew. Of a pipe (a FIFO, or a binary
+    file object such as ``sys.stdout.buffer``) nothing can be cut off: there each line comes at least once.
+
+    Args:
+        path: of the file, which is made where there is none, or a binary file object.
+        encode: makes the text of a change, without an end of line.
+    """
+
+    path: str | os.PathLike[str] | BinaryIO
+    encode: Callable[[Change], str] = line
+
+    scope: ClassVar[Scope] = "all"
+    is_log = True
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.APPENDED if self._is_pipe else Guarantee.ONCE
+
+    @property
+    def _is_pipe(self) -> bool:
+        if not isinstance(self.path, (str, os.PathLike)):
+            return True
+        path = Path(self.path)
+        return path.exists() and not stat.S_ISREG(path.stat().st_mode)
+
+    def __str__(self) -> str:
+        return f"JSON lines in {getattr(self.path, 'name', self.path)}"
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[LogWork]:
+        with _understood(f"{self}"):
+            if not isinstance(self.path, (str, os.PathLike)):
+                yield _PipeWork(self.path, self.encode)
+            elif self._is_pipe:
+                with open(self.path, "ab") as file:
+                    yield _PipeWork(file, self.encode)
+            else:
+                yield _FileWork(Path(self.path), stream, self.encode)
+
+
+@contextmanager
+def _understood(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TargetError(f"{what} cannot be written: {error.strerror}", remedy="Mend that; nothing is lost.") from error
+
+
+class _PipeWork(LogWork):
+    def __init__(self, file: BinaryIO, encode: Callable[[Change], str]) -> None:
+        super().__init__()
+        self._file, self._encode = file, encode
+
+    def load(self, table: str) -> None:
+        return None
+
+    def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
+        self._file.write(b"".join(self._encode(change).encode() + b"\n" for change in made))
+        self._file.flush()
+
+
+class _FileWork(LogWork):
+    def __init__(self, path: Path, stream: str, encode: Callable[[Change], str]) -> None:
+        super().__init__()
+        self._path, self._stream, self._encode = path, stream, encode
+        self._beside = path.with_name(f"{path.name}.progress")
+
+    def load(self, table: str) -> str | None:
+        with self._locked():
+            document = self._committed()
+            found = document["streams"].get(self._stream)
+            return None if found is None else str(found)
+
+    def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
+        data = b"".join(self._encode(change).encode() + b"\n" for change in made)
+        with self._locked() as file:
+            document = self._committed()
+            if document["streams"].get(self._stream) != old:
+                raise conflict()
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            document["streams"][self._stream] = new
+            document["size"] += len(data)
+            self._store(document)
+
+    @contextmanager
+    def _locked(self) -> Iterator[BinaryIO]:
+        """The file at its end, which nobody else writes meanwhile; what lies behind the last commit is cut off."""
+        with open(self._path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = os.fstat(file.fileno()).st_size
+            if not self._beside.exists():  # what was there before the first commit stays
+                self._store({"size": size, "streams": {}})
+            committed = self._committed()["size"]
+            if size > committed:
+                file.truncate(committed)
+            elif size == 0 < committed:
+                self._store(self._committed() | {"size": 0})
+            elif size < committed:
+                raise TargetError(
+                    f"{self._path} has {size} bytes, and {committed} were committed: it was cut, or is another file",
+                    remedy=f"Bring it back, or move it away: it is begun anew then. {self._beside.name} keeps the progress.",
+                )
+            yield file
+
+    def _committed(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._beside.read_bytes())
+            return {"size": int(found["size"]), "streams": dict(found["streams"])}
+        except (ValueError, TypeError, KeyError) as error:
+            raise TargetError(f"{self._beside} cannot be read", remedy="It is not what this library wrote.") from error
+
+    def _store(self, document: dict[str, Any]) -> None:
+        new = self._beside.with_name(f"{self._beside.name}.new")
+        with open(new, "wb") as file:
+            file.write(json.dumps(document).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._beside)
+        sync_folder(self._beside.parent)

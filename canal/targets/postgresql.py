@@ -1,0 +1,192 @@
+"""PostgreSQL: all tables of a stream and the progress in one transaction.
+
+Never rounds a value: a column that would is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import attrs
+
+from canal.changes.latest import Values
+from canal.errors import ConfigError, ConnectionLostError, TargetError
+from canal.schema import ColumnSchema
+from canal.targets.protocol import Guarantee, Scope
+from canal.targets.sql import Refused, SQLOptions, SQLWork
+from canal.targets.tables import need
+from canal.targets.values import NO_TYPE, document_text
+from canal.targets.work import conflict
+
+if TYPE_CHECKING:
+    import psycopg
+
+_TYPES: Final = {
+    "tinyint": "smallint", "smallint": "smallint", "mediumint": "integer", "int": "integer", "bigint": "bigint",
+    "tinyint unsigned": "smallint", "smallint unsigned": "integer", "mediumint unsigned": "integer", "int unsigned": "bigint",
+    "bigint unsigned": "numeric(20,0)", "float": "real", "double": "double precision", "year": "smallint", "date": "date",
+    "datetime": "timestamp(6) without time zone", "timestamp": "timestamp(6) with time zone", "time": "interval(6)",
+    "json": "json", "bit": "numeric(20,0)",
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "bytea"),
+}  # fmt: skip
+_BYTES: Final = "bytea"
+
+
+@attrs.frozen
+class PostgreSQLTarget:
+    """A PostgreSQL database, of version 12 or later, by psycopg 3; a table ``shop.orders`` is orders of the schema shop.
+
+    TIME is an interval, BIGINT UNSIGNED and BIT numeric, ENUM and SET text, JSON json (its text as it is). What PostgreSQL has no
+    value for (zero dates, a NUL in text) is unfit. Triggers see a changed row deleted and inserted.
+
+    Args:
+        conninfo: as ``psycopg.connect`` takes it: a URL, or ``host=… dbname=…``. The user needs SELECT, INSERT, UPDATE and
+            DELETE on the tables, and CREATE where tables are to be made.
+        create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them; the progress is in the first schema of the
+            user's search path.
+        options: more arguments of ``psycopg.connect``, such as ``password``.
+    """
+
+    conninfo: str = attrs.field(repr=False)
+    create: bool = attrs.field(default=True, kw_only=True)
+    schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
+    progress_table: str = attrs.field(default="canal_progress", kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+
+    guarantee = Guarantee.ONCE
+    scope: ClassVar[Scope] = "all"
+    is_log = False
+
+    def __str__(self) -> str:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            found = conninfo_to_dict(self.conninfo)
+        except ProgrammingError:
+            return "PostgreSQL"
+        return f"PostgreSQL {found.get('host', '')}/{found.get('dbname', '')}"
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[PostgreSQLWork]:
+        psycopg = need("psycopg", "postgresql")
+        try:
+            connection = psycopg.connect(self.conninfo, autocommit=True, **{"connect_timeout": 10, **self.options})
+        except psycopg.ProgrammingError as error:
+            raise ConfigError("the connection string of PostgreSQL cannot be read") from error
+        except psycopg.Error as error:
+            raise ConnectionLostError(f"{self} cannot be reached: {type(error).__name__}") from error
+        with connection:
+            yield PostgreSQLWork(connection, stream, SQLOptions(self.create, self.schema, self.progress_table))
+
+
+class PostgreSQLWork(SQLWork):
+    slot = "%s"
+
+    def __init__(self, connection: psycopg.Connection[Any], stream: str, options: SQLOptions) -> None:
+        from psycopg.types.string import TextLoader
+
+        self._connection = connection
+        for name in ("json", "jsonb"):
+            connection.adapters.register_loader(name, TextLoader)
+        connection.execute("SET TIME ZONE 'UTC'")
+        super().__init__(stream, options)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+        with _understood():
+            return self._connection.execute(sql.encode(), tuple(values))
+
+    def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        names = ", ".join(map(self.quoted, columns))
+        copy_in = f"COPY {name} ({names}) FROM STDIN".replace("%%", "%")  # it has no slots
+        with _understood(), self._connection.cursor() as cursor, cursor.copy(copy_in.encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def rollback(self) -> None:
+        if not self._connection.closed:
+            self.execute("ROLLBACK")
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        schema, _, table = name.rpartition(".")
+        return (schema, table) if schema else (table,)
+
+    def create_parent(self, parts: tuple[str, ...]) -> None:
+        if len(parts) > 1:
+            self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.quoted(parts[0])}")
+
+    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+        rows = self.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (self.named(parts).replace("%%", "%"),),
+        ).fetchall()
+        return dict(rows) or None
+
+    def column_type(self, column: ColumnSchema) -> str:
+        base = column.base_type
+        if base == "decimal":
+            return f"numeric{_arguments(column.column_type) or '(10,0)'}"
+        kind = f"{base} unsigned" if column.unsigned else base
+        found = _TYPES.get(kind) or _TYPES.get(base)
+        return found or (_BYTES if column.charset == "binary" and base not in ("uuid", "inet4", "inet6") else "text")
+
+    def check_column(self, column: ColumnSchema, declared: str) -> str:
+        """PostgreSQL refuses what is too large or too long, but rounds fractions and fills text up without a word."""
+        own, digits = self.column_type(column), _arguments(declared)
+        scale, theirs = _scale(_arguments(own)), _scale(digits)
+        is_number, is_time = own.startswith("numeric"), own.startswith(("timestamp", "interval"))
+        if is_number and scale and not (declared == "numeric" or declared.startswith("numeric(") and theirs >= scale):
+            return f"is {declared}, which rounds {column.column_type}"
+        if is_time and digits and theirs < _scale(_arguments(column.column_type)):
+            return f"is {declared}, which rounds {column.column_type}"
+        if own == "double precision" and declared == "real" or declared.startswith("character("):
+            return f"is {declared}, which changes values of {column.column_type}"
+        return ""
+
+    def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
+        return _ADAPTERS
+
+    def quoted(self, name: str) -> str:
+        return super().quoted(name).replace("%", "%%")
+
+
+def _arguments(declared: str) -> str:
+    found = re.search(r"\([\d, ]+\)", declared)
+    return found[0] if found else ""
+
+
+def _scale(arguments: str) -> int:
+    """The last number of a type's arguments: digits behind the point."""
+    return int(arguments.strip("()").rpartition(",")[2] or 0)
+
+
+_ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {**NO_TYPE, dict: document_text, list: document_text}
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    import psycopg
+    from psycopg import errors
+
+    try:
+        yield
+    except (psycopg.IntegrityError, psycopg.DataError) as error:
+        raise Refused(_said(error)) from error
+    except (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable) as error:
+        raise conflict(f"another writer holds what is to be written: {error.sqlstate}") from error
+    except psycopg.OperationalError as error:
+        raise ConnectionLostError(f"the connection to PostgreSQL broke: {error.sqlstate or type(error).__name__}") from error
+    except psycopg.Error as error:
+        raise TargetError(f"PostgreSQL refuses: {error.sqlstate} {type(error).__name__}") from error
+
+
+def _said(error: psycopg.Error) -> str:
+    """What is wrong, and where; its own text may quote a value."""
+    diag = error.diag
+    column = re.search(r", column (\w+)", diag.context or "")
+    where = diag.constraint_name or diag.column_name or (column[1] if column else "")
+    return f"{error.sqlstate or 'a value that psycopg does not take'} {type(error).__name__}" + (f", {where}" if where else "")

@@ -1,0 +1,144 @@
+"""What a target promises, and what one must have.
+
+Never writes anything.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Literal, Protocol, runtime_checkable
+
+import attrs
+
+from canal.changes.change import Change
+from canal.errors import CanalError, TargetError
+from canal.position import Position
+
+_FORMAT: Final = 1
+
+
+class Guarantee(enum.Enum):
+    """What a target promises of a change that is given to it more than once."""
+
+    ONCE = "once"
+    """Changes and progress are one commit, and a writer that comes too late is refused: exactly once."""
+
+    VERSIONED = "versioned"
+    """Each key remembers the position that wrote it: an older change never overwrites a newer one."""
+
+    REPEATABLE = "repeatable"
+    """Rows are put and deleted by key: again does no harm, from one writer at a time."""
+
+    APPENDED = "appended"
+    """At least once; each message carries the id of its change, so that a reader can drop repeats."""
+
+    @property
+    def promise(self) -> str:
+        """The promise in a few words."""
+        return _PROMISES[self]
+
+
+_PROMISES: Final = {
+    Guarantee.ONCE: "exactly once",
+    Guarantee.VERSIONED: "an older change never overwrites a newer one",
+    Guarantee.REPEATABLE: "at least once, and again does no harm, from one writer at a time",
+    Guarantee.APPENDED: "at least once, each with an id to drop repeats by",
+}
+
+#: "all": one commit has all tables of a transaction of the source, so no reader of the target ever sees half of one.
+#: "table": each table is committed by itself, with a progress of its own.
+Scope = Literal["all", "table"]
+
+
+@attrs.frozen
+class Progress:
+    """How far a target has followed a stream; it stands in the target, and is written with the changes."""
+
+    position: Position
+    """All that is before it is in the target."""
+
+    epoch: int = 0
+    """With ``ha``: the highest number of a turn in which anything was written. Writers of an earlier one are refused."""
+
+    def to_text(self) -> str:
+        """One line, which ``from_text`` reads."""
+        return json.dumps({"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()})
+
+    @classmethod
+    def from_text(cls, text: str) -> Progress:
+        """Read what ``to_text`` gave.
+
+        Raises:
+            TargetError: it is something else.
+        """
+        try:
+            fields = json.loads(text)
+            if fields["v"] == _FORMAT:
+                return cls(Position.from_text(fields["position"]), int(fields["epoch"]))
+        except (ValueError, TypeError, KeyError, CanalError):
+            pass
+        raise TargetError(
+            "the progress that is stored in the target cannot be read",
+            remedy="It was written by a later version of this library, or by something else; use another stream name.",
+        )
+
+
+class Work(Protocol):
+    """One writer of one stream, from ``begin`` to the end of its ``with``. Used by one thread.
+
+    After an UnfitChangeError it goes on; after any other error it is left, and another one is begun. ``canal.targets.StateWork``
+    and ``LogWork`` are bases that leave two to four methods to write.
+    """
+
+    def progress(self, table: str = "") -> Progress | None:
+        """How far the target says it is; None: nothing is known (never written, or it keeps none).
+
+        Changes before it are not given. Who keeps none is given all since the last ack again.
+
+        Args:
+            table: with the scope "table", the one that is asked for; else "".
+        """
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Take changes, in the order of the log; with the scope "table" those of one table. May write, or keep them all."""
+
+    def commit(self, progress: Progress, table: str = "") -> None:
+        """All that was applied since the last commit is durable, with ``progress``, when this returns; or nothing of it is.
+
+        With a guarantee that is not ONCE a failure may leave some of it, which giving the same changes again mends.
+
+        Raises:
+            UnfitChangeError: a change cannot be written exactly; its ``changes`` are those that are to be left out for the
+                others to be written.
+            TargetSchemaError: the target's tables do not fit; nothing but its owner mends that.
+            TargetConflictError: another writer has committed since this one began or last committed.
+            TargetError, ConnectionLostError: anything else. The same changes may be given to another work later.
+        """
+
+
+@runtime_checkable
+class Target(Protocol):
+    """Where changes go: tables that are kept equal to the source's, or a log of the changes. ``begin`` opens what it needs."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What it promises of changes that are given more than once."""
+
+    @property
+    def scope(self) -> Scope:
+        """What one commit holds."""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it keeps the changes themselves, statements too, and not the rows that they lead to."""
+
+    def begin(self, stream: str) -> AbstractContextManager[Work]:
+        """A writer of ``stream``; leaving it without ``commit`` changes nothing that was there.
+
+        Raises:
+            ConfigError: the target cannot be used as it is set up.
+            TargetError, ConnectionLostError: it cannot be reached now.
+        """

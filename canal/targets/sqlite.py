@@ -1,0 +1,132 @@
+"""A SQLite file: all tables of a stream and the progress in one transaction.
+
+Never rounds a value: numbers and times that SQLite has no exact type for are text.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, ClassVar, Final, Literal
+
+import attrs
+
+from canal.errors import ConfigError, TargetError
+from canal.rows.values import InvalidText
+from canal.schema import ColumnSchema
+from canal.targets.protocol import Guarantee, Scope
+from canal.targets.sql import Refused, SQLOptions, SQLWork
+from canal.targets.values import TEXTS
+
+_INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit")
+_BLOBS: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_MOST: Final = (1 << 63) - 1
+
+
+@attrs.frozen
+class SQLiteTarget:
+    """A SQLite database, which is made where there is none; a table is called as at the source, without its schema.
+
+    Integers, floats, text and bytes are SQLite's own. DECIMAL, dates, times and JSON are text, as MySQL writes them; a number
+    beyond 63 bits is text too, in a column without a type. Foreign keys are not checked.
+
+    Args:
+        path: of the file.
+        create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them.
+        timeout: seconds to wait for others who write the file.
+    """
+
+    path: str | os.PathLike[str]
+    create: bool = attrs.field(default=True, kw_only=True)
+    schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
+    progress_table: str = attrs.field(default="canal_progress", kw_only=True)
+    timeout: float = attrs.field(default=30.0, kw_only=True)
+
+    guarantee = Guarantee.ONCE
+    scope: ClassVar[Scope] = "all"
+    is_log = False
+
+    def __attrs_post_init__(self) -> None:
+        if os.fspath(self.path) in ("", ":memory:"):
+            raise ConfigError("the progress must outlive the connection: give the path of a file")
+
+    def __str__(self) -> str:
+        return f"SQLite {os.fspath(self.path)}"
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[SQLiteWork]:
+        try:
+            connection = sqlite3.connect(self.path, timeout=self.timeout, isolation_level=None)
+        except sqlite3.Error as error:
+            raise TargetError(f"{self} cannot be opened: {error}") from error
+        with closing(connection):
+            yield SQLiteWork(connection, stream, SQLOptions(self.create, self.schema, self.progress_table))
+
+
+class SQLiteWork(SQLWork):
+    def __init__(self, connection: sqlite3.Connection, stream: str, options: SQLOptions) -> None:
+        self._connection = connection
+        super().__init__(stream, options)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql, values)
+        except sqlite3.IntegrityError as error:  # names a constraint, and no value
+            raise Refused(str(error)) from error
+        except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
+            raise Refused(f"a value that SQLite does not take ({type(error).__name__})") from error
+        except sqlite3.Error as error:
+            raise TargetError(f"SQLite: {error}") from error
+
+    def begin(self) -> None:
+        self.execute("BEGIN IMMEDIATE")
+
+    def rollback(self) -> None:
+        if self._connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        return (name.rpartition(".")[2],)
+
+    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+        rows = self.execute(f"PRAGMA table_info({self.quoted(parts[-1])})").fetchall()
+        return {row[1]: row[2] for row in rows} or None
+
+    def column_type(self, column: ColumnSchema) -> str:
+        base = column.base_type
+        if base == "bigint" and column.unsigned or column.column_type == "bit(64)":
+            return ""
+        if base in _INTEGERS:
+            return "INTEGER"
+        if base in ("float", "double"):
+            return "REAL"
+        return "BLOB" if base in _BLOBS or column.charset in (None, "binary") and base == "geometry" else "TEXT"
+
+    def check_column(self, column: ColumnSchema, declared: str) -> str:
+        own, theirs = _affinity(self.column_type(column)), _affinity(declared)
+        if theirs in ("BLOB", own) or own == "INTEGER" and theirs == "NUMERIC":
+            return ""
+        return f"is {declared}, which changes values of {column.column_type}"
+
+    def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
+        return _ADAPTERS
+
+
+def _affinity(declared: str) -> str:
+    """What SQLite makes of a declared type."""
+    kind = declared.upper()
+    for words, affinity in (
+        (("INT",), "INTEGER"), (("CHAR", "CLOB", "TEXT"), "TEXT"), (("BLOB",), "BLOB"), (("REAL", "FLOA", "DOUB"), "REAL"),
+    ):  # fmt: skip
+        if any(word in kind for word in words):
+            return affinity
+    return "NUMERIC" if kind else "BLOB"
+
+
+_ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {
+    **TEXTS,
+    int: lambda value: value if -_MOST <= value <= _MOST else str(value),
+    InvalidText: bytes,
+}

@@ -1,0 +1,306 @@
+"""What a batch of changes comes to: for each key the row that is there at its end, or that there is none.
+
+Never reads or writes a table itself, and never turns a value into a Python object but those of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from canal.errors import TargetSchemaError, UnfitChangeError
+from canal.targets.tables.types import exact_cast
+
+#: Digits of the largest integer of so many bits.
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+#: Gives the rows with some keys.
+Read = Callable[[pa.Table], pa.Table]
+
+
+def outcome(
+    rows: pa.Table, payload: pa.Table, keys: Sequence[str], schema: pa.Schema, read: Read | None, null_for_absent: bool
+) -> tuple[pa.Table, pa.Table]:
+    """The rows to put (all columns of ``schema``) and the keys to take away; no key is in both, none is twice.
+
+    Args:
+        rows: changes in their order.
+        payload: of the same rows, the columns that the target has or is to have.
+        schema: the target's columns.
+        read: gives the target's rows with such keys, for those that partial images change; None: it has no rows.
+        null_for_absent: whether columns that the image of an insert does not hold are null, or an error.
+
+    Raises:
+        UnfitChangeError: what comes out is not known.
+        TargetSchemaError: a value does not fit the target's column.
+    """
+    is_partial = pc.fill_null(pc.greater(pc.list_value_length(rows["_absent"]), 0), False)
+    is_update = pc.equal(rows["_op"], "U")
+    is_patch = pc.and_(is_partial, is_update)
+    if not null_for_absent:
+        inserts = rows.filter(pc.and_(is_partial, pc.is_in(rows["_op"], pa.array(["I", "r"]))))
+        if inserts.num_rows:
+            raise UnfitChangeError(
+                f"{inserts.num_rows} inserts do not hold all columns, and the defaults are not logged"
+                f" (first at {where(inserts)})",
+                remedy="Set binlog_row_image=FULL at the source; absent='null' writes NULL for them, and for columns that were "
+                "added to the table behind these inserts.",
+            )
+    before, after = _keys(rows, keys, is_update, is_patch)
+    key_schema = pa.schema([schema.field(key) for key in keys])
+    if pc.any(is_patch).as_py():
+        upserts, deletes = _fold(rows, payload, before, after, schema, key_schema, read)
+    else:
+        upserts, deletes = _latest(rows, payload, before, after)
+    return fit(upserts, schema), fit(deletes, key_schema)
+
+
+def where(rows: pa.Table) -> str:
+    """The place of the first of ``rows``, for a message."""
+    return f"{rows['_gtid'][0].as_py()}, row {rows['_ord'][0].as_py()}"
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------------
+
+
+def _keys(
+    rows: pa.Table, keys: Sequence[str], is_update: pa.ChunkedArray, is_patch: pa.ChunkedArray
+) -> tuple[pa.Table, pa.Table]:
+    """The key before each change (of updates; else null) and the key after it (of deletes: that of the row)."""
+    befores, afters = {}, {}
+    for key in keys:
+        before = pc.struct_field(rows["_before"], [rows["_before"].type.get_field_index(key)])
+        after = rows[key]
+        if pc.any(is_patch).as_py():
+            after = pc.if_else(pc.and_(is_patch, _names(rows["_absent"], key)), before, after)
+        lacking = rows.filter(pc.or_(pc.is_null(after), pc.and_(is_update, pc.is_null(before))))
+        if lacking.num_rows:
+            raise UnfitChangeError(
+                f"the key column {key} is NULL, or not in the row image (first at {where(lacking)})",
+                remedy="Give keys that are the table's primary key, and values that the column's type can hold.",
+            )
+        befores[key], afters[key] = before, after
+    return pa.table(befores), pa.table(afters)
+
+
+def _names(lists: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Whether each list of names has this one."""
+    array = lists.combine_chunks()
+    parents = pc.list_parent_indices(array).filter(pc.equal(pc.list_flatten(array), name))
+    return pa.chunked_array([pc.is_in(pa.array(range(len(array)), pa.int64()), parents.cast(pa.int64()))])
+
+
+def _moved(rows: pa.Table, before: pa.Table, after: pa.Table) -> pa.ChunkedArray:
+    """Whether each change gives its row another key."""
+    moved = pc.and_(False, pc.equal(rows["_op"], "U"))
+    for old, new in zip(before.columns, after.columns):
+        moved = pc.or_(moved, pc.fill_null(pc.not_equal(old, new), False))
+    return pc.and_(moved, pc.equal(rows["_op"], "U"))
+
+
+# -- whole row images ----------------------------------------------------------------------------------------------------
+
+
+def _latest(rows: pa.Table, payload: pa.Table, before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The last that was said of each key."""
+    keys = after.column_names
+    moved = _moved(rows, before, after)
+    # Twice the number of the row for the key that it leaves, and one more for the key that it puts or takes away.
+    put = pc.cumulative_sum(pa.repeat(pa.scalar(2, pa.int64()), rows.num_rows), start=-1)
+    left = pc.subtract(put, 1).filter(moved.combine_chunks())
+    said = pa.concat_tables([before.filter(moved), after]).append_column("__said", pa.chunked_array([left, put]))
+    last = said.group_by(keys).aggregate([("__said", "max")])
+    said_max = last["__said_max"].combine_chunks()
+    row = pc.divide(said_max, 2)
+    is_gone = pc.or_(
+        pc.equal(pc.bit_wise_and(said_max, 1), 0), pc.equal(rows["_op"].combine_chunks().take(row), "D")
+    )  # fmt: skip
+    kept = row.filter(pc.invert(is_gone))
+    # In their order, and all of them as they are, both of which is quicker.
+    upserts = payload if len(kept) == rows.num_rows else payload.take(kept.sort())
+    return upserts, last.filter(is_gone).select(keys)
+
+
+# -- partial row images --------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class _Row:
+    """A row as numbers of the changes that its columns come from."""
+
+    base: tuple[Any, ...] | None  # key of the target's row that the others come from
+    whole: int = -1  # or the change that they come from
+    columns: dict[str, int] = attrs.field(factory=dict)
+
+    def patched(self, number: int, names: Sequence[str]) -> _Row:
+        return _Row(self.base, self.whole, {**self.columns, **dict.fromkeys(names, number)})
+
+
+def _fold(
+    rows: pa.Table,
+    payload: pa.Table,
+    before: pa.Table,
+    after: pa.Table,
+    schema: pa.Schema,
+    key_schema: pa.Schema,
+    read: Read | None,
+) -> tuple[pa.Table, pa.Table]:
+    """Each row put together of the target's row and of what the images of its changes hold."""
+    final = _states(rows, payload, _tuples(before), _tuples(after))
+    deletes = _key_table([key for key, row in final.items() if row is None], after.schema)
+    bases = dict.fromkeys(row.base for row in final.values() if row is not None and row.base is not None)
+    wanted = fit(_key_table(list(bases), after.schema), key_schema)
+    base = read(wanted) if bases and read is not None else pa.Table.from_batches([], key_schema)
+    places = {key: payload.num_rows + number for number, key in enumerate(_tuples(base.select(after.column_names)))}
+    # What the target has is compared as its own types have it.
+    own = dict(zip(bases, _tuples(wanted)))
+    if missing := [key for key in bases if own[key] not in places]:
+        raise UnfitChangeError(
+            f"partial row images change {len(missing)} rows that the target does not have",
+            remedy="Begin with a snapshot, or set binlog_row_image=FULL at the source.",
+        )
+    found = [row for row in final.values() if row is not None]
+    default = [row.whole if row.base is None else places[own[row.base]] for row in found]
+    both = pa.concat_tables([fit(payload, schema), fit(base, schema)]).combine_chunks()
+    arrays = []
+    for field in schema:
+        numbers = [row.columns.get(field.name, number) for row, number in zip(found, default)]
+        if field.name == "_exact" and "_exact" in payload.column_names:
+            arrays.append(_exact(both["_exact"], found, default, field.type))
+        else:
+            arrays.append(both[field.name].take(pa.array(numbers, pa.int64())))
+    return pa.table(arrays, schema=schema), deletes
+
+
+def _states(
+    rows: pa.Table, payload: pa.Table, before: list[tuple[Any, ...]], after: list[tuple[Any, ...]]
+) -> dict[tuple[Any, ...], _Row | None]:
+    """For each key that changes its row, or None where it is gone."""
+    names = [name for name in payload.column_names if name != "_exact"]
+    final: dict[tuple[Any, ...], _Row | None] = {}
+    for number, (op, absent) in enumerate(zip(rows["_op"].to_pylist(), rows["_absent"].to_pylist())):
+        if op == "D":
+            final[after[number]] = None
+            continue
+        row: _Row | None = _Row(None, number)
+        if op == "U":
+            old = before[number]
+            if absent:
+                row = final.get(old, _Row(old))
+                if row is None:
+                    raise UnfitChangeError(
+                        f"a partial row image changes a row that was deleted before (at {where(rows.slice(number, 1))})",
+                        remedy="Give keys that are the table's primary key.",
+                    )
+                row = row.patched(number, [name for name in names if name not in absent])
+            if old != after[number]:
+                final[old] = None
+        final[after[number]] = row
+    return final
+
+
+def _exact(texts: pa.ChunkedArray, found: list[_Row], default: list[int], kind: pa.DataType) -> pa.Array:
+    """The map of each row: of every column, what the image has that the column comes from."""
+    maps = [dict(pairs or ()) for pairs in texts.to_pylist()]
+    result = []
+    for row, number in zip(found, default):
+        kept = {name: text for name, text in maps[number].items() if name not in row.columns}
+        kept |= {name: maps[patch][name] for name, patch in row.columns.items() if name in maps[patch]}
+        result.append(list(kept.items()) or None)
+    return pa.array(result, kind)
+
+
+def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns)))
+
+
+def _key_table(keys: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*keys)) or [()] * len(schema)
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema)], schema=schema)
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------
+
+
+def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of ``schema``; those that it lacks are null.
+
+    Raises:
+        TargetSchemaError: a column is of another type, or has a value that does not fit.
+    """
+    arrays = []
+    for field in schema:
+        if field.name not in table.column_names:
+            arrays.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+            continue
+        column = table[field.name]
+        try:
+            if not _goes_into(column.type, field.type):
+                raise TargetSchemaError(
+                    f"the column {field.name} is {column.type} in the changes and {field.type} in the target",
+                    remedy="Alter the target's column, or cast it in the DataFrame.",
+                )
+            arrays.append(column if column.type == field.type else exact_cast(column, field.type))
+        except pa.ArrowInvalid as error:
+            raise TargetSchemaError(
+                f"a value of the column {field.name} does not fit into the target's {field.type}",
+                remedy="Alter the target's column.",
+            ) from error
+    return pa.table(arrays, schema=pa.schema([pa.field(field.name, field.type) for field in schema]))
+
+
+def wider(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
+    """The type that holds a column of this type and these values, where some value does not fit; None where there is none.
+
+    It is ``kind`` itself where all of them fit.
+    """
+    is_, ours = pa.types, column.type
+    try:
+        if _goes_into(ours, kind):
+            exact_cast(column, kind)
+            return kind
+    except pa.ArrowInvalid:
+        pass
+    if is_.is_struct(ours) and is_.is_struct(kind) and [field.name for field in ours] == [field.name for field in kind]:
+        inner = [wider(pc.struct_field(column, [n]), kind.field(n).type) for n in range(kind.num_fields)]
+        return None if None in inner else pa.struct([field.with_type(one) for field, one in zip(kind, inner)])
+    if is_.is_integer(ours) and is_.is_integer(kind) or is_.is_floating(ours) and is_.is_floating(kind):
+        return max(ours, kind, key=lambda one: one.bit_width)
+    if is_.is_decimal(ours) and (is_.is_decimal(kind) or is_.is_integer(kind)):
+        digits, scale = (kind.precision, kind.scale) if is_.is_decimal(kind) else (_DIGITS[kind.bit_width], 0)
+        most = max(ours.scale, scale)
+        whole = max(ours.precision - ours.scale, digits - scale)
+        return pa.decimal128(whole + most, most) if whole + most <= 38 else None
+    return None
+
+
+def _goes_into(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    """Whether a cast keeps every value, or fails."""
+    is_ = pa.types
+    if ours == theirs or is_.is_null(ours):
+        return True
+    if is_.is_integer(ours):
+        return bool(is_.is_integer(theirs) or is_.is_decimal(theirs))
+    if is_.is_decimal(ours):
+        return bool(is_.is_decimal(theirs))
+    if is_.is_floating(ours):
+        return bool(is_.is_floating(theirs) and theirs.bit_width >= ours.bit_width)
+    if is_.is_timestamp(ours):
+        return bool(is_.is_timestamp(theirs) and (ours.tz is None) == (theirs.tz is None))
+    if is_.is_nested(ours):
+        alike = ours.id == theirs.id or _is_list(ours) and _is_list(theirs)
+        if not alike or ours.num_fields != theirs.num_fields:
+            return False
+        if is_.is_struct(ours) and [field.name for field in ours] != [field.name for field in theirs]:
+            return False
+        return all(_goes_into(ours.field(n).type, theirs.field(n).type) for n in range(ours.num_fields))
+    texts = (is_.is_string, is_.is_large_string, is_.is_string_view)
+    binaries = (is_.is_binary, is_.is_large_binary, is_.is_binary_view)
+    return any(any(one(ours) for one in kinds) and any(one(theirs) for one in kinds) for kinds in (texts, binaries))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

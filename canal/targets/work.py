@@ -1,0 +1,92 @@
+"""Bases for writers, which leave to an author only what his target does in its own way.
+
+Never opens anything.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+from canal.changes.change import Change, Table
+from canal.changes.latest import Key, TableState, Values, latest
+from canal.errors import TargetConflictError, UnfitChangeError
+from canal.targets.protocol import Progress
+
+T = TypeVar("T")
+
+
+class _Writer(ABC, Generic[T]):
+    """Collects changes until a commit, and knows what progress the target has."""
+
+    def __init__(self) -> None:
+        self._changes: list[Change] = []
+        self._texts: dict[str, str | None] = {}
+
+    @abstractmethod
+    def load(self, table: str) -> str | None:
+        """The text of the stream's progress as the target has it now; None: there is none, or it keeps none.
+
+        Args:
+            table: of which one, with the scope "table"; else "".
+        """
+
+    @abstractmethod
+    def write(self, made: Sequence[T], old: str | None, new: str, table: str) -> None:
+        """Write it all, and ``new`` as the text of the progress, in one durable commit.
+
+        Where the guarantee is ONCE the same commit makes sure that the text was still ``old``, and fails with
+        ``canal.targets.conflict()`` where it was not.
+        """
+
+    @abstractmethod
+    def _made(self, changes: Sequence[Change]) -> Sequence[T]:
+        """What ``write`` is given of them."""
+
+    def progress(self, table: str = "") -> Progress | None:
+        text = self._texts[table] = self.load(table)
+        return None if text is None else Progress.from_text(text)
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        self._changes += changes
+
+    def commit(self, progress: Progress, table: str = "") -> None:
+        if table not in self._texts:
+            self.progress(table)
+        old = self._texts[table]
+        if old is not None and Progress.from_text(old).epoch > progress.epoch:
+            raise conflict("the writer of a later turn has written since")
+        changes, self._changes = self._changes, []
+        new = progress.to_text()
+        self.write(self._made(changes), old, new, table)
+        self._texts[table] = new
+
+
+class StateWork(_Writer[TableState]):
+    """A writer of tables that are kept equal to the source's: ``write`` is given what is to be done to each table."""
+
+    def _made(self, changes: Sequence[Change]) -> Sequence[TableState]:
+        return latest(changes, self.read)
+
+    def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
+        """The rows with these keys by their keys, each with the values of ``table.columns``; not those that are missing.
+
+        Asked only for rows of which the log tells a part (binlog_row_image MINIMAL or NOBLOB).
+        """
+        raise UnfitChangeError(
+            f"the log tells only parts of rows of {table.source}, and this target cannot be asked for the others",
+            remedy="Set binlog_row_image=FULL at the source.",
+        )
+
+
+class LogWork(_Writer[Change]):
+    """A writer of the changes themselves: ``write`` is given them one by one, in the order of the log."""
+
+    def _made(self, changes: Sequence[Change]) -> Sequence[Change]:
+        return changes
+
+
+def conflict(what: str = "another writer of this stream has committed since") -> TargetConflictError:
+    """What a commit fails with that comes too late."""
+    return TargetConflictError(what, remedy="Run one pipe for each target and stream.")

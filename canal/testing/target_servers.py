@@ -1,0 +1,230 @@
+"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL and Redis.
+
+Never touches a server it did not start. Programs are looked for in ``.servers/postgresql`` and ``.servers/redis`` of the checkout
+(``tests/servers/setup.sh`` puts them there), then in ``PATH``. A server dies with the process that started it.
+
+    with RedisServer() as server:
+        redis.Redis.from_url(server.url)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Final, Self
+
+from canal.testing.installations import ServerUnavailableError, tree_candidates
+from canal.testing.servers import _WATCHDOG, _reserve, _scratch, _tail
+
+__all__ = ["PostgreSQLServer", "RedisServer", "ServerUnavailableError"]
+
+#: PostgreSQL does not run as root: there it is told that it runs as nobody.
+_NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
+
+
+class _Server(ABC):
+    """A server on a free port of loopback, with its data in memory where there is room; gone after ``stop``.
+
+    Args:
+        startup_timeout: seconds to wait for it to answer.
+    """
+
+    kind: ClassVar[str]
+    #: Where its programs are in a tree, and their name in ``PATH``.
+    program: ClassVar[tuple[str, str]]
+
+    def __init__(self, *, startup_timeout: float = 60.0) -> None:
+        self.host: Final = "127.0.0.1"
+        self.startup_timeout = startup_timeout
+        self._base: Path | None = None
+        self._port: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base(self) -> Path:
+        """The directory of everything the server writes."""
+        if self._base is None:
+            raise ServerUnavailableError(f"{self.kind}: start() makes the directory")
+        return self._base
+
+    @property
+    def port(self) -> int:
+        """Its port, the same over restarts."""
+        if self._port is None:
+            raise ServerUnavailableError(f"{self.kind}: start() finds a port")
+        return int(self._port.getsockname()[1])
+
+    @classmethod
+    def programs(cls) -> tuple[Path, dict[str, str]]:
+        """The folder with its programs, and what their environment needs.
+
+        Raises:
+            ServerUnavailableError: they are not on this machine.
+        """
+        folder, name = cls.program
+        for tree in tree_candidates(cls.kind):
+            for found in tree.glob(f"{folder}/{name}"):
+                return found.parent, {"LD_LIBRARY_PATH": str(tree.resolve() / "usr/lib" / f"{platform.machine()}-linux-gnu")}
+        path = shutil.which(name)
+        if path is None:
+            raise ServerUnavailableError(f"no {cls.kind} on this machine", remedy=f"Run tests/servers/setup.sh {cls.kind}.")
+        return Path(path).resolve().parent, {}
+
+    @classmethod
+    def version(cls) -> str:
+        """What its program says it is."""
+        folder, environment = cls.programs()
+        command = [str(folder / cls.program[1]), "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=os.environ | environment)
+        if done.returncode != 0:
+            raise ServerUnavailableError(f"{cls.kind} does not run: {done.stderr.strip()[-500:]}")
+        return done.stdout.strip()
+
+    def start(self) -> Self:
+        """Start it and return when it answers; after ``kill`` with the data that it had.
+
+        Raises:
+            ServerUnavailableError: it did not come up; the message carries the end of its log.
+        """
+        folder, environment = self.programs()
+        is_new = self._base is None
+        if self._base is None:
+            self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
+            self._port = _reserve(0)
+        try:
+            if is_new:
+                self._make(folder, os.environ | environment)
+            with open(self.base / "out.log", "ab") as log:
+                self._process = subprocess.Popen(
+                    self._command(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env=os.environ | environment, cwd=self.base,
+                )  # fmt: skip
+            self._watchdog = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHDOG, str(self._process.pid), str(self._base)], stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + self.startup_timeout
+        while not self._answers():
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise ServerUnavailableError(f"{self.kind} gave no answer: {_tail(self.base / 'out.log')}")
+            time.sleep(0.05)
+
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:  # noqa: B027 - not all have to
+        """Make its data."""
+
+    @abstractmethod
+    def _command(self, folder: Path) -> list[str]:
+        """What starts it."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether it takes connections."""
+
+    def kill(self) -> None:
+        """SIGKILL: a crash."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.wait()
+            if self._watchdog.stdin is not None:
+                self._watchdog.stdin.close()
+            self._watchdog = None
+
+    def stop(self) -> None:
+        """Stop for good; its data is removed."""
+        self.kill()
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+        if self._base is not None:
+            shutil.rmtree(self._base, ignore_errors=True)
+            self._base = None
+
+    def __enter__(self) -> Self:
+        return self if self._process is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class RedisServer(_Server):
+    """A Redis that keeps all that it has said yes to (``appendfsync always``)."""
+
+    kind = "redis"
+    program = "usr/bin", "redis-server"
+
+    @property
+    def url(self) -> str:
+        """What ``redis.Redis.from_url`` takes."""
+        return f"redis://{self.host}:{self.port}/0"
+
+    def _command(self, folder: Path) -> list[str]:
+        options = {
+            "port": self.port, "bind": self.host, "dir": self.base, "save": "", "appendonly": "yes", "appendfsync": "always",
+        }  # fmt: skip
+        return [str(folder / "redis-server"), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(100).startswith(b"+PONG")
+        return False
+
+
+class PostgreSQLServer(_Server):
+    """A PostgreSQL with the user ``cdc``, who may do everything and needs no password."""
+
+    kind = "postgresql"
+    program = "usr/lib/postgresql/*/bin", "postgres"
+
+    @property
+    def conninfo(self) -> str:
+        """What ``psycopg.connect`` takes."""
+        return f"host={self.host} port={self.port} user=cdc dbname=postgres"
+
+    def _as_user(self, *command: str | Path) -> list[str]:
+        return [*(_NOBODY if os.geteuid() == 0 else ()), *map(str, command)]
+
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+        share = folder.parents[3] / "share/postgresql" / folder.parent.name
+        words = ("-D", self.base / "data", "-U", "cdc", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync", "-L", share)
+        command = self._as_user(folder / "initdb", *words)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=self.startup_timeout)
+        if done.returncode != 0:
+            raise ServerUnavailableError(f"the data of PostgreSQL cannot be made: {done.stderr.strip()[-500:]}")
+
+    def _command(self, folder: Path) -> list[str]:
+        (self.base / "data/postmaster.pid").unlink(missing_ok=True)
+        words = ("-D", self.base / "data", "-p", str(self.port), "-k", self.base, "-c", f"listen_addresses={self.host}")
+        return self._as_user(folder / "postgres", *words, "-c", "fsync=off")
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5) as connection:
+            connection.sendall(b"\x00\x00\x00\x08\x04\xd2\x16\x2f")  # SSLRequest
+            if connection.recv(1) != b"N":
+                return False
+            return "ready to accept connections" in (self.base / "out.log").read_text(errors="replace").splitlines()[-1]
+        return False

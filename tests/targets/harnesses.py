@@ -1,0 +1,145 @@
+"""How the suite gets at each target."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import functools
+import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from canal.targets import JSONLinesTarget, MySQLTarget, PostgreSQLTarget, RedisTarget, SQLiteTarget
+from canal.testing.servers import ThrowawayServer
+from canal.testing.target_suite import Harness
+
+Rows = list[dict[str, Any]]
+#: Columns of the suite's tables that hold bytes.
+BYTES = ("b",)
+
+
+def sqlite(path: Path) -> Harness:
+    def ask(sql: str) -> Rows:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            cursor = connection.execute(sql)
+            return [dict(zip([column[0] for column in cursor.description], row)) for row in cursor.fetchall()]
+
+    def rows(table: str) -> Rows:
+        name = table.partition(".")[2]
+        return ask(f'SELECT * FROM "{name}"') if ask(f"SELECT 1 FROM sqlite_master WHERE name = '{name}'") else []
+
+    def unique(table: str, column: str) -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f'CREATE UNIQUE INDEX "u_{table}" ON "{table.partition(".")[2]}" ("{column}")')
+
+    return Harness(lambda: SQLiteTarget(path), rows=rows, unique=unique)
+
+
+@functools.cache
+def _asking(server: ThrowawayServer) -> Any:
+    """One connection for all questions; each one of its own costs more than the question."""
+    connection = server.connect(ssl_disabled=True)
+    atexit.register(connection.close)
+    return connection
+
+
+def mysql(server: ThrowawayServer) -> Harness:
+    connect = {
+        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "ssl_disabled": True,
+    }  # fmt: skip
+
+    def ask(sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with _asking(server).cursor() as cursor:
+            cursor.execute(sql, values or None)
+            return list(cursor.fetchall())
+
+    def rows(table: str) -> Rows:
+        at = "table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+        names = [name for (name,) in ask(f"SELECT column_name FROM information_schema.columns WHERE {at}", *table.split("."))]
+        if not names:
+            return []
+        wanted = {"bits": "bits + 0"}
+        _asking(server).query("SET time_zone = '+00:00'")
+        found = ask(f"SELECT {', '.join(wanted.get(name, name) for name in names)} FROM {table}")
+        rows = [dict(zip(names, row)) for row in found]
+        return [row | {"ts": row["ts"].replace(tzinfo=UTC)} if row.get("ts") else row for row in rows]
+
+    def unique(table: str, column: str) -> None:
+        ask(f"ALTER TABLE {table} ADD UNIQUE KEY ({column})")
+
+    return Harness(lambda: MySQLTarget(connect), rows=rows, unique=unique)
+
+
+def postgresql(conninfo: str) -> Harness:
+    import psycopg
+
+    def rows(table: str) -> Rows:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            if connection.execute("SELECT to_regclass(%s)", [table]).fetchall() == [(None,)]:
+                return []
+            columns = connection.execute(
+                "SELECT attname, format_type(atttypid, -1) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+                " ORDER BY attnum", [table],
+            ).fetchall()  # fmt: skip
+            wanted = ", ".join(f"{name}::text" if kind == "json" else name for name, kind in columns)
+            found = connection.execute(f"SELECT {wanted} FROM {table}".encode()).fetchall()
+            return [dict(zip([name for name, _ in columns], row)) for row in found]
+
+    def unique(table: str, column: str) -> None:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"ALTER TABLE {table} ADD UNIQUE ({column})".encode())
+
+    return Harness(lambda: PostgreSQLTarget(conninfo), rows=rows, unique=unique)
+
+
+def json_lines(path: Path) -> Harness:
+    def messages(table: str) -> Rows:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [message for message in map(_message, lines) if message["table"] == table]
+
+    return Harness(lambda: JSONLinesTarget(path), messages=messages)
+
+
+def _message(text: str | bytes) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(text)
+    for side in (message["before"], message["after"]):
+        for name in message.get("base64", ()):
+            if side is not None and side.get(name) is not None:
+                side[name] = base64.b64decode(side[name])
+    return message
+
+
+def redis_rows(url: str, structure: Any) -> Harness:
+    import redis
+
+    def rows(table: str) -> Rows:
+        with closing(redis.Redis.from_url(url)) as connection:
+            keys = list(connection.scan_iter(match=f"{table}:*", count=1000))
+            if structure == "json":
+                return [_from_json(json.loads(connection.get(key))) for key in keys]
+            return [_from_hash(connection.hgetall(key)) for key in keys]
+
+    return Harness(lambda: RedisTarget(url, structure=structure), rows=rows)
+
+
+def _from_hash(fields: dict[bytes, bytes]) -> dict[str, Any]:
+    return {name.decode(): value if name.decode() in BYTES else value.decode() for name, value in fields.items()}
+
+
+def _from_json(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: base64.b64decode(value) if name in BYTES and value is not None else value for name, value in row.items()}
+
+
+def redis_log(url: str, structure: Any) -> Harness:
+    import redis
+
+    def messages(table: str) -> Rows:
+        with closing(redis.Redis.from_url(url)) as connection:
+            if structure == "list":
+                return [_message(text) for text in connection.lrange(table, 0, -1)]
+            return [_message(fields[b"change"]) for _, fields in connection.xrange(table)]
+
+    return Harness(lambda: RedisTarget(url, structure=structure), messages=messages)

@@ -1,0 +1,64 @@
+"""Every target through the public suite, against its real server."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from canal.testing import target_suite
+from canal.testing.servers import ThrowawayServer, _scratch
+from canal.testing.target_servers import PostgreSQLServer, RedisServer
+from tests.targets import harnesses
+
+every_case = pytest.mark.parametrize("case", target_suite.CASES)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In memory: a commit waits for the disk otherwise."""
+    with tempfile.TemporaryDirectory(dir=_scratch()) as path:
+        yield Path(path)
+
+
+@every_case
+def test_sqlite(case: str, folder: Path) -> None:
+    target_suite.run(case, harnesses.sqlite(folder / "copy.db"))
+
+
+@every_case
+def test_json_lines(case: str, folder: Path) -> None:
+    target_suite.run(case, harnesses.json_lines(folder / "changes.jsonl"))
+
+
+@every_case
+def test_mariadb(case: str, mariadb_server: ThrowawayServer) -> None:
+    target_suite.run(case, harnesses.mysql(mariadb_server))
+
+
+@pytest.mark.parametrize(
+    "case", ["follows", "killed_within_commit", "late_writer", "unique_values", "limits", "odd_text", "zero_dates"]
+)
+def test_mysql(case: str, mysql_server: ThrowawayServer) -> None:
+    target_suite.run(case, harnesses.mysql(mysql_server))
+
+
+@every_case
+def test_postgresql(case: str, postgresql_server: PostgreSQLServer) -> None:
+    target_suite.run(case, harnesses.postgresql(postgresql_server.conninfo))
+
+
+@every_case
+@pytest.mark.parametrize("structure", ["hash", "stream"])
+def test_redis(case: str, structure: str, redis_server: RedisServer) -> None:
+    make = harnesses.redis_rows if structure in ("hash", "json") else harnesses.redis_log
+    target_suite.run(case, make(redis_server.url, structure))
+
+
+@pytest.mark.parametrize("case", ["follows", "limits", "truncate", "order"])
+@pytest.mark.parametrize("structure", ["json", "list"])
+def test_other_structures_of_redis(case: str, structure: str, redis_server: RedisServer) -> None:
+    make = harnesses.redis_rows if structure in ("hash", "json") else harnesses.redis_log
+    target_suite.run(case, make(redis_server.url, structure))
