@@ -76,8 +76,8 @@ def _tail_options(commands: Any) -> None:
         "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
     )
     tail.add_argument(
-        "--unknown-columns", choices=("positions", "error"), default="positions",
-        help="of tables whose columns nobody knows: @1, @2 and so on (default), or an error",
+        "--unknown-columns", choices=("positions", "error", "leave_out"), default="positions",
+        help="of tables whose columns nobody knows: @1, @2 and so on (default), an error, or none of their rows",
     )  # fmt: skip
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")

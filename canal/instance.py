@@ -104,6 +104,7 @@ class Instance:
         sink = EntrySink(
             hooks=config.hooks,
             row_filter=config.row_filter,
+            leave_out=config.leave_out,
             empty_interval=config.empty_transaction_interval,
             empty_count=config.empty_transaction_count,
         )
@@ -166,6 +167,8 @@ class Instance:
             self._lent = lambda sink: sink
         self.store = store
         self.meta = meta
+        if isinstance(meta, MemoryMeta):
+            meta.address_of = self._asked.address_of
         self._start_timeout = start_timeout
         self._line = Line(
             destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
@@ -176,7 +179,7 @@ class Instance:
         self._life = Life(destination, self._begin, self._end, start_timeout)
         self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
-        self._next_ids: dict[int, int] = {}
+        self._ids: dict[int, tuple[int, int]] = {}  # of clients that were here: the next batch's, and the first of this turn
         self._started_at = 0.0
         self._tail: Place | None = None  # where the store begins when no client is left to say
 
@@ -269,7 +272,12 @@ class Instance:
                     client.is_over = True
                     if self._turns is not None and was_running:
                         self._turns.keep(client)
-                    self._next_ids[client.id] = client.state.next_id
+                    self._ids[client.id] = client.state.next_id, client.state.next_id
+                if client.durable and client.cursor.xa:
+                    log.warning(
+                        "[%s] XA transactions are prepared before the cursor of client %d: canal would not deliver their rows, "
+                        "for it does so at XA PREPARE", self.destination, client.id,
+                    )  # fmt: skip
         self._steps.add(*(client.end_feeds for client in self._clients.values()))
         self._steps.carry_out()
         if was_running:
@@ -438,7 +446,7 @@ class Instance:
         return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
-        """Forget a client, its filter and its cursor, durably."""
+        """Forget a client, its filter and its cursor, durably. The ids of its batches go on if it subscribes again."""
         self._check_running()
         if self._turns is not None:
             self._turns.noted.pop(client_id, None)
@@ -452,6 +460,7 @@ class Instance:
                 self._note_tail(client)
                 self.store.close(client_id)
                 client.is_gone = True
+                self._ids[client_id] = client.state.next_id, client.state.first_id
                 del self._clients[client_id]  # the last step: what an exception cuts short can be called again
         client.end_feeds()
         if self._ha is not None:
@@ -472,7 +481,7 @@ class Instance:
             feed = Feed(self.parser, self.store)
             place = place._replace(start=start, open=None, begin=None, feed=feed)
             self._clients[client_id] = Delivery(
-                self._line, client_id, filter, place, durable, self._next_ids.get(client_id, 1)
+                self._line, client_id, filter, place, durable, *self._ids.get(client_id, (1, 1))
             )
         finally:
             if client_id not in self._clients:
