@@ -17,6 +17,7 @@ _build.select()
 from canal._build import compiled  # noqa: E402
 from canal.alarm import AlarmKind, AlarmMessage  # noqa: E402
 from canal.config import InstanceConfig  # noqa: E402
+from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource  # noqa: E402
 from canal.errors import (  # noqa: E402
     AuthenticationError,
     BatchError,
@@ -78,7 +79,7 @@ from canal.parse.source.protocol import Connection, Source  # noqa: E402
 from canal.position import Position  # noqa: E402
 from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
-from canal.server import Server  # noqa: E402
+from canal.server import Server, load  # noqa: E402
 from canal.sink import EntrySink, Hook, Sink  # noqa: E402
 from canal.status import (  # noqa: E402
     ClientStatus,
@@ -107,11 +108,13 @@ __all__ = [
     "ClientStatus",
     "ColumnSchema",
     "ConfigError",
+    "ConfigSource",
     "Connection",
     "ConnectionLostError",
     "CoordinationError",
     "CursorError",
     "DecodeError",
+    "DirectorySource",
     "Entry",
     "EntrySink",
     "EntryStore",
@@ -186,5 +189,7 @@ __all__ = [
     "ZooKeeper",
     "ZooKeeperHistory",
     "ZooKeeperMeta",
+    "ZooKeeperSource",
     "compiled",
+    "load",
 ]
