@@ -76,6 +76,11 @@ from canal.parse.schema.zookeeper_history import ZooKeeperHistory  # noqa: E402
 from canal.parse.source.files import LocalBinlogSource  # noqa: E402
 from canal.parse.source.mysql import MySQLSource  # noqa: E402
 from canal.parse.source.protocol import Connection, Source  # noqa: E402
+from canal.parse.zookeeper_log_positions import (  # noqa: E402
+    MixedLogPositionManager,
+    PeriodMixedLogPositionManager,
+    ZooKeeperLogPositionManager,
+)
 from canal.position import Position  # noqa: E402
 from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
@@ -148,6 +153,7 @@ __all__ = [
     "MetaLogPositionManager",
     "MetaManager",
     "MissingTableMapError",
+    "MixedLogPositionManager",
     "MixedMeta",
     "MySQLSource",
     "NoLabel",
@@ -155,6 +161,7 @@ __all__ = [
     "NotSubscribedError",
     "ParserStatus",
     "PartialJson",
+    "PeriodMixedLogPositionManager",
     "PeriodMixedMeta",
     "PlaceStatus",
     "Position",
@@ -188,6 +195,7 @@ __all__ = [
     "ZeroDate",
     "ZooKeeper",
     "ZooKeeperHistory",
+    "ZooKeeperLogPositionManager",
     "ZooKeeperMeta",
     "ZooKeeperSource",
     "compiled",
