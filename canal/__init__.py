@@ -16,6 +16,7 @@ _build.select()
 
 from canal._build import compiled  # noqa: E402
 from canal.alarm import AlarmKind, AlarmMessage  # noqa: E402
+from canal.changes import Change  # noqa: E402
 from canal.config import InstanceConfig  # noqa: E402
 from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource  # noqa: E402
 from canal.errors import (  # noqa: E402
@@ -108,6 +109,7 @@ __all__ = [
     "BatchError",
     "BinlogParser",
     "CanalError",
+    "Change",
     "ChangedRow",
     "ChecksumError",
     "ClientStatus",

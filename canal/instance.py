@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.behind import open_line
+from canal.changes import Change, Changes
 from canal.claims import claim
 from canal.config import InstanceConfig, check_start
 from canal.delivery import Delivery, Line, Taken, check_client_id, not_subscribed, take_back
@@ -745,6 +746,19 @@ class Instance:
         with contextlib.suppress(NotActiveError):  # nothing is outstanding then
             self.rollback(client_id=client_id)
         return Stream(self, batch_size, linger, client_id, poll)
+
+    def changes(
+        self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID,
+        poll: float = 1.0,
+    ) -> Iterator[Change]:  # fmt: skip
+        """Changed rows one after the other, as :class:`canal.Change`: schema, table, op, before, after, key, position.
+
+        Their message is acked when the loop comes round behind its last one; when the loop is left, all of it comes again. With
+        ``statements`` statements come too, with the op "statement". Else as ``stream``.
+        """
+        with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+            self.rollback(client_id=client_id)
+        return Changes(Stream(self, batch_size, linger, client_id, poll), statements)
 
     def consume(
         self,
