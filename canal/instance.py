@@ -37,6 +37,7 @@ from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
 from canal.narrowing import Place
+from canal.parallel import Handling, Key, ParallelConsumer
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
@@ -762,14 +763,18 @@ class Instance:
 
     def consume(
         self,
-        handler: Callable[[Message], Any],
+        handler: Callable[[Any], Any],
         batch_size: int = 1000,
         linger: float = 0.0,
         *,
         retries: int = 0,
         backoff: tuple[float, float] = (0.1, 30.0),
-        on_unfit: Callable[[Message, Exception], Any] | None = None,
+        on_unfit: Callable[[Any, Exception], Any] | None = None,
         client_id: int = CLIENT_ID,
+        workers: int | None = None,
+        key: str | Key = "primary key",
+        in_flight: int = 10_000,
+        statements: bool = False,
     ) -> None:
         """Call ``handler`` with each message and ack it. Returns when the source has ended.
 
@@ -777,7 +782,18 @@ class Instance:
         them, and a new id. It waits ``backoff[0]`` seconds, then twice as long each time, ``backoff[1]`` at most. What fails
         then is given to ``on_unfit(message, error)``, and acked when that returns; without it the exception is raised, as is
         one of the library's own, at once.
+
+        With ``workers`` so many threads call ``handler`` with one :class:`canal.Change` each (and ``on_unfit`` with a change):
+        those of one key one after the other in the order of the source, others at the same time. ``key`` is the "primary key"
+        (an update that changes it is behind the changes of both; a table without one is one key), or a function that gives what
+        to order a change by (None: by nothing). A change that fails is tried again by itself, and only those of its key wait. A
+        batch is acked when all of it and all before it is done: a crash repeats what was done behind a gap. At most
+        ``in_flight`` changes, and one batch more, are handed out and not acked. With ``statements`` each comes alone.
         """
+        if workers is not None:
+            handle = Handling(handler, retries, backoff, on_unfit)
+            ParallelConsumer(self, handle, workers, key, in_flight, statements, batch_size, linger, client_id).run()
+            return
         failures = 0
         while True:
             stream = self.stream(batch_size, linger, client_id=client_id)
