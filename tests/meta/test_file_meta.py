@@ -961,3 +961,25 @@ def test_ids_that_canal_cannot_read_do_not_keep_it_from_the_others(tmp_path: Pat
     with started(tmp_path) as meta:
         assert meta.subscriptions() == {client_id: f"shop\\.t{number}" for number, client_id in enumerate(ids)}
         assert [meta.cursor(client_id) for client_id in ids] == [attrs.evolve(NEXT, offset=number) for number in range(5)]
+
+
+def test_an_instance_names_its_source_to_canal(tmp_path: Path) -> None:
+    """From the first cursor on, at "latest" too: address, port, server and a time."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY")
+    table.insert({"id": 1})
+    with fake.serve(user="canal", password="secret") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="canal", password="secret")
+        config = canal.InstanceConfig(destination="example", source=source, meta=FileMeta(tmp_path))
+        cursors = []
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            cursors.append(json.loads((tmp_path / "example" / "meta.dat").read_bytes())["clientDatas"][0]["cursor"])
+            table.insert({"id": 2})
+            instance.ack(instance.get_without_ack(timeout=60))
+            instance.meta.flush()
+            cursors.append(json.loads((tmp_path / "example" / "meta.dat").read_bytes())["clientDatas"][0]["cursor"])
+    for cursor in cursors:
+        assert cursor["identity"]["sourceAddress"] == {"address": server.host, "port": server.port}
+        assert cursor["postion"]["serverId"] > 0
+        assert cursor["postion"]["timestamp"] > 0
