@@ -17,6 +17,7 @@ _build.select()
 from canal._build import compiled  # noqa: E402
 from canal.alarm import AlarmKind, AlarmMessage  # noqa: E402
 from canal.config import InstanceConfig  # noqa: E402
+from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource  # noqa: E402
 from canal.errors import (  # noqa: E402
     AuthenticationError,
     BatchError,
@@ -47,6 +48,7 @@ from canal.errors import (  # noqa: E402
     UsageError,
 )
 from canal.filter import TableFilter  # noqa: E402
+from canal.flat import FlatChange  # noqa: E402
 from canal.ha import Heartbeat, Role  # noqa: E402
 from canal.instance import Instance  # noqa: E402
 from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta  # noqa: E402
@@ -75,12 +77,17 @@ from canal.parse.schema.zookeeper_history import ZooKeeperHistory  # noqa: E402
 from canal.parse.source.files import LocalBinlogSource  # noqa: E402
 from canal.parse.source.mysql import MySQLSource  # noqa: E402
 from canal.parse.source.protocol import Connection, Source  # noqa: E402
+from canal.parse.zookeeper_log_positions import (  # noqa: E402
+    MixedLogPositionManager,
+    PeriodMixedLogPositionManager,
+    ZooKeeperLogPositionManager,
+)
 from canal.pipes import Pipe, PipeStatus, Retry, pipe  # noqa: E402
 from canal.position import Position  # noqa: E402
 from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
 from canal.rules import Rule  # noqa: E402
 from canal.schema import ColumnSchema, TableSchema  # noqa: E402
-from canal.server import Server  # noqa: E402
+from canal.server import Server, load  # noqa: E402
 from canal.sink import EntrySink, Hook, Sink  # noqa: E402
 from canal.status import (  # noqa: E402
     ClientStatus,
@@ -104,16 +111,19 @@ __all__ = [
     "BatchError",
     "BinlogParser",
     "CanalError",
+    "FlatChange",
     "ChangedRow",
     "ChecksumError",
     "ClientStatus",
     "ColumnSchema",
     "ConfigError",
+    "ConfigSource",
     "Connection",
     "ConnectionLostError",
     "CoordinationError",
     "CursorError",
     "DecodeError",
+    "DirectorySource",
     "Entry",
     "EntrySink",
     "EntryStore",
@@ -147,6 +157,7 @@ __all__ = [
     "MetaLogPositionManager",
     "MetaManager",
     "MissingTableMapError",
+    "MixedLogPositionManager",
     "MixedMeta",
     "MySQLSource",
     "NoLabel",
@@ -154,6 +165,7 @@ __all__ = [
     "NotSubscribedError",
     "ParserStatus",
     "PartialJson",
+    "PeriodMixedLogPositionManager",
     "PeriodMixedMeta",
     "Pipe",
     "PipeStatus",
@@ -191,7 +203,10 @@ __all__ = [
     "ZeroDate",
     "ZooKeeper",
     "ZooKeeperHistory",
+    "ZooKeeperLogPositionManager",
     "ZooKeeperMeta",
+    "ZooKeeperSource",
     "compiled",
     "pipe",
+    "load",
 ]

@@ -41,6 +41,8 @@ class AlarmKind(enum.Enum):
     """Changes that the source does not log will be missing."""
     SLOW = "slow"
     """A client holds the others back, or reads on by itself for that."""
+    CONFIGURATION = "configuration"
+    """A configuration that is followed was changed and cannot be used: what runs goes on."""
     STOPPED = "stopped"
     """The parser has stopped: nothing more comes until somebody acts."""
 

@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import canal
+from canal import launch
 from canal.formats.canal_json import to_canal_json
 from canal.ha import overview
 from canal.model import Entry, EntryType, EventType, Message, Row
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"canal {canal.__version__} ({build})")
     commands = parser.add_subparsers(dest="command", required=True)
     _tail_options(commands)
+    _run_options(commands)
     _ha_options(commands)
     return parser
 
@@ -76,8 +78,8 @@ def _tail_options(commands: Any) -> None:
         "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
     )
     tail.add_argument(
-        "--unknown-columns", choices=("positions", "error"), default="positions",
-        help="of tables whose columns nobody knows: @1, @2 and so on (default), or an error",
+        "--unknown-columns", choices=("positions", "error", "leave_out"), default="positions",
+        help="of tables whose columns nobody knows: @1, @2 and so on (default), an error, or none of their rows",
     )  # fmt: skip
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")
@@ -95,6 +97,24 @@ def _tail_options(commands: Any) -> None:
     tail.set_defaults(run=_tail)
 
 
+def _run_options(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run the destinations of a configuration",
+        description="Run all destinations of a configuration, and follow its changes: canal's conf directory, or TOML files.",
+        epilog="SIGTERM and Ctrl-C end it: what is in hand is rolled back and comes again.",
+    )
+    run.add_argument("path", help="a directory with canal.properties or TOML files, or one of them")
+    run.add_argument(
+        "--handler", metavar="MODULE:FUNCTION",
+        help="called with (destination, message), which is acked when it returns; without it changes are printed as canal-json",
+    )  # fmt: skip
+    run.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks at the files")
+    run.add_argument("--check", action="store_true", help="only tell whether it can be used, and which keys have no meaning")
+    run.add_argument("--verbose", action="store_true", help="log what the library does")
+    run.set_defaults(run=_run)
+
+
 def _ha_options(commands: Any) -> None:
     ha = commands.add_parser("ha", help="look at the destinations that processes run by turns")
     actions = ha.add_subparsers(dest="action", required=True)
@@ -110,6 +130,19 @@ def _ha_options(commands: Any) -> None:
     status.add_argument("--json", action="store_true", help="a JSON array of destinations")
     status.set_defaults(run=_ha_status)
     release.set_defaults(run=_ha_release)
+
+
+def _run(options: argparse.Namespace) -> int:
+    source = canal.DirectorySource(options.path)
+    if options.check:
+        return launch.check(source, lambda line: print(visible(line)))
+    handler = launch.handler(options.handler) if options.handler else _print_of
+    return launch.run(source, handler, options.interval)
+
+
+def _print_of(destination: str, message: Message) -> None:
+    _print_json(message)
+    sys.stdout.flush()
 
 
 def _tail(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from canal.parse.schema.zookeeper_history import ZooKeeperHistory
 from canal.parse.source.protocol import Source
 from canal.parse.start import ON_LOST
 from canal.position import Position
-from canal.sink import Hook, RowPredicate
+from canal.sink import Hook, Kind, LeaveOut, RowPredicate
 from canal.zookeeper import ZooKeeper
 
 
@@ -91,8 +91,8 @@ def _check_on_lost(instance: object, attribute: object, value: object) -> None:
 
 
 def _check_unknown_columns(instance: object, attribute: object, value: object) -> None:
-    if value not in ("positions", "error"):
-        raise ConfigError(f'unknown_columns is "positions" or "error", not {value!r}')
+    if value not in ("positions", "error", "leave_out"):
+        raise ConfigError(f'unknown_columns is "positions", "error" or "leave_out", not {value!r}')
 
 
 def _check_on_slow(instance: object, attribute: object, value: object) -> None:
@@ -113,12 +113,16 @@ class InstanceConfig:
         black_filter: tables not to deliver, in the same syntax.
         field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
         row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.
+        leave_out: kinds of changes not to deliver: "insert", "update", "delete" (rows); "ddl", "dml", "dcl" (statements, as
+            canal sorts them); "tableless": statements that name no table, which canal never delivers, such as GRANT, CREATE VIEW
+            and ALTER DATABASE.
         shadow_tables: also deliver the tables that gh-ost and pt-online-schema-change make beside the table that they
             alter, and the renames that put them in its place; see docs/limits.md. Without it a table is left out when it
             is named like one of theirs and the table that it would belong to exists and passes the filters.
         unknown_columns: what to do with rows of a table whose columns nobody knows: none that names them was given, or a
             statement of the log has changed them in a way that cannot be followed. "positions" names them @1, @2 and so on, with
-            an alarm, and what the log does not tell of them is taken for signed numbers and bytes; "error" stops the instance.
+            an alarm, and what the log does not tell of them is taken for signed numbers and bytes; "error" stops the instance;
+            "leave_out" does not deliver its rows, with an alarm.
         start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
             ``timestamp`` (milliseconds since 1970).
         standby: another server of the same replication, read when ``source`` does not answer, or after
@@ -166,8 +170,11 @@ class InstanceConfig:
     field_filter: str = attrs.field(default="", validator=_check_text)
     black_field_filter: str = attrs.field(default="", validator=_check_text)
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
+    leave_out: Sequence[Kind] = attrs.field(default=(), validator=lambda _, __, value: LeaveOut(value))
     shadow_tables: bool = False
-    unknown_columns: Literal["positions", "error"] = attrs.field(default="positions", validator=_check_unknown_columns)
+    unknown_columns: Literal["positions", "error", "leave_out"] = attrs.field(
+        default="positions", validator=_check_unknown_columns
+    )
     start: str | Position = attrs.field(default="latest", validator=check_start)
     standby: Source | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))

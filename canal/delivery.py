@@ -105,7 +105,9 @@ class Delivery:
         lock: held while the state is changed and its cursor written.
     """
 
-    def __init__(self, line: Line, client_id: int, filter: str, place: Place, durable: bool, next_id: int) -> None:
+    def __init__(
+        self, line: Line, client_id: int, filter: str, place: Place, durable: bool, next_id: int, first_id: int
+    ) -> None:
         self.line = line
         self.id = client_id
         self.durable = durable
@@ -114,7 +116,7 @@ class Delivery:
         self.is_over = False
         self.is_gone = False
         self.lock = threading.Lock()
-        self.state = State(place, place, next_id, next_id)
+        self.state = State(place, place, next_id, first_id)
         self._released = place  # what the store was told of ``acked``
         self._joined = place  # where it began in the shared store
         self.feeds: list[Feed] = []  # lines of its own that have not ended

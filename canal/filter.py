@@ -10,14 +10,67 @@ do not trust.
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import groupby
 
 import attrs
 
 from canal.errors import ConfigError
 
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
+
+_GRAPHS = ("L", "Nd", "Pc", "Pd", "Po", "Ps", "Pe", "Sc", "Sm", "Sk")
+#: Which characters a POSIX class has in canal, by category and character: case is ignored in filters, so upper is lower.
+_POSIX: dict[str, Callable[[str, str], bool]] = {
+    "alnum": lambda kind, char: kind.startswith(("L", "Nd")),
+    "alpha": lambda kind, char: kind.startswith("L"),
+    "ascii": lambda kind, char: char.isascii(),
+    "blank": lambda kind, char: kind.startswith("Z"),
+    "cntrl": lambda kind, char: kind == "Cc",
+    "digit": lambda kind, char: kind == "Nd",
+    "graph": lambda kind, char: kind.startswith(_GRAPHS),
+    "lower": lambda kind, char: kind == "Lt" or char.isupper() or char.islower(),
+    "print": lambda kind, char: kind.startswith((*_GRAPHS, "Z")),
+    "punct": lambda kind, char: kind.startswith(_GRAPHS[2:]),
+    "space": lambda kind, char: char in "\t\n\v\f\r\x1c\x1d\x1e\x1f" or kind[0] == "Z" and char not in "\xa0\u2007\u202f",
+    "upper": lambda kind, char: kind == "Lt" or char.isupper() or char.islower(),
+    "word": lambda kind, char: char == "_" or kind.startswith(("L", "Nd")),
+    "xdigit": lambda kind, char: char in "0123456789abcdefABCDEF",
+}
+_POSIX_CLASS = re.compile(rf"\[:(\^?)({'|'.join(_POSIX)}):\]")
+
+
+@cache
+def _posix_ranges(is_not: str, name: str) -> str:
+    """A POSIX class as it is written between brackets in Python. Names of tables have no characters beyond U+FFFF."""
+    holds = _POSIX[name]
+    chars = (code for code in range(1, 1 << 16) if holds(unicodedata.category(chr(code)), chr(code)) != bool(is_not))
+    runs = ([code for _, code in run] for _, run in groupby(enumerate(chars), lambda pair: pair[1] - pair[0]))
+    return "".join(f"\\u{run[0]:04x}-\\u{run[-1]:04x}" for run in runs)
+
+
+def _without_posix(pattern: str) -> str:
+    """The pattern with ranges in place of the POSIX classes between its brackets, which Python does not know."""
+    done, at, is_class = [], 0, False
+    while at < len(pattern):
+        char, found = pattern[at], _POSIX_CLASS.match(pattern, at) if is_class else None
+        if found is not None:
+            done.append(_posix_ranges(found[1], found[2]))
+            at = found.end()
+            continue
+        if char == "\\":
+            char = pattern[at : at + 2]
+        elif char == "[" and not is_class:
+            is_class = True
+            char += re.compile(r"\^?\]?").match(pattern, at + 1)[0]  # type: ignore[index]
+        elif char == "]":
+            is_class = False
+        done.append(char)
+        at += len(char)
+    return "".join(done)
 
 
 def split_patterns(text: str) -> list[tuple[int, str]]:
@@ -36,6 +89,8 @@ def split_patterns(text: str) -> list[tuple[int, str]]:
                     "Write one backslash (canal's properties files need two); for a backslash in a name write [\\\\].",
                 )  # fmt: skip
             place += 1
+        elif in_class and (posix := _POSIX_CLASS.match(text, place)):
+            place = posix.end() - 1
         elif in_class:
             first = text[in_class:place] in ("", "^")  # "]" right after "[" stands for itself
             if char == "]" and not first:
@@ -69,7 +124,7 @@ def _compile(text: str) -> tuple[re.Pattern[str], ...]:
         try:
             with warnings.catch_warnings():  # about "[[", which means what it says in all versions so far
                 warnings.simplefilter("ignore", FutureWarning)
-                patterns.append(re.compile(part, re.IGNORECASE | re.DOTALL))
+                patterns.append(re.compile(_without_posix(part), re.IGNORECASE | re.DOTALL))
         except (re.error, OverflowError, RecursionError) as error:
             place = start + (getattr(error, "pos", None) or 0)
             raise _bad_filter(text, place, f"{getattr(error, 'msg', error)} in {part!r}") from None

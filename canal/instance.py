@@ -31,11 +31,13 @@ from canal.errors import (
 )
 from canal.feed import Feed
 from canal.filter import TableFilter
+from canal.flat import Changes, FlatChange
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
 from canal.narrowing import Place
+from canal.parallel import Handling, Key, ParallelConsumer
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import (
     FailbackLogPositionManager,
@@ -104,6 +106,7 @@ class Instance:
         sink = EntrySink(
             hooks=config.hooks,
             row_filter=config.row_filter,
+            leave_out=config.leave_out,
             empty_interval=config.empty_transaction_interval,
             empty_count=config.empty_transaction_count,
         )
@@ -166,6 +169,8 @@ class Instance:
             self._lent = lambda sink: sink
         self.store = store
         self.meta = meta
+        if isinstance(meta, MemoryMeta):
+            meta.address_of = self._asked.address_of
         self._start_timeout = start_timeout
         self._line = Line(
             destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
@@ -176,7 +181,7 @@ class Instance:
         self._life = Life(destination, self._begin, self._end, start_timeout)
         self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
-        self._next_ids: dict[int, int] = {}
+        self._ids: dict[int, tuple[int, int]] = {}  # of clients that were here: the next batch's, and the first of this turn
         self._started_at = 0.0
         self._tail: Place | None = None  # where the store begins when no client is left to say
 
@@ -269,7 +274,12 @@ class Instance:
                     client.is_over = True
                     if self._turns is not None and was_running:
                         self._turns.keep(client)
-                    self._next_ids[client.id] = client.state.next_id
+                    self._ids[client.id] = client.state.next_id, client.state.next_id
+                if client.durable and client.cursor.xa:
+                    log.warning(
+                        "[%s] XA transactions are prepared before the cursor of client %d: canal would not deliver their rows, "
+                        "for it does so at XA PREPARE", self.destination, client.id,
+                    )  # fmt: skip
         self._steps.add(*(client.end_feeds for client in self._clients.values()))
         self._steps.carry_out()
         if was_running:
@@ -438,7 +448,7 @@ class Instance:
         return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
-        """Forget a client, its filter and its cursor, durably."""
+        """Forget a client, its filter and its cursor, durably. The ids of its batches go on if it subscribes again."""
         self._check_running()
         if self._turns is not None:
             self._turns.noted.pop(client_id, None)
@@ -452,6 +462,7 @@ class Instance:
                 self._note_tail(client)
                 self.store.close(client_id)
                 client.is_gone = True
+                self._ids[client_id] = client.state.next_id, client.state.first_id
                 del self._clients[client_id]  # the last step: what an exception cuts short can be called again
         client.end_feeds()
         if self._ha is not None:
@@ -472,7 +483,7 @@ class Instance:
             feed = Feed(self.parser, self.store)
             place = place._replace(start=start, open=None, begin=None, feed=feed)
             self._clients[client_id] = Delivery(
-                self._line, client_id, filter, place, durable, self._next_ids.get(client_id, 1)
+                self._line, client_id, filter, place, durable, *self._ids.get(client_id, (1, 1))
             )
         finally:
             if client_id not in self._clients:
@@ -737,16 +748,33 @@ class Instance:
             self.rollback(client_id=client_id)
         return Stream(self, batch_size, linger, client_id, poll)
 
+    def changes(
+        self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID,
+        poll: float = 1.0,
+    ) -> Iterator[FlatChange]:  # fmt: skip
+        """Changed rows one after the other, as :class:`canal.FlatChange`: schema, table, op, before, after, key, position.
+
+        Their message is acked when the loop comes round behind its last one; when the loop is left, all of it comes again. With
+        ``statements`` statements come too, with the op "statement". Else as ``stream``.
+        """
+        with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+            self.rollback(client_id=client_id)
+        return Changes(Stream(self, batch_size, linger, client_id, poll), statements)
+
     def consume(
         self,
-        handler: Callable[[Message], Any],
+        handler: Callable[[Any], Any],
         batch_size: int = 1000,
         linger: float = 0.0,
         *,
         retries: int = 0,
         backoff: tuple[float, float] = (0.1, 30.0),
-        on_unfit: Callable[[Message, Exception], Any] | None = None,
+        on_unfit: Callable[[Any, Exception], Any] | None = None,
         client_id: int = CLIENT_ID,
+        workers: int | None = None,
+        key: str | Key = "primary key",
+        in_flight: int = 10_000,
+        statements: bool = False,
     ) -> None:
         """Call ``handler`` with each message and ack it. Returns when the source has ended.
 
@@ -754,7 +782,18 @@ class Instance:
         them, and a new id. It waits ``backoff[0]`` seconds, then twice as long each time, ``backoff[1]`` at most. What fails
         then is given to ``on_unfit(message, error)``, and acked when that returns; without it the exception is raised, as is
         one of the library's own, at once.
+
+        With ``workers`` so many threads call ``handler`` with one :class:`canal.FlatChange` each (and ``on_unfit`` with a change):
+        those of one key one after the other in the order of the source, others at the same time. ``key`` is the "primary key"
+        (an update that changes it is behind the changes of both; a table without one is one key), or a function that gives what
+        to order a change by (None: by nothing). A change that fails is tried again by itself, and only those of its key wait. A
+        batch is acked when all of it and all before it is done: a crash repeats what was done behind a gap. At most
+        ``in_flight`` changes, and one batch more, are handed out and not acked. With ``statements`` each comes alone.
         """
+        if workers is not None:
+            handle = Handling(handler, retries, backoff, on_unfit)
+            ParallelConsumer(self, handle, workers, key, in_flight, statements, batch_size, linger, client_id).run()
+            return
         failures = 0
         while True:
             stream = self.stream(batch_size, linger, client_id=client_id)

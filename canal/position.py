@@ -218,7 +218,11 @@ class Position:
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
         """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source, xa, tail
-        and incarnation."""
+        and incarnation.
+
+        canal goes on exactly there where ``address`` and ``port`` are those that it reads itself; elsewhere it goes back by the
+        time. Where no event was read yet the server is the one that began the journal.
+        """
         return {
             "identity": {"slaveId": -1, "sourceAddress": {"address": address, "port": port}},
             "postion": {
@@ -226,7 +230,7 @@ class Position:
                 "included": False,
                 "journalName": self.journal,
                 "position": self.offset,
-                "serverId": self.server_id,
+                "serverId": self.server_id or int(self.incarnation.partition("-")[2] or 0),
                 "timestamp": self.timestamp,
             },
         }

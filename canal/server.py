@@ -16,8 +16,11 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from canal.alarm import Alarm, log_alarm
 from canal.config import InstanceConfig
-from canal.errors import ConfigError, StateError, UnknownDestinationError
+from canal.configuration.following import Follower
+from canal.configuration.sources import ConfigSource, DirectorySource
+from canal.errors import CanalError, ConfigError, StateError, UnknownDestinationError
 from canal.instance import Instance
 from canal.status import InstanceStatus
 from canal.threads import is_own
@@ -37,6 +40,8 @@ Generator = Callable[[str], "Instance | InstanceConfig | None"]
 
 class Server:
     """Instances by destination, made when first asked for.
+
+    A configuration in files is ``canal.load(path)``, or followed by ``follow``.
 
     Args:
         configs: the known destinations.
@@ -60,6 +65,8 @@ class Server:
         self._busy = 0  # calls that start or stop something
         self._previous: dict[int, Any] = {}
         self._process = 0  # that uses it
+        self._follower: Follower | None = None
+        self._changing: dict[str, int] = {}  # destinations that are started anew, by which thread
 
     def instance(self, destination: str) -> Instance:
         """The destination's instance, started if it was not.
@@ -77,11 +84,13 @@ class Server:
         with self._at_work():
             with self._lock:
                 self._check_open(destination)
+                self._check_settled(destination)
                 instance = self._instances.get(destination)
             if instance is None:
                 made = self._make(destination)
                 with self._lock:
                     self._check_open(destination)
+                    self._check_settled(destination, made)
                     instance = self._instances.setdefault(destination, made)
             instance.__enter__()
             with self._lock:
@@ -100,6 +109,12 @@ class Server:
         if self._stopped.is_set():
             raise StateError("the server was stopped", destination=destination)
 
+    def _check_settled(self, destination: str, made: Instance | None = None) -> None:
+        """Raise StateError while another thread starts it anew, or where it has another config than the one made since."""
+        is_changing = self._changing.get(destination, threading.get_ident()) != threading.get_ident()
+        if is_changing or made is not None and made.config is not self._configs.get(destination, made.config):
+            raise StateError("it is being started anew, with another config", destination=destination, remedy="Ask again.")
+
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
         """``wait`` waits for the end of this."""
@@ -113,6 +128,98 @@ class Server:
                 if not self._busy and self._stopped.is_set() and not self._instances:
                     self._idle.set()
 
+    def configured(self) -> list[str]:
+        """The destinations of which it has a config, whether they run or not."""
+        with self._lock:
+            return sorted(self._configs)
+
+    def reload(self, destination: str) -> None:
+        """Stop a destination and start it again from its config. What was not acked comes again, with new ids."""
+        with contextlib.suppress(UnknownDestinationError):
+            self.stop(destination)
+        self.instance(destination)
+
+    def follow(
+        self, source: ConfigSource, interval: float = 5.0, *, lazy: bool | None = None, alarm: Alarm = log_alarm
+    ) -> None:
+        """Start the destinations of a configuration now, and follow its changes until the server is stopped.
+
+        Every ``interval`` seconds it is looked at: a destination that is new is started (with ``lazy`` at its first use; None: as
+        the source says), one that is gone is stopped, one whose digest has changed is stopped and started again: its
+        clients' calls raise ``StateError``, and ``instance(destination)`` gives the new one, which goes on at the cursor.
+        A change that cannot be used changes nothing: ``alarm(destination, message)`` tells of it, with the destination ""
+        where nothing can be read.
+
+        Raises:
+            StateError: it follows one already.
+            CanalError, OSError: the source cannot be read at all now.
+        """
+        with self._lock:
+            if self._follower is not None:
+                raise StateError("the server follows a configuration already")
+            follower = self._follower = Follower(self, source, interval, lazy, alarm)
+        try:
+            follower.start()
+        except BaseException:
+            self._follower = None
+            raise
+
+    def configure(self, config: InstanceConfig, *, lazy: bool = False) -> None:
+        """Take a new config of a destination: start it, unless ``lazy``; one that runs is stopped and started again.
+
+        Raises:
+            CanalError: it cannot be started so. What ran before runs again.
+        """
+        name = config.destination
+        Instance(config)  # whatever is wrong with it is told before anything is stopped
+        with self._lock:
+            self._check_open(name)
+            before, runs = self._configs.get(name), name in self._instances
+            self._configs[name] = config
+            if not runs and lazy:
+                return
+            if runs:
+                self._changing[name] = threading.get_ident()
+        try:
+            self._start_anew(name, config)
+        except Exception:
+            self._put_back(name, before, runs)
+            raise
+        finally:
+            self._changing.pop(name, None)
+
+    def _start_anew(self, name: str, config: InstanceConfig) -> None:
+        """Stop what runs, and start it of this config. A call that was under way may have started what was stopped."""
+        for last in (False, False, True):
+            instance = self._instances.get(name)
+            try:
+                if instance is not None:
+                    instance.stop()
+                    self._forget(name, instance)
+                if self.instance(name).config is config:
+                    return
+            except CanalError:
+                if last:
+                    raise
+
+    def _put_back(self, name: str, before: InstanceConfig | None, runs: bool) -> None:
+        with contextlib.suppress(CanalError):
+            self.stop(name)
+        if before is None:
+            self._configs.pop(name, None)
+            return
+        self._configs[name] = before
+        if runs:
+            self.instance(name)
+
+    def forget(self, destination: str) -> None:
+        """Stop a destination and forget its config. Its cursors stay where they are kept."""
+        with self._lock:
+            self._configs.pop(destination, None)
+            runs = destination in self._instances
+        if runs:
+            self.stop(destination)
+
     def stop(self, destination: str | None = None) -> None:
         """Stop one destination (it may be started again), or all of them and the server.
 
@@ -124,6 +231,9 @@ class Server:
         if destination is None:
             self._stopped.set()
             stop = self._stop_all
+            follower = self._follower
+            if follower is not None:
+                follower.end()
         else:
             with self._lock:
                 if destination not in self._instances:
@@ -251,3 +361,20 @@ def _stop_one_of(left: dict[str, Instance], destination: str, failures: list[Bas
         failures.append(error)
     finally:
         del left[destination]
+
+
+def load(path: str | os.PathLike[str]) -> Server:
+    """A :class:`Server` of the destinations that a configuration has, none of which is started.
+
+    ``path`` is canal's conf directory (or its canal.properties), a directory of TOML files, or one such file;
+    docs/configuration.md has both forms. Each of canal's own keys that is set and has no meaning here is logged with the reason.
+
+    Raises:
+        ConfigError: a key that there is not, or a value that cannot be; the message has the file and the key, and no password.
+    """
+    files = DirectorySource(path).files
+    configs = [files.config(name) for name in files.destinations()]
+    for name in files.destinations():
+        for key, reason in files.notes(name).items():
+            log.info("[%s] %s has no meaning here: %s", name, key, reason)
+    return Server(configs)

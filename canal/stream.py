@@ -28,6 +28,16 @@ class Stream(Iterator[Message]):
         return self
 
     def __next__(self) -> Message:
+        while (message := self.step()) is None:
+            pass
+        return message  # no signal's handler runs between these two
+
+    def step(self) -> Message | None:
+        """One look, of ``poll`` seconds at most: ack what is in hand, and give the next message, or None for none so far.
+
+        Raises:
+            StopIteration: the source has ended.
+        """
         instance = self._instance
         if self._in_hand is not None:
             with contextlib.suppress(NotActiveError):  # then another process delivers that message
@@ -35,17 +45,21 @@ class Stream(Iterator[Message]):
             self._in_hand = None
         taken: list[Taken] = []
         try:
-            while True:
-                finished = instance._is_over(self._client_id)
-                message = instance._get(*self._options, taken)
-                if message:
-                    self._in_hand = taken[-1]
-                    return message  # no signal's handler runs between these two
-                if finished:
-                    raise StopIteration
+            finished = instance._is_over(self._client_id)
+            message = instance._get(*self._options, taken)
+            if message:
+                self._in_hand = taken[-1]
+                return message
+            if finished:
+                raise StopIteration
+            return None
         except BaseException:
             take_back(taken)
             raise
+
+    def let_go(self) -> None:
+        """What is in hand was acked or rolled back by who has it."""
+        self._in_hand = None
 
     def close(self) -> None:
         """Roll back what is in hand; the next get hands it out again."""

@@ -480,6 +480,21 @@ def test_unsubscribe_forgets_filter_and_cursor() -> None:
         assert instance.get_without_ack(1, timeout=60).entries
 
 
+def test_ids_go_on_after_unsubscribe() -> None:
+    with composed(whole(1, 1)) as instance:
+        instance.subscribe()
+        first = instance.get_without_ack(1, timeout=60)
+        instance.unsubscribe()
+        instance.subscribe()
+
+        again = instance.get_without_ack(1, timeout=60)
+
+        assert again.id == first.id + 1
+        with pytest.raises(canal.BatchError, match="not outstanding"):
+            instance.ack(first)
+        instance.ack(again)
+
+
 # -- failures and stops --------------------------------------------------------------------------------------------------
 
 

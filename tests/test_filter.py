@@ -47,6 +47,24 @@ from canal.filter import FieldFilter, TableFilter, split_patterns
         (r"(?i)a\.b,(?s)c\..", "c.\n", True),
         (r"(a)\.\1,(b)\.\1", "b.b", True),  # groups count within their own alternative
         (r"表\..*", "表.x", True),
+        # What canal answers (1.1.7): POSIX classes are of Unicode, and upper is lower, for case is ignored.
+        (r"[[:alpha:]_]+\.t", "Shop_x.t", True),
+        (r"s\.[a[:digit:]]+", "s.a12", True),
+        (r"s\.[^[:digit:]]+", "s.ab", True),
+        (r"s\.[^[:digit:]]+", "s.a1", False),
+        (r"s\.[[:^digit:]]", "s.1", False),
+        (r"s\.[[:upper:]][[:lower:]]", "s.aB", True),
+        (r"s\.[[:lower:]]", "s.库", False),
+        (r"s\.[[:alpha:]]", "s.库", True),
+        (r"s\.[[:alpha:]]", "s.²", False),
+        (r"s\.[[:digit:]]", "s.٣", True),
+        (r"s\.[[:punct:]]", "s.€", True),
+        (r"s\.[[:punct:]]", "s.«", False),
+        (r"s\.[[:blank:]]", "s.\t", False),
+        (r"s\.[[:alpha:],x]+,b\.c", "s.a,x", True),
+        (r"s\.[:alpha:]", "s.z", False),
+        (r"s\.[[:alpha:]-]+", "s.a-", True),
+        (r"s\.[]\][:digit:]]+", r"s.]1", True),
     ],
 )
 def test_include(include: str, name: str, accepted: bool) -> None:

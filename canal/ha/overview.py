@@ -12,7 +12,7 @@ import attrs
 
 from canal.errors import CoordinationError, CursorError, UnknownDestinationError
 from canal.ha.running import read_epoch, read_running, running_document
-from canal.meta.zookeeper import is_client, read_cursor
+from canal.meta.zookeeper import client_node, client_of, read_cursor
 from canal.position import Position
 from canal.zookeeper import NodeMissing, Session, Set, VersionChanged
 
@@ -82,8 +82,9 @@ def look_at(session: Session, name: str) -> DestinationOverview:
         number = read_epoch(f"{path}/epoch", epoch.data) if epoch is not None else 0
     except CoordinationError as error:
         damaged.append(error.message)
-    clients = tuple(_client(session, path, int(one)) for one in found if is_client(one))
-    damaged += [f"{path}/{client.id} has a cursor that cannot be read: {client.problem}" for client in clients if client.problem]
+    clients = tuple(_client(session, path, one) for one in map(client_of, found) if one is not None)
+    unread = [client for client in clients if client.problem]
+    damaged += [f"{path}/{client_node(client.id)} has a cursor that cannot be read: {client.problem}" for client in unread]
     return DestinationOverview(
         name, owner, active, running.created if running is not None else 0.0, number,
         tuple(session.children(f"{path}/cluster")), clients, tuple(damaged),
@@ -91,7 +92,7 @@ def look_at(session: Session, name: str) -> DestinationOverview:
 
 
 def _client(session: Session, path: str, number: int) -> ClientOverview:
-    filter, cursor, exact = (session.get(f"{path}/{number}/{node}") for node in ("filter", "cursor", "position"))
+    filter, cursor, exact = (session.get(f"{path}/{client_node(number)}/{node}") for node in ("filter", "cursor", "position"))
     text = filter.data.decode(errors="replace") if filter is not None else ""
     position, problem = None, ""
     if cursor is not None and cursor.data:

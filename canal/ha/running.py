@@ -25,6 +25,7 @@ import attrs
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
 from canal.ha.machine import OWNING, Action, Event, Role, step
+from canal.meta.zookeeper import client_node
 from canal.threads import OwnThread
 from canal.zookeeper import (
     Create,
@@ -611,7 +612,7 @@ class RunningMonitor:
         clients = set(self._parts.clients())
         self._marked &= clients  # of those that are gone the node went with all the others
         for client_id in clients:
-            path = self._path(str(client_id), "running")
+            path = self._path(client_node(client_id), "running")
             value = self.session.get(path)
             if value is None:
                 with contextlib.suppress(NodeExists, NodeMissing):
@@ -626,7 +627,7 @@ class RunningMonitor:
         """Without contact they go with the session."""
         marked, self._marked = self._marked, set()
         for client_id in marked if self.session.is_connected else ():
-            path = self._path(str(client_id), "running")
+            path = self._path(client_node(client_id), "running")
             with contextlib.suppress(NodeMissing, VersionChanged):
                 value = self.session.get(path)
                 if value is not None and value.owner == self.session.id:

@@ -7,29 +7,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from canal.errors import CursorError
-from canal.meta.memory import Client, Clients
+from canal.meta.memory import Client, Clients, is_canals
 from canal.position import Position
 
 FORMAT_VERSION: Final = 1
 _OWN_KEYS: Final = ("format", "checksum")
 _POSITION: Final = "position"  # beside canal's "cursor", which cannot hold all of ours
+_FURTHER: Final = "furtherClients"  # beside canal's "clientDatas", those whose ids it could not read
 _NAME: Final = "state"
 _REMEDY: Final = "Restore the file from a backup, or delete it and its .bak and subscribe again"
 
 
-def dump(destination: str, clients: Clients, name: str = "") -> bytes:
-    """The file's bytes, ASCII only: canal reads it in whatever charset its platform has. ``name`` is that of this state."""
+def dump(
+    destination: str, clients: Clients, name: str = "", address_of: Callable[[Position], tuple[str, int]] = lambda _: ("", 0)
+) -> bytes:
+    """The file's bytes, ASCII only: canal reads it in whatever charset its platform has. ``name`` is that of this state;
+    ``address_of`` gives host and port of a cursor's source."""
     for client_id in clients:
         if type(client_id) is not int:
             raise CursorError(f"a client's id is a number, not {client_id!r}")
+    items = [(item[0], _dump_client(destination, *item, address_of)) for item in sorted(clients.items())]
     document: dict[str, Any] = {
-        "clientDatas": [_dump_client(destination, *item) for item in sorted(clients.items())],
+        "clientDatas": [item for client_id, item in items if is_canals(client_id)],
         "destination": destination,
         "format": FORMAT_VERSION,
     }
+    further = [item for client_id, item in items if not is_canals(client_id)]
+    if further:
+        document[_FURTHER] = further
     if name:
         document[_NAME] = name
     document["checksum"] = _checksum(document)
@@ -50,9 +59,7 @@ def load(data: bytes, destination: str, must_verify: bool = False) -> Clients:
         raise CursorError("it is not JSON", remedy=_REMEDY) from error
     if not isinstance(document, dict):
         raise CursorError("it is not a JSON object", remedy=_REMEDY)
-    items = document.get("clientDatas")
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise CursorError('"clientDatas" is not a list of objects', remedy=_REMEDY)
+    items = _items(document, "clientDatas") + (_items(document, _FURTHER) if _FURTHER in document else [])
     if must_verify or any(key in document for key in _OWN_KEYS) or any(_POSITION in item for item in items):
         _verify(document)
     named = _text(document, "destination")
@@ -66,7 +73,16 @@ def name_of(data: bytes) -> str:
     return _text(json.loads(data.decode("utf-8-sig", "surrogateescape")), _NAME)
 
 
-def _dump_client(destination: str, client_id: int, client: Client) -> dict[str, Any]:
+def _items(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    items = document.get(key)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise CursorError(f'"{key}" is not a list of objects', remedy=_REMEDY)
+    return items
+
+
+def _dump_client(
+    destination: str, client_id: int, client: Client, address_of: Callable[[Position], tuple[str, int]]
+) -> dict[str, Any]:
     identity = {"clientId": client_id, "destination": destination, "filter": client.filter}
     _text(identity, "filter")  # write nothing that load would refuse
     if client.cursor is None:
@@ -74,7 +90,7 @@ def _dump_client(destination: str, client_id: int, client: Client) -> dict[str, 
     _text({"journal": client.cursor.journal}, "journal")
     return {
         "clientIdentity": identity,
-        "cursor": client.cursor.to_canal(),
+        "cursor": client.cursor.to_canal(*address_of(client.cursor)),
         _POSITION: client.cursor.to_text(),
     }
 

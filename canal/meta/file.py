@@ -268,7 +268,7 @@ class FileMeta(MemoryMeta):
         if clients == self._whole and not self._has_moved:
             return
         name = secrets.token_hex(16)
-        data = document.dump(self._destination, clients, name)
+        data = document.dump(self._destination, clients, name, self.address_of)
         path, fresh = self._folder / "meta.dat", self._folder / "meta.dat.tmp"
         self._claim_again(path)
         try:

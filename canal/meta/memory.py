@@ -6,7 +6,7 @@ Never writes anything anywhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import attrs
@@ -27,6 +27,11 @@ Clients: TypeAlias = Mapping[int, Client]
 """A state as a whole; never changed in place, so a reader needs no lock and a failed write leaves no trace."""
 
 
+def is_canals(client_id: int) -> bool:
+    """Whether canal can read this client id, which is a short there: one that it cannot would keep it from all of them."""
+    return 0 <= client_id < 1 << 15
+
+
 class MemoryMeta:
     """Keeps subscriptions and cursors in memory, by destination. See ``MetaManager``.
 
@@ -38,6 +43,8 @@ class MemoryMeta:
         self._destination = ""
         self._clients: Clients | None = None  # None: not started
         self._kept: dict[str, Clients] = {}
+        #: Host and port of the source of a cursor, by which canal tells whether it is one of its own; ("", 0): not known.
+        self.address_of: Callable[[Position], tuple[str, int]] = _nowhere
 
     def start(self, destination: str) -> None:
         with self._lock:
@@ -107,3 +114,7 @@ class MemoryMeta:
 
     def _commit(self, clients: Clients, urgent: bool) -> None:
         """Store the state; if not urgent it may be put off."""
+
+
+def _nowhere(cursor: Position) -> tuple[str, int]:
+    return "", 0

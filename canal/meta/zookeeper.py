@@ -4,6 +4,7 @@ Never decides who is active: every change is one transaction behind the fence th
 
 Of a client there are ``<clientId>/filter``, ``<clientId>/cursor`` (canal's JSON, so that canal can go on from it) and
 ``<clientId>/position`` (ours, which says more). The two cursors change together; where canal has moved its own, that counts.
+A client whose id is beyond those of canal is ``client-<clientId>``, which canal passes over.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveError
-from canal.meta.memory import Client, Clients, MemoryMeta
+from canal.meta.memory import Client, Clients, MemoryMeta, is_canals
 from canal.position import Position
 from canal.zookeeper import (
     Create,
@@ -39,9 +40,17 @@ _PAUSE: Final = 30.0  # seconds between two tries of the writer at most
 _REMEDY: Final = "Correct the node, or delete it with its neighbour and subscribe again"
 
 
-def is_client(name: str) -> bool:
-    """Whether a node below a destination's is that of a client."""
-    return name.isascii() and name.isdecimal() and len(name) <= 18 and str(int(name)) == name
+def client_node(client_id: int) -> str:
+    """The node of a client below its destination's."""
+    return str(client_id) if is_canals(client_id) else f"client-{client_id}"
+
+
+def client_of(name: str) -> int | None:
+    """The client whose node this is below its destination's; None where it is that of none."""
+    digits = name.removeprefix("client-")
+    if not (digits.isascii() and digits.removeprefix("-").isdecimal() and len(digits) <= 19):
+        return None
+    return int(digits) if client_node(int(digits)) == name else None
 
 
 def read_cursor(cursor: bytes, exact: bytes) -> Position:
@@ -58,7 +67,7 @@ def read_cursor(cursor: bytes, exact: bytes) -> Position:
         ours = Position.from_text(exact.decode()) if exact else theirs
     except (ValueError, RecursionError) as error:
         raise CursorError("it is not JSON") from error
-    if Position.from_canal(ours.to_canal()) == theirs:
+    if all(getattr(ours, name) == getattr(theirs, name) for name in ("journal", "offset", "gtid", "timestamp")):
         return ours
     log.warning("a cursor was moved by another program since: going on from %s", theirs)
     return theirs
@@ -140,7 +149,8 @@ class ZooKeeperMeta(MemoryMeta):
     def _load(self) -> Clients:
         self._nodes = {}
         names = self._connected().children(self._base)
-        return {int(name): self._load_client(name) for name in names if is_client(name)}
+        found = {name: client_of(name) for name in names}
+        return {client_id: self._load_client(name) for name, client_id in found.items() if client_id is not None}
 
     def _load_client(self, name: str) -> Client:
         filter, cursor, position = (self._data(f"{name}/{part}") for part in ("filter", "cursor", "position"))
@@ -202,26 +212,30 @@ class ZooKeeperMeta(MemoryMeta):
 
     def _writes(self, stored: Clients, clients: Clients) -> Iterator[Write]:
         for client_id in stored.keys() - clients.keys():
-            yield from self._delete(f"{self._base}/{client_id}")
+            yield from self._delete(f"{self._base}/{client_node(client_id)}")
         for client_id, client in clients.items():
-            old = stored.get(client_id)
+            old, node = stored.get(client_id), client_node(client_id)
             if client == old:
                 continue
-            if str(client_id) not in self._nodes:
-                yield Create(f"{self._base}/{client_id}")
+            if node not in self._nodes:
+                yield Create(f"{self._base}/{node}")
             if old is None or client.filter != old.filter:
-                yield self._put(f"{client_id}/filter", client.filter)
+                yield self._put(f"{node}/filter", client.filter)
             if client.cursor is not None and (old is None or client.cursor != old.cursor):
-                yield self._put(f"{client_id}/cursor", _canal_text(client.cursor))
-                yield self._put(f"{client_id}/position", client.cursor.to_text())
+                yield self._put(f"{node}/cursor", self._canal_text(client.cursor))
+                yield self._put(f"{node}/position", client.cursor.to_text())
             elif client.cursor is None:
-                yield from self._drop(f"{client_id}/cursor", f"{client_id}/position")
+                yield from self._drop(f"{node}/cursor", f"{node}/position")
             # canal's outstanding batches: of a cursor that has moved they say nothing any more.
-            yield from self._drop(*(name for name in self._nodes if name.startswith(f"{client_id}/mark/")))
+            yield from self._drop(*(name for name in self._nodes if name.startswith(f"{node}/mark/")))
 
     def _put(self, name: str, text: str) -> Write:
         path = f"{self._base}/{name}"
         return Set(path, text.encode(), self._nodes[name]) if name in self._nodes else Create(path, text.encode())
+
+    def _canal_text(self, position: Position) -> str:
+        document: dict[str, Any] = {"@type": _TYPE, **position.to_canal(*self.address_of(position))}
+        return json.dumps(document, separators=(",", ":"))
 
     def _drop(self, *names: str) -> Iterator[Write]:
         for name in sorted(set(names) & self._nodes.keys()):
@@ -333,8 +347,3 @@ class PeriodMixedMeta(MixedMeta):
             raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
         super().__init__(zookeeper)
         self._interval = interval
-
-
-def _canal_text(position: Position) -> str:
-    document: dict[str, Any] = {"@type": _TYPE, **position.to_canal()}
-    return json.dumps(document, separators=(",", ":"))

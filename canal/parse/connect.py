@@ -36,6 +36,8 @@ class Link:
         self.active = 0
         self.has_switched = False
         self.connection: FullConnection | None = None
+        #: Which source a server was reached by.
+        self.reached: dict[str, Source] = {}
         self._stopping = False
         self.ended = False
         #: Of this run alone, where the configuration names none: two runs may read one source at the same time.

@@ -18,6 +18,7 @@ from canal.event_types import ANONYMOUS_GTID, GTID, GTID_TAGGED
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.connect import Link, name_of
+from canal.parse.handover import taken_over
 from canal.parse.log.continuity import first_of, incarnation_of, is_at
 from canal.parse.log.digests import changes_schema, digests_of, find_tail, transactions
 from canal.parse.log.scan import transaction_start
@@ -54,6 +55,7 @@ class Locator:
         self.lost = 0
         self._lost_because: PositionLostError | None = None
         self.same_as: Position | None = None  # the start of the stream in the log of another server
+        self.is_canals = False  # reading began at a cursor that canal has written
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
 
     def place(self) -> Position | None:
@@ -77,7 +79,10 @@ class Locator:
     def locate(self, connection: FullConnection) -> Position:
         """Where to go on, as canal.parse.start decides."""
         stored = self.place()
-        place = None if stored is None else _in_present_life(connection, stored)
+        place = None if stored is None else _in_present_life(connection, taken_over(connection, stored))
+        if stored is not None and stored.at_event:
+            self.is_canals = True
+            self._none_done = place is not None and not place.at_event and connection.has_gtids
         decision = decide(
             Facts(
                 place=place, configured=self._link.start, identity=connection.identity,
@@ -138,7 +143,7 @@ class Locator:
             place = connection.resolve("earliest")
         if start == "earliest":
             place = _in_present_life(connection, place)
-        if start == "latest" and not place.gtid:  # or a switch before the first change would have no time to search for
+        if start == "latest":  # or a switch before the first change would have no time to search for, nor canal
             clock = time.time() + (connection.clock_offset or 0.0)
             place = attrs.evolve(place, timestamp=int(1000 * clock))
         if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:

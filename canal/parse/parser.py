@@ -74,6 +74,10 @@ class ParserTeller(Protocol):
         """Goes on at the other source, for a reason; gives False where that does not answer."""
         return None
 
+    def address_of(self, cursor: Position) -> tuple[str, int]:
+        """Host and port of the server that a cursor is of; ("", 0): not known."""
+        return "", 0
+
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
         """How it stands, for ``Instance.status()``."""
         return None
@@ -205,6 +209,14 @@ class BinlogParser:
         May be called from any thread. What comes of the old source meanwhile is delivered first.
         """
         return self._run.link.switch(reason)
+
+    def address_of(self, cursor: Position) -> tuple[str, int]:
+        """Host and port of the server that a cursor is of; ("", 0): not known."""
+        link = self._run.link
+        source: Any = link.reached.get(cursor.source)
+        if source is None and (not cursor.source or link.other_source is None):
+            source = link.sources[0][0]
+        return getattr(source, "host", ""), getattr(source, "port", 0)
 
     def wait_started(self, timeout: float) -> Position:
         return self._run.wait_started(timeout)

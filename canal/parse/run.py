@@ -277,6 +277,7 @@ class ParserRun:
         if connection is None:
             return
         self.progress.connected(connection)
+        self.link.reached[connection.identity] = self.link.source
         self._locator.same_as = None
         position = self._locator.locate(connection)
         executed = self._locator.executed(connection, position)
@@ -436,6 +437,13 @@ class ParserRun:
         self._follower.changed(statement, sql, data)
 
     def _read_again(self, wanted: PreparedXa, offset: int) -> Iterator[bytes]:
+        if self._locator.is_canals and not wanted.journal:
+            self.alarms.tell(
+                AlarmKind.POSITION,
+                f"XA transaction {wanted.xid} was prepared before the cursor that canal has left, and is committed now: its rows "
+                "are delivered here, and canal has delivered them at its XA PREPARE",
+                f"canal's XA {wanted.xid}",
+            )
         return read_again(self.link.connection, wanted, Position(journal=self.decoder.journal, offset=offset))
 
     def _tables_like(self, schema: str, name: str, is_prefix: bool) -> list[str] | None:

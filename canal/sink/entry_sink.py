@@ -1,4 +1,4 @@
-"""The default sink: hooks, row predicate, condensing of empty transactions, then the store.
+"""The default sink: kinds that are left out, hooks, row predicate, condensing of empty transactions, then the store.
 
 Never reorders, and never decodes unless a row predicate asks for it.
 """
@@ -6,11 +6,12 @@ Never reorders, and never decodes unless a row predicate asks for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from canal.errors import CanalError, HookError, StateError
 from canal.model import Entry, EntryType, Header, Row
 from canal.sink.condense import Condenser
+from canal.sink.leave_out import LeaveOut
 from canal.sink.protocol import Hook
 from canal.store.protocol import EntryStore
 
@@ -23,6 +24,7 @@ class EntrySink:
 
     Args:
         hooks: called in this order before the store, and after it.
+        leave_out: kinds of changes that are not delivered; hooks do not see them.
         row_filter: keeps the row changes for which it is true; it makes the parser's thread decode every row.
         empty_interval, empty_count: let an empty transaction pass this often.
     """
@@ -32,12 +34,14 @@ class EntrySink:
         *,
         hooks: Sequence[Hook] = (),
         row_filter: RowPredicate | None = None,
+        leave_out: Iterable[str] = (),
         empty_interval: float = 5.0,
         empty_count: int = 8192,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hooks = tuple(hooks)
         self._row_filter = row_filter
+        self._leave_out = LeaveOut(leave_out)
         self._condenser = Condenser(empty_interval, empty_count)
         self._clock = clock
         self._store: EntryStore | None = None
@@ -56,6 +60,8 @@ class EntrySink:
         store = self._store
         if store is None:
             raise StateError("the sink is not started")
+        if self._leave_out:
+            entries = self._leave_out.kept(entries)
         for hook in self._hooks:
             entries = _kept_by(hook, entries)
         if self._row_filter is not None:

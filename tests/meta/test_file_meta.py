@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import canal
@@ -929,3 +930,56 @@ def test_a_folder_that_another_has_made_meanwhile_is_left_alone(folder: Path) ->
         meta.update_cursor(1, HERE)
     with started(folder.parent) as other:
         assert other.cursor(1) == NEXT
+
+
+def test_canal_finds_its_own_source_in_our_cursor(tmp_path: Path) -> None:
+    """By address and port; the server is the one that began the journal where no event was read yet."""
+    cursor = attrs.evolve(NEXT, incarnation="1732297541-7", timestamp=5000, server_id=0)
+    meta = FileMeta(tmp_path)
+    meta.address_of = lambda position: ("db1", 3307) if position.source == cursor.source else ("", 0)
+    meta.start("example")
+    meta.subscribe(1, "")
+    meta.update_cursor(1, cursor)
+    meta.stop()
+
+    (client,) = json.loads((tmp_path / "example" / "meta.dat").read_bytes())["clientDatas"]
+
+    assert client["cursor"]["identity"] == {"slaveId": -1, "sourceAddress": {"address": "db1", "port": 3307}}
+    assert (client["cursor"]["postion"]["serverId"], client["cursor"]["postion"]["timestamp"]) == (7, 5000)
+
+
+def test_ids_that_canal_cannot_read_do_not_keep_it_from_the_others(tmp_path: Path) -> None:
+    ids = [-1, 1, 32767, 32768, 1 << 32]
+    with started(tmp_path) as meta:
+        for number, client_id in enumerate(ids):
+            meta.subscribe(client_id, f"shop\\.t{number}")
+            meta.update_cursor(client_id, attrs.evolve(NEXT, offset=number))
+
+    document = json.loads((tmp_path / "example" / "meta.dat").read_bytes())
+
+    assert [client["clientIdentity"]["clientId"] for client in document["clientDatas"]] == [1, 32767]
+    with started(tmp_path) as meta:
+        assert meta.subscriptions() == {client_id: f"shop\\.t{number}" for number, client_id in enumerate(ids)}
+        assert [meta.cursor(client_id) for client_id in ids] == [attrs.evolve(NEXT, offset=number) for number in range(5)]
+
+
+def test_an_instance_names_its_source_to_canal(tmp_path: Path) -> None:
+    """From the first cursor on, at "latest" too: address, port, server and a time."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY")
+    table.insert({"id": 1})
+    with fake.serve(user="canal", password="secret") as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="canal", password="secret")
+        config = canal.InstanceConfig(destination="example", source=source, meta=FileMeta(tmp_path))
+        cursors = []
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            cursors.append(json.loads((tmp_path / "example" / "meta.dat").read_bytes())["clientDatas"][0]["cursor"])
+            table.insert({"id": 2})
+            instance.ack(instance.get_without_ack(timeout=60))
+            instance.meta.flush()
+            cursors.append(json.loads((tmp_path / "example" / "meta.dat").read_bytes())["clientDatas"][0]["cursor"])
+    for cursor in cursors:
+        assert cursor["identity"]["sourceAddress"] == {"address": server.host, "port": server.port}
+        assert cursor["postion"]["serverId"] > 0
+        assert cursor["postion"]["timestamp"] > 0

@@ -370,3 +370,23 @@ def test_what_a_killed_process_repeats(session: Session, kind: str, least: int) 
     cursor = started(session).cursor(1)
     assert cursor is not None
     assert least <= cursor.offset <= (1 if kind == "PeriodMixedMeta" else 100)
+
+
+def test_ids_that_canal_cannot_read_have_nodes_that_it_passes_over(session: Session) -> None:
+    ids = (7, 1 << 32, -1)
+    meta = started(session)
+    meta.address_of = lambda position: ("db1", 3307)
+    for client_id in ids:
+        meta.subscribe(client_id, f"t{client_id}")
+        meta.update_cursor(client_id, HERE)
+
+    names = session.children(session.config.destination_path("example"))
+    again = started(session)
+
+    assert sorted(names) == ["7", "client--1", "client-4294967296"]
+    assert {client_id: (filter, again.cursor(client_id)) for client_id, filter in again.subscriptions().items()} == {
+        client_id: (f"t{client_id}", HERE) for client_id in ids
+    }
+    assert json.loads(node(session, "7/cursor") or b"")["identity"]["sourceAddress"] == {"address": "db1", "port": 3307}
+    meta.unsubscribe(1 << 32)
+    assert sorted(session.children(session.config.destination_path("example"))) == ["7", "client--1"]

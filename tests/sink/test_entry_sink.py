@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canal.errors import HookError, StateError
+from canal.config import InstanceConfig
+from canal.errors import ConfigError, HookError, StateError
+from canal.instance import Instance
 from canal.model import Entry, EntryType
 from canal.sink import EntrySink, Hook, Sink
 from canal.sink.condense import Condenser
 from canal.store import MemoryStore
+from canal.testing import FakeBinlog
 from tests.strategies import begin, end, row, transaction, transactions, whole
 
 
@@ -134,3 +137,49 @@ def test_a_held_begin_is_forgotten_when_the_parser_starts_again() -> None:
 
     kinds = [entry.entry_type for entry in store.get(1, 0, 10, 0, 0).entries]
     assert kinds == [EntryType.TRANSACTIONBEGIN, EntryType.ROWDATA, EntryType.TRANSACTIONEND]
+
+
+def _kinds(leave_out: tuple[str, ...]) -> list[str]:
+    """Which of one change of each kind are delivered: the type of rows, the first two words of a statement."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT")
+    table.insert({"id": 1, "a": 1})
+    table.update({"id": 1, "a": 1}, {"id": 1, "a": 2})
+    table.delete({"id": 1, "a": 2})
+    for sql in STATEMENTS:
+        fake.ddl(sql, schema="shop")
+    table.insert({"id": 2, "a": 1}, {"id": 2, "a": 1})
+    fake.end()
+    config = InstanceConfig(destination="kinds", source=fake, start="earliest", leave_out=leave_out)  # type: ignore[arg-type]
+    with Instance(config) as instance:
+        instance.subscribe()
+        entries = [entry for message in instance.stream() for entry in message.entries]
+    changes = [entry for entry in entries if entry.entry_type is EntryType.ROWDATA]
+    return [" ".join((entry.sql or "").split()[:2]) or entry.event_type.name for entry in changes]
+
+
+STATEMENTS = ["ALTER TABLE t ADD b INT", "CREATE DATABASE d", " /* x */ alter database d CHARACTER SET utf8mb4",
+              "GRANT ALL ON *.* TO u", "CREATE VIEW v AS SELECT 1", "ANALYZE TABLE t", "UPDATE t SET a = 3"]  # fmt: skip
+ALL = ["INSERT", "UPDATE", "DELETE", "ALTER TABLE", "CREATE DATABASE", "/* x", "GRANT ALL", "CREATE VIEW", "ANALYZE TABLE",
+       "UPDATE t", "INSERT"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("leave_out", "gone"),
+    [
+        ((), []),
+        (("insert",), ["INSERT"]),
+        (("update", "delete"), ["UPDATE", "DELETE"]),
+        (("ddl",), ["ALTER TABLE", "CREATE DATABASE", "/* x"]),
+        (("dml",), ["UPDATE t"]),
+        (("dcl",), ["GRANT ALL", "CREATE VIEW", "ANALYZE TABLE"]),
+        (("tableless",), ["/* x", "GRANT ALL", "CREATE VIEW", "ANALYZE TABLE"]),
+    ],
+)
+def test_kinds_that_are_left_out(leave_out: tuple[str, ...], gone: list[str]) -> None:
+    assert _kinds(leave_out) == [one for one in ALL if one not in gone]
+
+
+def test_a_kind_that_there_is_not() -> None:
+    with pytest.raises(ConfigError, match="leave_out names 'truncate'.*insert, update"):
+        InstanceConfig(destination="x", source=FakeBinlog(), leave_out=("truncate",))  # type: ignore[arg-type]

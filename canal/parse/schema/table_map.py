@@ -288,7 +288,8 @@ class TableResolver:
         json_columns: names the columns of a table that are MariaDB's JSON, which the log does not tell from LONGTEXT; None:
             JSON is given as text, not as objects.
         shadows: which tables are those of online schema changes, and so not delivered; None: no table is.
-        unknown_columns: "positions" names the columns of a table that nobody knows @1, @2 and so on, "error" is a SchemaError.
+        unknown_columns: "positions" names the columns of a table that nobody knows @1, @2 and so on, "error" is a SchemaError,
+            "leave_out" drops its rows.
         alarm: called with a text when such a table comes.
     """
 
@@ -324,6 +325,11 @@ class TableResolver:
         if not self._tables.accepts(*name) or self._shadows is not None and self._shadows.leaves_out_rows(*name):
             return self._filtered(raw, release)
         known = None if raw.names is not None else self._find(raw)
+        if raw.names is None and known is None and self._unknown_columns == "leave_out":
+            if self._positional.is_first(name):
+                self._alarm(f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log: its rows are "
+                            "left out")  # fmt: skip
+            return self._filtered(raw, release)
         schema = self._schema(raw, known)
         if release.is_mariadb:
             schema = self._completed(raw, schema, known)

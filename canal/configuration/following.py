@@ -1,0 +1,118 @@
+"""Follows a ConfigSource: destinations that come are started, those that go stopped, those that change started anew.
+
+Never carries out what it cannot use: an alarm says so, and what runs goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from canal.alarm import Alarm, AlarmDesk, AlarmKind
+from canal.config import InstanceConfig
+from canal.configuration.sources import ConfigSource
+from canal.threads import OwnThread
+
+#: Seconds after which a change must still be the same: a file that is being written may be valid in between.
+_SETTLED = 0.25
+
+
+class Configured(Protocol):
+    """What a follower does to a server."""
+
+    def configure(self, config: InstanceConfig, *, lazy: bool) -> None: ...
+    def forget(self, destination: str) -> None: ...
+
+
+class Follower:
+    """Looks every ``interval`` seconds, on a thread of its own.
+
+    Args:
+        server: told what has changed.
+        source: asked.
+        interval: seconds between two looks.
+        lazy: whether a new destination waits for its first use; None: as the source says.
+        alarm: told what cannot be used, once, and that it is over.
+    """
+
+    def __init__(
+        self, server: Configured, source: ConfigSource, interval: float, lazy: bool | None, alarm: Alarm
+    ) -> None:
+        self._server = server
+        self._source = source
+        self._interval = interval
+        self._lazy = lazy
+        self._alarm = alarm
+        self._desks: dict[str, AlarmDesk] = {}
+        self._done: dict[str, str] = {}  # digest of what was carried out, or could not be
+        self._stopping = threading.Event()
+        self._thread = OwnThread(target=self._run, name="canal-follow")
+
+    def start(self) -> None:
+        """Carry out what there is now, then follow. Raises what ``ConfigSource.names`` does; a destination that cannot be used
+        is an alarm."""
+        self._carry_out(self._source.names())
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let the thread end when the look under way is over; what that starts meanwhile a stopped server refuses."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        seen: Mapping[str, str] = self._done
+        while not self._stopping.wait(self._interval if seen == self._done else min(self._interval, _SETTLED)):
+            try:
+                names = dict(self._source.names())
+            except Exception as error:
+                self._tell("", f"the configuration cannot be read, and nothing is changed: {error}")
+                seen = self._done
+                continue
+            self._over("", "the configuration can be read again")
+            if names == seen:
+                self._carry_out(names)
+            seen = names
+
+    def _carry_out(self, names: Mapping[str, str]) -> None:
+        for name in sorted(self._done.keys() - names.keys()):
+            self._attempt(name, "")
+        for name, digest in sorted(names.items()):
+            if self._stopping.is_set():
+                return
+            if self._done.get(name) != digest:
+                self._attempt(name, digest)
+
+    def _attempt(self, name: str, digest: str) -> None:
+        """Carry out the change of one destination; "" for a digest: it is gone."""
+        try:
+            if digest:
+                config = self._source.load(name)
+                self._server.configure(config, lazy=self._is_lazy(name))
+            else:
+                self._server.forget(name)
+        except Exception as error:
+            self._tell(name, f"its configuration has changed and cannot be used, so what runs goes on: {error}")
+        else:
+            self._over(name, "its configuration is in use")
+        if digest:
+            self._done[name] = digest
+        else:
+            self._done.pop(name, None)
+
+    def _is_lazy(self, name: str) -> bool:
+        if self._lazy is not None:
+            return self._lazy
+        told: Any = getattr(self._source, "is_lazy", None)
+        return bool(told is not None and told(name))
+
+    def _desk(self, name: str) -> AlarmDesk:
+        if name not in self._desks:
+            self._desks[name] = AlarmDesk(self._alarm)
+            self._desks[name].reset(name)
+        return self._desks[name]
+
+    def _tell(self, name: str, text: str) -> None:
+        self._desk(name).tell(AlarmKind.CONFIGURATION, text, text)
+
+    def _over(self, name: str, text: str) -> None:
+        self._desk(name).over(AlarmKind.CONFIGURATION, text)

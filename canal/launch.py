@@ -1,0 +1,110 @@
+"""``canal run``: all destinations of a configuration, each read by one client on a thread of its own.
+
+Never keeps anything itself: cursors are where the configuration says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from canal.alarm import log_alarm
+from canal.configuration.sources import DirectorySource
+from canal.errors import CanalError, ConfigError, StateError
+from canal.model import Message
+from canal.server import Server
+
+log = logging.getLogger("canal")
+
+#: Called with a destination and a message, which is acked when it returns.
+Handler = Callable[[str, Message], Any]
+
+#: Seconds between two looks at which destinations there are, and before one that failed is tried again, at most.
+_LOOK, _PAUSE = 0.2, 30.0
+
+
+def handler(name: str) -> Handler:
+    """The function that MODULE:FUNCTION names; modules are looked for in the working directory too. Raises ConfigError."""
+    module, colon, function = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"the handler {name!r} cannot be imported: {error}", remedy="Write MODULE:FUNCTION.") from error
+    if not callable(found):
+        raise ConfigError(f"the handler {name!r} cannot be called")
+    return found  # type: ignore[no-any-return]
+
+
+def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
+    """Tell of each destination whether it can be used; gives the exit status."""
+    failed = 0
+    for name in source.files.destinations():
+        try:
+            source.files.config(name)
+        except CanalError as error:
+            failed = 1
+            tell(f"{name}: {error}")
+            continue
+        tell(f"{name}: can be used")
+        for key, reason in source.files.notes(name).items():
+            tell(f"  {key} has no meaning here: {reason}")
+    return failed
+
+
+def run(source: DirectorySource, handler: Handler, interval: float | None = None) -> int:
+    """Start all destinations and hand their messages to ``handler`` until the process is told to end; gives the exit status.
+
+    Destinations that the configuration gets later are read too. What the handler raises stops that destination's reading for a
+    while, with what was in hand rolled back.
+    """
+    files: Any = source.files
+    server = Server()
+    server.stop_on_signals()
+    readers: dict[str, threading.Thread] = {}
+    with server:
+        follows = getattr(files, "scans", True)
+        if follows:
+            server.follow(source, interval if interval is not None else getattr(files, "interval", 5.0))
+        else:
+            for name in files.destinations():
+                server.configure(source.load(name), lazy=source.is_lazy(name))
+        while not server.wait(_LOOK):
+            for name in server.configured():
+                if name not in readers or not readers[name].is_alive():
+                    work = partial(_read, server, name, handler)
+                    readers[name] = threading.Thread(target=work, name=f"canal-{name}-run", daemon=True)
+                    readers[name].start()
+    for reader in readers.values():
+        reader.join(_PAUSE)
+    return 0
+
+
+def _read(server: Server, destination: str, handler: Handler) -> None:
+    """Read one destination until it is gone or the server stops."""
+    wait = 0.5
+    while destination in server.configured():
+        try:
+            instance = server.instance(destination)
+            instance.subscribe()
+            wait = 0.5
+            instance.consume(lambda message: handler(destination, message))
+            if server.wait(_PAUSE):  # the log has ended
+                return
+        except StateError:  # stopped, or started anew with another configuration
+            if server.wait(_LOOK):
+                return
+            continue
+        except Exception as error:
+            log_alarm(destination, f"it is not read, again in {wait:g} s: {error!r}")
+            if not isinstance(error, CanalError):
+                log.exception("[%s] the handler failed", destination)
+        if server.wait(wait):
+            return
+        wait = min(2 * wait, _PAUSE)

@@ -1,0 +1,172 @@
+"""Where parsing stands, kept in canal's node of ZooKeeper: ``<root>/destinations/<destination>/parse``.
+
+Never decides who may write: one process at a time is the business of who uses it, such as an Instance with ``ha``.
+
+The node has canal's JSON, so that canal can go on from it, and beside it our own text, which says more. Where canal has
+written it, that text is gone and canal's position counts.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Final
+
+from canal.errors import ConfigError, CoordinationError, CursorError
+from canal.parse.log_positions import Place
+from canal.position import Position
+from canal.threads import OwnThread
+from canal.zookeeper import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper
+
+_TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
+_OWN: Final = "ourPosition"
+
+
+class ZooKeeperLogPositionManager:
+    """Each position is written when ``persist`` returns: a round trip for each transaction.
+
+    Args:
+        zookeeper: how to reach it, or an open session.
+        address: host and port of the source, by which canal knows the position as one of its own.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper | Session, address: tuple[str, int] = ("", 0)) -> None:
+        self._given = zookeeper if isinstance(zookeeper, Session) else None
+        self._config = zookeeper.config if isinstance(zookeeper, Session) else zookeeper
+        self._address = address
+        self._session: Session | None = None
+        self._path = ""
+        self._place: Place | None = None
+
+    def start(self, destination: str) -> None:
+        self._path = self._config.destination_path(destination, "parse")
+        self._place = None
+        self._session = session = self._given or Session(self._config)
+        try:
+            if self._given is None:
+                session.open()
+                if not session.wait_connected(self._config.session_timeout):
+                    raise CoordinationError(
+                        f"ZooKeeper at {self._config.hosts} cannot be reached", destination=destination,
+                        remedy="Check that a majority of its members runs and can be reached.",
+                    )  # fmt: skip
+            session.make(self._path.rpartition("/")[0])
+        except BaseException:
+            self._release()
+            raise
+
+    def stop(self) -> None:
+        self._release()
+
+    def latest(self) -> Position | None:
+        if self._place is not None:
+            return self._place()
+        if self._session is None:
+            return None
+        try:
+            found = self._session.get(self._path)
+            return _read(found.data) if found is not None and found.data else None
+        except (CoordinationError, CursorError) as error:
+            raise CursorError(
+                f"cannot read {self._path}: {error.message}", remedy="Correct it, or delete it to start anew"
+            ) from error
+
+    def persist(self, place: Place) -> None:
+        self._place = place
+        self._write(place)
+
+    def _write(self, place: Place) -> None:
+        session, position = self._session, place()
+        if session is None:
+            raise CursorError(f"{self._path or 'the node of positions'} is written after stop")
+        document: dict[str, Any] = {"@type": _TYPE, **position.to_canal(*self._address), _OWN: position.to_text()}
+        data = json.dumps(document, separators=(",", ":")).encode()
+        try:
+            try:
+                session.write([Set(self._path, data)])
+            except NodeMissing:
+                session.write([Create(self._path, data)])
+        except (CoordinationError, NodeExists, NodeMissing) as error:
+            raise CursorError(f"cannot write {self._path}: {error}", remedy="Check that ZooKeeper can be reached.") from error
+
+    def _release(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and session is not self._given:
+            session.close()
+
+
+class MixedLogPositionManager(ZooKeeperLogPositionManager):
+    """In memory, and a thread writes each position to ZooKeeper as soon as the one before is there.
+
+    Only the newest waits. When the process dies, what was given to the sink within about one round trip comes again. What
+    could not be written is raised by the next ``persist``, and tried again.
+    """
+
+    _interval = 0.0
+
+    def start(self, destination: str) -> None:
+        super().start(destination)
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._written: Place | None = None
+        self._error: CursorError | None = None
+        self._writer = OwnThread(target=self._run, name=f"canal-{destination}-positions")
+        self._writer.start()
+
+    def stop(self) -> None:
+        if self._session is None:
+            return
+        self._stopping.set()
+        self._wake.set()
+        self._writer.join()
+        try:
+            if self._place is not None and self._place is not self._written:
+                self._write(self._place)
+        finally:
+            super().stop()
+
+    def persist(self, place: Place) -> None:
+        self._place = place
+        self._wake.set()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            if self._stopping.is_set():
+                return
+            self._wake.clear()
+            place = self._place
+            if place is not None and place is not self._written:
+                try:
+                    self._write(place)
+                    self._written = place
+                except CursorError as error:
+                    self._error = error
+                    self._wake.set()
+            if self._stopping.wait(max(self._interval, 1.0 if self._error is not None else 0.0)):
+                return
+
+
+class PeriodMixedLogPositionManager(MixedLogPositionManager):
+    """In memory, and a thread writes what has changed every ``interval`` seconds; see ``MixedLogPositionManager``."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper | Session, address: tuple[str, int] = ("", 0), interval: float = 1.0
+    ) -> None:
+        if not 0.0 < interval < threading.TIMEOUT_MAX:
+            raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
+        super().__init__(zookeeper, address)
+        self._interval = interval
+
+
+def _read(data: bytes) -> Position:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CursorError("it is not JSON") from error
+    if not isinstance(document, dict):
+        raise CursorError("it is not a JSON object")
+    theirs, own = Position.from_canal(document), document.get(_OWN)
+    return Position.from_text(own) if isinstance(own, str) else theirs

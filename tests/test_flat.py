@@ -1,0 +1,117 @@
+"""``Instance.changes``: row after row, with key and position, acked when the loop comes round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal.testing import FakeBinlog
+
+
+def instance_of(fake: FakeBinlog, meta: canal.MetaManager | None = None, **options: Any) -> canal.Instance:
+    more = {} if meta is None else {"meta": meta}
+    return canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest", **more, **options))
+
+
+def short(change: canal.FlatChange) -> tuple[Any, ...]:
+    rows = [None if row is None else tuple(row) for row in (change.before, change.after)]
+    return f"{change.schema}.{change.table}", change.op, *rows, change.key
+
+
+@pytest.fixture
+def fake() -> FakeBinlog:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "a INT, id INT, b INT, PRIMARY KEY (id, b)")
+    with fake.transaction():
+        fake.insert(table, {"a": 1, "id": 1, "b": 1}, {"a": 2, "id": 2, "b": 1}, {"a": 3, "id": 3, "b": 1})
+        table.update({"a": 1, "id": 1, "b": 1}, {"a": 1, "id": 9, "b": 1})
+    table.delete({"a": 2, "id": 2, "b": 1})
+    fake.ddl("ALTER TABLE t COMMENT 'x'", schema="shop")
+    fake.table("shop", "keyless", "a INT").insert({"a": 1})
+    fake.end()
+    return fake
+
+
+ROWS: list[tuple[Any, ...]] = [
+    ("shop.t", "insert", None, (1, 1, 1), (1, 1)),
+    ("shop.t", "insert", None, (2, 2, 1), (2, 1)),
+    ("shop.t", "insert", None, (3, 3, 1), (3, 1)),
+    ("shop.t", "update", (1, 1, 1), (1, 9, 1), (9, 1)),
+    ("shop.t", "delete", (2, 2, 1), None, (2, 1)),
+    ("shop.keyless", "insert", None, (1,), None),
+]
+
+
+def test_each_row_comes_with_its_key(fake: FakeBinlog) -> None:
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        found = list(instance.changes(batch_size=2))
+        assert [short(change) for change in found] == ROWS
+        assert [change.old_key for change in found] == [None, None, None, (1, 1), (2, 1), None]
+        assert instance.list_batches() == []
+
+
+def test_statements_on_demand(fake: FakeBinlog) -> None:
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        found = [(change.op, change.entry.row_change.sql) for change in instance.changes(statements=True) if change.after is None]
+    assert found[-1][0] == "statement"
+    assert ("statement", "ALTER TABLE t COMMENT 'x'") in found
+
+
+def test_each_position_is_where_to_resume_behind_that_row(fake: FakeBinlog) -> None:
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        found = list(instance.changes())
+    for number, change in enumerate(found):
+        meta = canal.MemoryMeta()
+        meta.start("shop")
+        meta.subscribe(1001, "")
+        meta.update_cursor(1001, change.position)
+        meta.stop()
+        with instance_of(fake, meta) as instance:
+            assert [short(one) for one in instance.changes()] == ROWS[number + 1 :]
+
+
+def test_a_row_filter_moves_no_position(fake: FakeBinlog) -> None:
+    def odd(header: object, before: canal.Row | None, after: canal.Row | None) -> bool:
+        return after is not None and after["a"] in (1, 3)
+
+    with instance_of(fake, row_filter=odd) as instance:
+        instance.subscribe()
+        found = [(change.key, change.position.row) for change in instance.changes()]
+    assert found[:3] == [((1, 1), 1), ((3, 1), 3), ((9, 1), 4)]
+
+
+def test_a_key_that_is_not_delivered_is_none(fake: FakeBinlog) -> None:
+    with instance_of(fake, field_filter="shop.t:a/id") as instance:
+        instance.subscribe()
+        assert {change.key for change in instance.changes()} == {None}
+
+
+def test_a_message_is_acked_behind_its_last_row_only(fake: FakeBinlog) -> None:
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        begin = instance.position()
+        changes = instance.changes(batch_size=3)
+        for _ in range(3):
+            next(changes)
+        assert instance.position() == begin
+        next(changes)
+        assert instance.position() != begin
+        changes.close()  # type: ignore[attr-defined]
+        for change in instance.changes():
+            assert short(change) == ROWS[3]
+            break
+        assert [short(change) for change in instance.changes()] == ROWS[3:]
+
+
+def test_a_change_does_not_change(fake: FakeBinlog) -> None:
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        change = next(instance.changes())
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            change.op = "delete"  # type: ignore[misc]
