@@ -170,6 +170,40 @@ def test_appended_changes_become_wider_too(lake: Lake) -> None:
     assert sorted(found) == [(1, None), (2, big)]
 
 
+def test_a_column_gets_digits_behind_the_point_that_the_target_has_no_alter_for(lake: Lake) -> None:
+    target = lake.make()
+    old, new = ({**COLUMNS, "a": pa.decimal128(*digits)} for digits in ((6, 2), (12, 4)))
+    rows = [{"id": number, "k": "x", "a": Decimal(text), "b": "p"} for number, text in enumerate(("1.25", "-9999.99", "3"))]
+    apply_changes(target, KEYS)(table([change("I", 1, number, row) for number, row in enumerate(rows)], old))
+    moved = {**rows[1], "id": 7, "a": Decimal("12345678.1234")}
+    apply_changes(target, KEYS)(table([change("D", 2, 0, rows[0], rows[0]), change("U", 2, 1, moved, rows[1])], new))
+    apply_changes(target, KEYS)(table([change("I", 3, 0, rows[0])], new))
+
+    found = {row["id"]: row["a"] for row in lake.rows(target).to_pylist()}
+    assert found == {7: Decimal("12345678.1234"), 2: Decimal("3.0000"), 0: Decimal("1.2500")}
+
+
+OTHERS = [
+    (pa.int32(), 1, pa.int64(), 1 << 40), (pa.int32(), 1, pa.string(), "x"), (pa.string(), "x", pa.int32(), 1),
+    (pa.decimal128(6, 2), Decimal("1.25"), pa.decimal128(12, 4), Decimal("1.2345")), (pa.float64(), 1.5, pa.date32(), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "before", "new", "after"), OTHERS)
+def test_a_snapshot_that_replaces_the_rows_gives_the_columns_their_new_types(
+    lake: Lake, old: pa.DataType, before: Any, new: pa.DataType, after: Any
+) -> None:
+    """Of which the first chunk may need nothing."""
+    target = lake.make()
+    apply_changes(target, KEYS)(table([change("I", 1, 0, {"id": 1, "k": "x", "a": before, "b": "p"})], {**COLUMNS, "a": old}))
+    fn, form = apply_changes(target, KEYS, snapshot="replace"), {**COLUMNS, "a": new}
+    fn(table([change("r", 5, -1, {"id": 2, "k": "x", "a": None, "b": "q"})], form))
+    fn(table([change("r", 5, -1, {"id": 3, "k": "x", "a": after, "b": "q"})], form))
+    fn(table([change("I", 6, 0, {"id": 4, "k": "x", "a": after, "b": "q"})], form))
+
+    assert {row["id"]: row["a"] for row in lake.rows(target).to_pylist()} == {2: None, 3: after, 4: after}
+
+
 def login(server: Any) -> dict[str, Any]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 

@@ -48,6 +48,8 @@ class DeltaTarget:
     partition_by: Sequence[str] = ()
     upkeep: Upkeep | None = None
 
+    retypes = True
+
     def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
         return True
 

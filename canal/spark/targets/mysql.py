@@ -199,9 +199,11 @@ class _MySQLWork:
     ) -> None:
         assert self.schema is not None
         if lacking := [field.name for field in added if field.name not in self.schema.names]:
+            adds = ", ".join(f"ADD {_quoted(name)} …" for name in lacking)
             raise TargetSchemaError(
                 f"the table {self._table} lacks {', '.join(lacking)}",
-                remedy="Alter it as the source was altered; a statement that alters it would commit by itself.",
+                remedy="Give it the types of the source's columns (SHOW CREATE TABLE there), which are to take NULL: "
+                f"ALTER TABLE {self._table} {adds}",
             )
         self._make_wider(upserts)
         cursor = self._cursor
