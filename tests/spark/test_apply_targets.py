@@ -234,6 +234,40 @@ def test_a_column_in_a_server_becomes_wider_with_the_first_value_that_needs_it(
     assert re.search(r"`a` bigint(\(20\))? DEFAULT '?5'?", made)
 
 
+@pytest.mark.parametrize(("collation", "other"), [("utf8mb4_general_ci", "A"), ("utf8mb4_bin", "a ")])
+def test_keys_that_are_the_same_to_the_targets_collation_alone_are_told(
+    server: Any, database: str, collation: str, other: str
+) -> None:
+    """Each comes by a batch of its own, so that the second one would take the first one's row away."""
+    name, kind = f"{database}.t", "VARCHAR(9) CHARACTER SET utf8mb4 COLLATE"
+    server.query(f"CREATE TABLE {name} (id BIGINT, k {kind} {collation}, a BIGINT, b TEXT, PRIMARY KEY (id, k))")
+    rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("a", other))]
+    apply_changes(MySQLTarget(name, login(server)), KEYS)(table([change("I", 1, 0, rows[0])]))
+    with pytest.raises(TargetSchemaError, match="give their columns the source's collation"):
+        apply_changes(MySQLTarget(name, login(server)), KEYS)(table([change("I", 2, 0, rows[1])]))
+
+    names = dict(server.query("SELECT collation_name, 1 FROM information_schema.collations"))
+    exact = "utf8mb4_0900_bin" if "utf8mb4_0900_bin" in names else "utf8mb4_nopad_bin"
+    server.query(f"ALTER TABLE {name} MODIFY k {kind} {exact}")
+    changes = [change("I", 2, 0, rows[1]), change("U", 3, 0, {"a": 5}, rows[0])]
+    apply_changes(MySQLTarget(name, login(server)), KEYS)(table(changes))
+    assert dict(server.query(f"SELECT k, a FROM {name}")) == {"a": 5, other: 1}
+
+
+@pytest.mark.parametrize("keys", [("k",), KEYS])
+def test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it(server: Any, database: str, keys: tuple[str, ...]) -> None:
+    """In a table without keys of its own; of another charset, too."""
+    name = f"{database}.t"
+    server.query(f"CREATE TABLE {name} (id BIGINT, k VARCHAR(9) CHARACTER SET latin1, a BIGINT, b TEXT, KEY (k))")
+    rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("\u00e9", "\u00c9", "e", "e "))]
+    for number, row in enumerate(rows):
+        apply_changes(MySQLTarget(name, login(server)), keys)(table([change("I", number + 1, 0, row)]))
+    assert server.query(f"SELECT COUNT(*) FROM {name}") == [(4,)]
+    changes = [change("D", 9, 0, rows[0], rows[0]), change("U", 9, 1, {"a": 7}, {"id": 1, "k": "e "})]
+    apply_changes(MySQLTarget(name, login(server)), keys)(table(changes))
+    assert sorted(server.query(f"SELECT k, a FROM {name}"), key=repr) == [("e ", 7), ("e", 2), ("\u00c9", 1)]
+
+
 def wide(number: int = 2) -> pa.Table:
     return table([change("I", number, 0, {"id": 1 << 40, "k": "x", "a": 1, "b": None})])
 
