@@ -25,7 +25,7 @@ from canal.errors import (
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.spark import gtids
-from canal.spark.alters import changed_values, types_from_text
+from canal.spark.alters import types_from_text, unfollowed
 from canal.spark.frames import to_arrow
 from canal.spark.outcome import common, fit, outcome, where, wider
 from canal.spark.targets import Progress, Target, Work
@@ -214,8 +214,7 @@ class ApplyChanges:
         old = work.progress
         if old is None or progress.snapshot != old.snapshot:
             return
-        if changed := changed_values(types_from_text(old.types), types_from_text(progress.types)):
-            what = f"an ALTER of {self._table} may have changed values of rows, which the log does not tell: {changed}"
+        if what := unfollowed(self._table, types_from_text(old.types), types_from_text(progress.types)):
             where = _place_text(*progress.place)
             self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
 

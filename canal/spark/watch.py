@@ -13,7 +13,7 @@ from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema
-from canal.spark.alters import changed_values, types_from_text, types_text
+from canal.spark.alters import types_from_text, types_text, unfollowed
 from canal.spark.options import Options
 from canal.spark.types import Shape, spark_arrow_type
 from canal.spark.unlogged import NOT_UNDERSTOOD, dropped, unlogged
@@ -80,8 +80,7 @@ class Watch:
             )
         if self._options.schema_change == "keep" or self._known is None:
             return
-        if changed := changed_values(self._before.values(), table.columns):
-            what = f"an ALTER of {table.name} may have changed values of rows, which the log does not tell: {changed}"
+        if what := unfollowed(table.name, list(self._before.values()), table.columns):
             self._refuse(what, entry, "schemaChange=keep")
         found = {column.name: spark_arrow_type(column) for column in table.columns}
         if found == self._known:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import canal
 from canal.errors import SchemaError, UnloggedChangeError
 from canal.schema import tables_from_mapping
+from canal.spark import apply_changes, foreach_batch
 from canal.spark.alters import changed_values
 from canal.testing.servers import ThrowawayServer
+from tests.live.helpers import source
 from tests.spark.engine import Engine
+from tests.spark.histories import MemoryTarget
 from tests.spark.test_statements import options
 
 
@@ -147,6 +154,73 @@ def test_an_alter_that_changes_values_without_a_row_comes_again_until_it_is_ackn
         engine.start(acknowledge="")
         server.query(f"INSERT INTO {database}.orders (id, v) VALUES (3, 'b')")
         engine.until(3)
+
+
+UNIQUE = "a VARCHAR(9) NOT NULL, b INT NOT NULL, c INT, UNIQUE KEY u (a, b), KEY i (c)"
+KEY_GOES = [
+    ("DROP INDEX u", "was a, b and is gone"),
+    ("DROP KEY u, ADD UNIQUE (b)", ""),  # what is unique in b is so in both
+    ("MODIFY b INT NULL", "was a, b and is gone"),  # NULLs are not equal
+    ("DROP INDEX u, ADD UNIQUE KEY w (c), MODIFY c INT NOT NULL", "was a, b and is c"),
+    ("DROP INDEX i", ""),
+]
+
+
+@pytest.mark.needs("full_metadata")
+@pytest.mark.parametrize(("alter", "says", "is_down"), [*((*one, False) for one in KEY_GOES), (*KEY_GOES[0], True)])
+def test_a_unique_key_that_stood_in_for_a_primary_one_is_seen_to_go(
+    server: ThrowawayServer, database: str, tmp_path: Path, alter: str, says: str, is_down: bool
+) -> None:
+    """A target with that key would hold one of several rows."""
+    server.query(f"CREATE TABLE {database}.orders ({UNIQUE})")
+    with Engine(options(server, database, tmp_path)) as engine:
+        engine.start()
+        engine.step()
+        server.query(f"INSERT INTO {database}.orders VALUES ('x', 1, 1)")
+        engine.until(1)
+        if is_down:
+            engine.stop()
+        altered(server, database, alter)
+        server.query(f"INSERT INTO {database}.orders VALUES ('x', 2, 2)")
+        if is_down:
+            engine.start()
+        if says:
+            with pytest.raises(UnloggedChangeError, match=f"the key of .*orders {says}") as found:
+                engine.until(2)
+            engine.stop()
+            engine.start(acknowledge=found.value.position)
+        engine.until(2)
+        server.query(f"INSERT INTO {database}.orders VALUES ('y', 3, 3)")
+        engine.until(3)
+
+
+@pytest.mark.needs("full_metadata")
+def test_a_loop_sees_a_unique_key_go(server: ThrowawayServer, database: str) -> None:
+    server.query(f"CREATE TABLE {database}.orders ({UNIQUE})")
+    target, keys = MemoryTarget(), ["a", "b"]
+    config = canal.InstanceConfig(destination="shop", source=source(server), filter=rf"{database}\..*")
+
+    def follow(instance: canal.Instance, count: int) -> None:
+        stop, sink = threading.Event(), apply_changes(target, keys)
+
+        def fn(rows: pa.Table, batch: Any) -> None:
+            sink(rows, batch)
+            if target.rows is not None and target.rows.num_rows == count:
+                stop.set()
+
+        foreach_batch(None, instance, fn, stop=stop, timeout=0.1)
+
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        server.query(f"INSERT INTO {database}.orders VALUES ('x', 1, 1)")
+        follow(instance, 1)
+        altered(server, database, "DROP INDEX u")
+        server.query(f"INSERT INTO {database}.orders VALUES ('y', 1, 1)")
+        for _ in range(2):
+            with pytest.raises(UnloggedChangeError, match="the key of .*orders was a, b and is gone.*snapshot='replace'"):
+                follow(instance, 2)
+        apply_changes(target, keys).acknowledge()
+        follow(instance, 2)
 
 
 VALUES_STAY = [
