@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -104,6 +105,24 @@ def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path)
     again = apply_changes(target, keys=["id", "k"])
     again(batch(count - 1))
     assert check(opened(target)()) == count - 1
+
+
+def test_deltas_checkpoints_forget_files_that_are_gone(tmp_path: Path) -> None:
+    """Unless told otherwise Delta names them for seven days: each checkpoint would be larger than the one before."""
+    target = target_of("delta", tmp_path, None)
+    sink = apply_changes(target, keys=["id", "k"])
+    for number in range(20):
+        sink(batch(number))
+    deadline = time.monotonic() + 60
+    while True:
+        sink.maintain(Upkeep(keep=0))
+        newest = max(tmp_path.rglob("*.checkpoint.parquet"), key=lambda one: one.stat().st_mtime_ns)
+        removed = pq.read_table(newest, columns=["remove"])["remove"]
+        if len(removed) == removed.null_count:
+            break
+        assert time.monotonic() < deadline, f"{len(removed) - removed.null_count} files are named still"
+        time.sleep(0.2)
+    assert check(opened(target)()) == 19
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -20,6 +20,8 @@ from canal.spark.targets import Progress, matching, need, understood
 from canal.spark.targets.upkeep import Upkeep
 
 _RETENTION: Final = "delta.logRetentionDuration"
+#: Of what a checkpoint tells of removed files.
+_TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
 _DELETE: Final = "__canal_delete"
 #: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
 _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
@@ -65,7 +67,11 @@ class DeltaTarget:
         yield work
 
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
-        """OPTIMIZE, VACUUM of what no version of the time to keep needs; sets ``delta.logRetentionDuration`` to that time."""
+        """OPTIMIZE, and VACUUM of what no version of the time to keep needs.
+
+        Sets ``delta.logRetentionDuration`` and ``delta.deletedFileRetentionDuration`` to that time: else each checkpoint
+        would name the files that were removed in the last seven days.
+        """
         lake = need("deltalake", "lake")
         with understood(self.path, (lake.exceptions.CommitFailedError,)):
             try:
@@ -73,8 +79,9 @@ class DeltaTarget:
             except lake.exceptions.TableNotFoundError:
                 return
             kept = f"interval {max(round(upkeep.keep), 1)} seconds"
-            if table.metadata().configuration.get(_RETENTION) != kept:
-                table.alter.set_table_properties({_RETENTION: kept})
+            wanted, found = dict.fromkeys((_RETENTION, _TOMBSTONES), kept), table.metadata().configuration
+            if any(found.get(name) != kept for name in wanted):
+                table.alter.set_table_properties(wanted)
             table.optimize.compact(target_size=upkeep.small)
             versions = _versions_since(table, time.time() - upkeep.keep)
             table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=versions)
