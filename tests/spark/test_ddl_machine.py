@@ -376,4 +376,4 @@ def test_random_ddl_leaves_the_target_equal_or_says_what_mends_it(
     else:
         lake = {"delta": Delta, "iceberg": Iceberg}[kind](tmp_path)
         target, rows = lake.make(), lambda: lake.rows(target).to_pylist()
-    print(play(table, way(table, target, tmp_path, chance), rows, 150 if full_size else 6))
+    print(play(table, way(table, target, tmp_path, chance), rows, 150 if full_size else 5))

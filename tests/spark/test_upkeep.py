@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from pyiceberg.catalog import load_catalog
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
 from canal.spark import apply_changes
 from canal.spark.apply import ApplyChanges
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
+from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep, delta
 from tests.spark.histories import change, table
 
 IDS = 20
@@ -107,12 +109,19 @@ def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path)
     assert check(opened(target)()) == count - 1
 
 
-def test_deltas_checkpoints_forget_files_that_are_gone(tmp_path: Path) -> None:
+def test_deltas_checkpoints_forget_files_that_are_gone_and_no_file_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Unless told otherwise Delta names them for seven days: each checkpoint would be larger than the one before."""
+    monkeypatch.setattr(delta, "_MARGIN", 0)
     target = target_of("delta", tmp_path, None)
     sink = apply_changes(target, keys=["id", "k"])
     for number in range(20):
         sink(batch(number))
+    young, old = (tmp_path / "t" / f"{name}.parquet" for name in ("young", "old"))
+    shutil.copy(next(tmp_path.rglob("*.parquet")), young)
+    shutil.copy(young, old)
+    os.utime(old, (0, 0))
     deadline = time.monotonic() + 60
     while True:
         sink.maintain(Upkeep(keep=0))
@@ -122,6 +131,8 @@ def test_deltas_checkpoints_forget_files_that_are_gone(tmp_path: Path) -> None:
             break
         assert time.monotonic() < deadline, f"{len(removed) - removed.null_count} files are named still"
         time.sleep(0.2)
+    assert young.exists()
+    assert not old.exists()  # what a killed writer left
     assert check(opened(target)()) == 19
 
 
