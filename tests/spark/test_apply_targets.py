@@ -23,6 +23,7 @@ import pymysql.cursors
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
 
 import canal
 import canal.spark
@@ -181,6 +182,19 @@ def test_a_column_gets_digits_behind_the_point_that_the_target_has_no_alter_for(
 
     found = {row["id"]: row["a"] for row in lake.rows(target).to_pylist()}
     assert found == {7: Decimal("12345678.1234"), 2: Decimal("3.0000"), 0: Decimal("1.2500")}
+
+
+def test_a_column_that_iceberg_partitions_by_is_not_made_anew(tmp_path: Path) -> None:
+    lake = Iceberg(tmp_path)
+    target, row = lake.make(), {"id": 1, "k": "x", "a": Decimal("1.25"), "b": "p"}
+    apply_changes(target, KEYS)(table([change("I", 1, 0, row)], {**COLUMNS, "a": pa.decimal128(6, 2)}))
+    with load_catalog("test", **target.properties).load_table(target.table).update_spec() as update:
+        update.add_identity("a")
+    with pytest.raises(TargetSchemaError, match="columns a of .* partitioned.*Drop the table"):
+        apply_changes(target, KEYS)(table([change("U", 2, 0, {**row, "a": Decimal("1.2345")}, row)], {
+            **COLUMNS, "a": pa.decimal128(12, 4),
+        }))  # fmt: skip
+    assert content(lake.rows(target)) == {(1, "x"): row}
 
 
 OTHERS = [
