@@ -80,9 +80,10 @@ class Watch:
             )
         if self._options.schema_change == "keep" or self._known is None:
             return
-        if what := unfollowed(table.name, list(self._before.values()), table.columns):
+        columns = self._shape.own(table.columns)
+        if what := unfollowed(table.name, list(self._before.values()), columns):
             self._refuse(what, entry, "schemaChange=keep")
-        found = {column.name: spark_arrow_type(column) for column in table.columns}
+        found = {column.name: spark_arrow_type(column) for column in columns}
         if found == self._known:
             self._reached = True
         elif not self._shape.is_past(entry) and (self._reached or not found.items() <= self._known.items()):

@@ -319,6 +319,31 @@ def test_types_that_a_snapshot_read_are_those_of_the_log(
             engine.start()
 
 
+@pytest.mark.needs("full_metadata")
+def test_what_happens_to_other_than_the_chosen_columns_is_nothing(
+    server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    server.query(f"CREATE TABLE {database}.orders (id INT, k INT, a INT, b VARCHAR(9), c INT, PRIMARY KEY (id, k))")
+    server.query(f"INSERT INTO {database}.orders VALUES (0, 0, 7, 'hello', 1)")
+    with Engine({**options(server, database, tmp_path), "snapshot": "initial", "columns": "A,ID"}) as engine:
+        engine.start()
+        engine.until(1)
+        ours = "MODIFY b VARCHAR(7)", "DROP b", "ADD d INT", "CHANGE c e INT", "ADD b INT DEFAULT 3", "ADD INDEX (e)"
+        for number, alter in enumerate(ours, 1):
+            altered(server, database, alter)
+            server.query(f"INSERT INTO {database}.orders (id, k, a) VALUES ({number}, 0, 7)")
+            rows = engine.until(number + 1)
+            if number == 3:  # loaded anew
+                engine.stop()
+                engine.start()
+        assert {name for name in rows[-1] if name[0] != "_"} == {"id", "a"}
+        assert [(row["_op"], row["a"], row["_absent"]) for row in rows] == [("r", 7, None)] + [("I", 7, None)] * len(ours)
+        altered(server, database, "MODIFY a SMALLINT")
+        server.query(f"INSERT INTO {database}.orders (id, k, a) VALUES (99, 0, 7)")
+        with pytest.raises(UnloggedChangeError, match="a was int.*, is smallint"):
+            engine.until(len(ours) + 2)
+
+
 KEYS = {
     "unique": "(a VARCHAR(9) NOT NULL, b INT NOT NULL, c INT, UNIQUE KEY n (c), UNIQUE KEY u (a, b), UNIQUE KEY w (b))",
     "prefix": "(a VARCHAR(9) NOT NULL, b INT, PRIMARY KEY (a(3)))",

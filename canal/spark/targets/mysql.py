@@ -93,9 +93,9 @@ class MySQLTarget:
         if number == _DUPLICATE:
             return TargetSchemaError(
                 f"a value is there twice in a unique key of {what}",
-                remedy="If those are the keys of apply_changes, give their columns the source's collation: two texts may be the "
-                "same to another one. Drop other unique keys, and make them again when the target has caught up: chunks of a "
-                "snapshot are read at moments of their own, and a transaction may be split.",
+                remedy="Drop the unique keys that are not the keys of apply_changes, and make them again when the target has "
+                "caught up: chunks of a snapshot are read at moments of their own, and a transaction may be split. If it is in "
+                "those keys, give their columns the source's collation: two texts may be the same to another one.",
             )
         if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)):
             return _unfit(self.table, f"the server refuses rows of {what}", str(error.args[-1]))
