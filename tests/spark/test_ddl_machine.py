@@ -200,7 +200,7 @@ class Follower:
 
     def follow(self, kill: str) -> None:
         self.kill = kill
-        deadline = time.monotonic() + 2 * PATIENCE
+        deadline = time.monotonic() + 10 * PATIENCE
         while True:
             assert time.monotonic() < deadline, self.table.said[-20:]
             try:
@@ -248,22 +248,24 @@ class Loop(Follower):
             self.loop(instance, sink, self.table.tick())
 
     def loop(self, instance: canal.Instance, sink: Any, tick: int) -> None:
-        stop = threading.Event()
+        stop, last = threading.Event(), 0
 
         def fn(rows: Any, batch: Any) -> None:
+            nonlocal last
             if batch.table in (self.table.name, ""):
                 sink(rows, batch)
             elif batch.loss is not None:
                 batch.loss.settle()  # of a table that nobody follows
-            elif batch.table.endswith(".tick") and rows.num_rows and max(rows["id"].to_pylist()) >= tick:
+            elif batch.table.endswith(".tick") and rows.num_rows and (last := max(rows["id"].to_pylist())) >= tick:
                 stop.set()
 
-        timer = threading.Timer(PATIENCE, stop.set)
+        timer = threading.Timer(5 * PATIENCE, stop.set)
         timer.start()
         try:
             foreach_batch(None, instance, fn, batch_size=self.chance.choice((1, 3, 1000)), stop=stop, timeout=0.5, linger=0.0)
         finally:
             timer.cancel()
+        assert last >= tick, "the loop does not come to its end"
 
 
 class Query(Follower):
