@@ -783,7 +783,7 @@ class Instance:
         then is given to ``on_unfit(message, error)``, and acked when that returns; without it the exception is raised, as is
         one of the library's own, at once.
 
-        With ``workers`` so many threads call ``handler`` with one :class:`canal.FlatChange` each (and ``on_unfit`` with a change):
+        With ``workers`` so many threads call ``handler`` with one :class:`canal.FlatChange` each (and ``on_unfit`` too):
         those of one key one after the other in the order of the source, others at the same time. ``key`` is the "primary key"
         (an update that changes it is behind the changes of both; a table without one is one key), or a function that gives what
         to order a change by (None: by nothing). A change that fails is tried again by itself, and only those of its key wait. A

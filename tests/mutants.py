@@ -612,6 +612,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
     _mutant(
+        "a key that goes is passed over", "changes/alters.py", "if not before or after and", "if not after or",
+        "spark/test_alters.py::test_a_unique_key_that_stood_in_for_a_primary_one_is_seen_to_go",
+    ),
+    _mutant(
+        "a target's collation says which row it is", "targets/tables/mysql.py",
+        'if column.charset not in (None, "binary")}', "if False}",
+        "spark/test_apply_targets.py::test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it",
+    ),
+    _mutant(
         "a TRUNCATE is passed over", "changes/unlogged.py",
         "    if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):", "    if entry.event_type in (EventType.ERASE,):",
         "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",

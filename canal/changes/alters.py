@@ -6,7 +6,7 @@ Never looks at a row: the declared types decide.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from canal.rows.charsets import MAX_CHAR_BYTES
@@ -83,6 +83,17 @@ def _arguments(column: ColumnSchema) -> tuple[int, ...]:
     return numbers
 
 
+def unfollowed(table: str, old: Sequence[ColumnSchema], new: Sequence[ColumnSchema]) -> str:
+    """What an ALTER between these columns of a table did, or may have done, that no row of the log tells; "" for nothing."""
+    if changed := changed_values(old, new):
+        return f"an ALTER of {table} may have changed values of rows, which the log does not tell: {changed}"
+    before, after = ({column.name.lower(): column.name for column in one if column.key} for one in (old, new))
+    if not before or after and after.keys() <= before.keys():
+        return ""
+    was, now = ", ".join(before.values()), ", ".join(after.values()) or "gone"
+    return f"the key of {table} was {was} and is {now}: a target with the key {was} cannot hold rows which are equal in it"
+
+
 def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> str:
     """The columns of both whose values an ALTER may have changed, each with both types; "" for none."""
     before = {column.name.lower(): column for column in old}
@@ -95,10 +106,11 @@ def _text(column: ColumnSchema) -> str:
 
 
 def types_text(columns: Iterable[ColumnSchema]) -> str:
-    """The declared types of columns, to compare later ones with: what ``types_from_text`` reads."""
-    return json.dumps([[column.name, column.column_type, column.charset] for column in columns])
+    """The declared types of columns, and which are the key, to compare later ones with: what ``types_from_text`` reads."""
+    return json.dumps([[column.name, column.column_type, column.charset, *[1] * column.key] for column in columns])
 
 
 def types_from_text(text: str) -> list[ColumnSchema]:
     """The columns of ``types_text``, with what their types tell."""
-    return [column_from_text(name, kind, charset=charset) for name, kind, charset in json.loads(text)] if text else []
+    found = json.loads(text) if text else []
+    return [column_from_text(name, kind, charset=charset, key=bool(key)) for name, kind, charset, *key in found]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 _HOMES: Final = {
     "Batch": "batches",
+    "QueryListener": "listener",
     "apply_changes": "apply",
     "configure": "session",
     "copy_table": "copying",

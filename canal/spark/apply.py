@@ -13,7 +13,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.changes.alters import changed_values, types_from_text
+from canal.changes.alters import types_from_text, unfollowed
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -29,7 +29,7 @@ from canal.spark import gtids
 from canal.spark.frames import to_arrow
 from canal.spark.types import pack_txn
 from canal.targets.tables import Progress, Target, Work
-from canal.targets.tables.outcome import fit, outcome, where, wider
+from canal.targets.tables.outcome import common, fit, outcome, where, wider
 from canal.targets.tables.upkeep import Maintained, Upkeep
 
 log = logging.getLogger("canal.spark")
@@ -214,8 +214,7 @@ class ApplyChanges:
         old = work.progress
         if old is None or progress.snapshot != old.snapshot:
             return
-        if changed := changed_values(types_from_text(old.types), types_from_text(progress.types)):
-            what = f"an ALTER of {self._table} may have changed values of rows, which the log does not tell: {changed}"
+        if what := unfollowed(self._table, types_from_text(old.types), types_from_text(progress.types)):
             where = _place_text(*progress.place)
             self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
 
@@ -297,7 +296,7 @@ class ApplyChanges:
     def _append(self, work: Work, rows: pa.Table, progress: Progress, replace: bool) -> None:
         rows = self._stored(rows)
         rows = _with_ord(rows, pc.equal(rows["_ord"], _BEFORE_ALL), _UNNUMBERED)  # as it was told
-        schema, added = self._columns(work, rows)
+        schema, added = self._columns(work, rows, replace)
         work.write(fit(rows, schema), pa.table({}), progress, added=added, replace=replace)
 
     def _merge(self, work: Work, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
@@ -308,8 +307,8 @@ class ApplyChanges:
         rows, is_emptied = _since_truncate(self._stored(_with_keys_before(rows, keys)))
         self._check_exact(rows)
         payload = self._payload(rows)
-        schema, added = self._columns(work, payload)
         replace = replace or is_emptied
+        schema, added = self._columns(work, payload, replace)
         old = work.schema
         read = None if replace or old is None else lambda wanted: work.read(_narrowed(wanted, old))
         upserts, deletes = outcome(rows, payload, keys, schema, read, self.absent == "null")
@@ -331,8 +330,8 @@ class ApplyChanges:
         keep = self.exact == "keep"
         return rows.select([name for name in rows.column_names if name not in META or keep and name == "_exact"])
 
-    def _columns(self, work: Work, payload: pa.Table) -> tuple[pa.Schema, list[pa.Field]]:
-        """The target's columns as they are to be, and those of them that it does not have yet."""
+    def _columns(self, work: Work, payload: pa.Table, replace: bool) -> tuple[pa.Schema, list[pa.Field]]:
+        """The target's columns as they are to be, and those of them that it does not have so yet."""
         if work.schema is None:
             schema = pa.schema([pa.field(field.name, field.type) for field in payload.schema])
             return schema, list(schema)
@@ -351,19 +350,23 @@ class ApplyChanges:
                 f"the target (in brackets) writes the names of columns in another case: {', '.join(renamed)}",
                 remedy="Rename the target's columns.",
             )
-        widened = self._widened(work.schema, payload)
+        widened = self._widened(work.schema, payload, replace)
         schema = pa.schema([*(widened.get(field.name, field) for field in work.schema), *added])
         return schema, [*widened.values(), *added]
 
-    def _widened(self, schema: pa.Schema, payload: pa.Table) -> dict[str, pa.Field]:
-        """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that."""
+    def _widened(self, schema: pa.Schema, payload: pa.Table, replace: bool) -> dict[str, pa.Field]:
+        """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that.
+
+        Where no row of before stays, of any other type, by the types alone: the values of later chunks are not known yet.
+        """
         can, found = getattr(self.target, "widens", lambda old, new: False), {}
+        is_anew = replace and getattr(self.target, "retypes", False)
         for field in schema:
             column = payload[field.name] if field.name in payload.column_names else None
             if column is None or column.type == field.type:
                 continue
-            kind = wider(column, field.type)
-            if kind is not None and kind != field.type and can(field.type, kind):
+            kind = common(column.type, field.type) or column.type if is_anew else wider(column, field.type)
+            if kind is not None and kind != field.type and (is_anew or can(field.type, kind)):
                 log.warning("the target's column %s becomes %s, it is %s", field.name, kind, field.type)
                 found[field.name] = pa.field(field.name, kind)
         return found

@@ -95,6 +95,13 @@ def _moment(text: str) -> Position:
     return Position(timestamp=int(moment.timestamp() * 1000))
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names) or len({name.lower() for name in names}) < len(names):
+        raise ValueError("it holds names of columns, each once, with commas between")
+    return names
+
+
 def _table(text: str) -> tuple[str, str]:
     schema, dot, name = text.partition(".")
     if not (schema and dot and name):
@@ -113,6 +120,7 @@ class Options:
     source: Source
     table: tuple[str, str] | None
     filter: str
+    columns: tuple[str, ...] = ()
     black_filter: str = ""
     starting: str | Position | None = None
     ending: str | Position | None = None
@@ -151,6 +159,7 @@ class Options:
 #: Options of the stream: name, the attribute of ``Options``, and how its text is read.
 _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "table": ("table", _table),
+    "columns": ("columns", _names),
     "tables": ("filter", str),
     "excludeTables": ("black_filter", str),
     "startingPosition": ("starting", _position),
@@ -247,6 +256,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
     elif not values.get("filter"):
         raise ConfigError('the canal source needs the option table, such as "shop.orders", or tables, a regular expression')
     TableFilter(values["filter"], values.get("black_filter", ""))
+    if "columns" in values and table is None:
+        raise ConfigError("columns goes with table: an envelope has none of a table's own")
     snapshot = values.get("snapshot", "never")
     if snapshot == "consistent" and "snapshot_dir" not in values:
         raise ConfigError(

@@ -381,10 +381,13 @@ class Runner:
         return Spool(options.spool_dir, is_shared=options.transport == "file" and options.spool_dir is not None)
 
     def report(self) -> dict[str, Any] | None:
-        """The newest offset that is known, from memory; of a snapshot how many chunks and rows, about, are done."""
+        """The newest offset that is known, from memory, with how far it is behind the source; of a snapshot how far that is."""
         if self._snapshot is not None and self._plan is not None:
             return {"v": VERSION, "ph": "snap", **self._plan.progress(self._snapshot.done)}
-        return None if self._tail is None else self._tail.last().to_dict()
+        if self._tail is None:
+            return None
+        lag = self._tail.lag
+        return {**self._tail.last().to_dict(), **({} if lag is None else {"lag_seconds": round(lag, 3)})}
 
     def close(self) -> None:
         """End the stream and remove the spool. A second call does nothing."""

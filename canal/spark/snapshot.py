@@ -461,7 +461,7 @@ def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) 
     wanted = ", ".join(reader.select for reader in readers if reader is not None)
     where, force = "", ""
     if plan.key:
-        by_name = {column.name: column for column in columns}
+        by_name = {column.name: column for column in found.state.schema.columns}
         key = [key_column(by_name[name]) for name in plan.key]
         where = condition(key, chunk.lower, chunk.upper)
         force = f" FORCE INDEX ({quoted(plan.index)})"

@@ -80,7 +80,8 @@ class CanalSource(DataSource):
                 self._shape = Envelope()
             else:
                 since = end_of_log(options)
-                self._shape = Shape(find_table(options), options.schema_change == "keep", since)
+                table = chosen(find_table(options), options.columns)
+                self._shape = Shape(table, options.schema_change == "keep", since, bool(options.columns))
         return self._shape
 
     def _checked(self, schema: StructType) -> Shape | Envelope:
@@ -110,6 +111,20 @@ class CanalSource(DataSource):
 
     def __repr__(self) -> str:
         return "CanalSource()"
+
+
+def chosen(table: TableSchema, names: Sequence[str]) -> TableSchema:
+    """The table with these of its columns, in its order; with all of them where none is named.
+
+    Raises:
+        ConfigError: it has no such column.
+    """
+    wanted = {name.lower() for name in names}
+    if missing := wanted - {column.name.lower() for column in table.columns}:
+        raise ConfigError(
+            f"{table.name} has no columns {', '.join(sorted(missing))}", remedy="Name columns that the table has now."
+        )
+    return attrs.evolve(table, columns=tuple(one for one in table.columns if one.name.lower() in wanted)) if wanted else table
 
 
 def end_of_log(options: Options) -> Position | None:

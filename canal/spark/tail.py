@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from canal.errors import CanalError, StateError, StoreError, fresh
+from canal.instance import Instance
 from canal.model import Entry
 from canal.parse.parser import BinlogParser
 from canal.parse.source.files import LocalBinlogSource
@@ -129,6 +130,11 @@ class Tail:
         """Bytes of the log that have come since the start."""
         parser = self._instance.parser
         return parser.received[1] if isinstance(parser, BinlogParser | SharedInstance) else 0
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds that what has come is behind the source, where that is known."""
+        return self._instance.status().lag.seconds if isinstance(self._instance, Instance) else None
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,7 @@ class Shape:
             ``_absent`` in any case.
         since: a place of the log at which the table had these columns already, where the server told one. Of rows before it
             columns that are no more are left out, and others are converted, as by ``keep``.
+        is_chosen: ``table`` has some of its columns only, and the others are none of the stream's business.
 
     Raises:
         ConfigError: the table has no columns, or one has a name that only the stream may use.
@@ -114,6 +115,7 @@ class Shape:
     table: TableSchema
     keep: bool = False
     since: Position | None = None
+    is_chosen: bool = False
 
     def __attrs_post_init__(self) -> None:
         if not self.table.columns:
@@ -128,7 +130,15 @@ class Shape:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shape, (self.table, self.keep, self.since)
+        return Shape, (self.table, self.keep, self.since, self.is_chosen)
+
+    def own(self, columns: Sequence[ColumnSchema]) -> Sequence[ColumnSchema]:
+        """Those of a version of the table's columns that the stream is about."""
+        return [column for column in columns if column.name.lower() in self._names] if self.is_chosen else columns
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(column.name.lower() for column in self.table.columns)
 
     def is_past(self, entry: Entry) -> bool:
         """Whether an entry lies before the place ``since``, which places of one server's log tell."""
@@ -214,7 +224,7 @@ class Shape:
     def _check(self, columns: Sequence[ColumnSchema], entry: Entry) -> None:
         if self.keep or columns is self.__dict__.get("_seen"):
             return
-        found = {column.name: spark_arrow_type(column) for column in columns}
+        found = {column.name: spark_arrow_type(column) for column in self.own(columns)}
         known = {field.name: field.type for field in self.columns}
         if not found.items() <= known.items() and not self.is_past(entry):  # what is gone is null and in ``_absent``
             raise SchemaError(
@@ -230,6 +240,8 @@ class Shape:
         """The table's columns of one image of each row, and the arrays of ``_tail``."""
         places = {column.name.lower(): number for number, column in enumerate(columns)}
         image, missing, odd = [], [], []
+        if self.is_chosen:
+            absent, exact = self._chosen(absent, exact)
         for field in self.columns:
             place = places.pop(field.name.lower(), None)
             if place is None:
@@ -248,9 +260,20 @@ class Shape:
             exact = _joined([exact, *(_named(texts, name) for name, texts in odd)])
         tail = [absent.cast(_NAMES), exact]
         if self.keep:
-            left = [(columns[place].name, _text_values(arrays[place], columns[place])) for place in places.values()]
+            rest = () if self.is_chosen else places.values()
+            left = [(columns[place].name, _text_values(arrays[place], columns[place])) for place in rest]
             tail.append(_joined([_named(texts, name) for name, texts in left]) if left else pa.nulls(len(absent), _TEXTS))
         return [*image, *tail]
+
+    def _chosen(self, absent: pa.Array, exact: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Without what is told of columns that are not the stream's."""
+        if absent.null_count < len(absent):
+            lists = ([name for name in names or () if name.lower() in self._names] for names in absent.to_pylist())
+            absent = pa.array([names or None for names in lists], absent.type)
+        if exact.null_count < len(exact):
+            maps = ([pair for pair in pairs or () if pair[0].lower() in self._names] for pairs in exact.to_pylist())
+            exact = pa.array([pairs or None for pairs in maps], exact.type)
+        return absent, exact
 
 
 def spark_struct(schema: pa.Schema) -> Any:

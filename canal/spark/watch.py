@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
-from canal.changes.alters import changed_values, types_from_text, types_text
+from canal.changes.alters import types_from_text, types_text, unfollowed
 from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
@@ -80,10 +80,10 @@ class Watch:
             )
         if self._options.schema_change == "keep" or self._known is None:
             return
-        if changed := changed_values(self._before.values(), table.columns):
-            what = f"an ALTER of {table.name} may have changed values of rows, which the log does not tell: {changed}"
+        columns = self._shape.own(table.columns)
+        if what := unfollowed(table.name, list(self._before.values()), columns):
             self._refuse(what, entry, "schemaChange=keep")
-        found = {column.name: spark_arrow_type(column) for column in table.columns}
+        found = {column.name: spark_arrow_type(column) for column in columns}
         if found == self._known:
             self._reached = True
         elif not self._shape.is_past(entry) and (self._reached or not found.items() <= self._known.items()):

@@ -6,6 +6,7 @@ Never helps the reader: offsets pass through JSON, readers and partitions are pi
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from canal.position import Position
+from canal.spark.offsets import INITIAL
 from canal.spark.source import CanalSource, CanalStreamReader
 
 #: Seconds after which what is waited for is held to come no more. Polls say nothing: they are short, and the machine may be slow.
@@ -152,3 +154,22 @@ class OlderEngine(Engine):
     def _latest(self, reader: Any, before: str) -> dict[str, Any]:
         end: dict[str, Any] = reader.latestOffset()
         return end
+
+
+def arrow(engine: Engine, rows: list[dict[str, Any]], chance: random.Random) -> pa.Table:
+    """The rows as Spark gives them: partitions come in any order."""
+    schema = to_arrow_schema(engine.struct, timezone="UTC")
+    return pa.Table.from_pylist(chance.sample(rows, len(rows)), schema=schema)
+
+
+def has_next(engine: Engine, end: Position) -> bool:
+    """Plan the next batch; False where there is none up to this end of the log."""
+    assert engine.reader is not None
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        newest = engine.reader.reportLatestOffset() or INITIAL
+        if engine.plan():
+            return True
+        if newest["ph"] == "bin" and not Position.from_text(json.dumps(newest["position"])).precedes(end):
+            return False
+    raise AssertionError(f"the stream does not come to {end}")

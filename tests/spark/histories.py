@@ -198,8 +198,11 @@ class FaultyTarget:
 
     def __init__(self, target: Any, when: str = "") -> None:
         self.target, self.when = target, when
-        self.durations = getattr(target, "durations", False)
-        self.append_only = getattr(target, "append_only", False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "target":
+            raise AttributeError(name)
+        return getattr(self.target, name)  # what it says of itself, such as ``widens``
 
     def between(self) -> None:
         raise NotImplementedError

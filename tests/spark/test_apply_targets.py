@@ -23,6 +23,7 @@ import pymysql.cursors
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
 
 import canal
 import canal.spark
@@ -170,6 +171,53 @@ def test_appended_changes_become_wider_too(lake: Lake) -> None:
     assert sorted(found) == [(1, None), (2, big)]
 
 
+def test_a_column_gets_digits_behind_the_point_that_the_target_has_no_alter_for(lake: Lake) -> None:
+    target = lake.make()
+    old, new = ({**COLUMNS, "a": pa.decimal128(*digits)} for digits in ((6, 2), (12, 4)))
+    rows = [{"id": number, "k": "x", "a": Decimal(text), "b": "p"} for number, text in enumerate(("1.25", "-9999.99", "3"))]
+    apply_changes(target, KEYS)(table([change("I", 1, number, row) for number, row in enumerate(rows)], old))
+    moved = {**rows[1], "id": 7, "a": Decimal("12345678.1234")}
+    apply_changes(target, KEYS)(table([change("D", 2, 0, rows[0], rows[0]), change("U", 2, 1, moved, rows[1])], new))
+    apply_changes(target, KEYS)(table([change("I", 3, 0, rows[0])], new))
+
+    found = {row["id"]: row["a"] for row in lake.rows(target).to_pylist()}
+    assert found == {7: Decimal("12345678.1234"), 2: Decimal("3.0000"), 0: Decimal("1.2500")}
+
+
+def test_a_column_that_iceberg_partitions_by_is_not_made_anew(tmp_path: Path) -> None:
+    lake = Iceberg(tmp_path)
+    target, row = lake.make(), {"id": 1, "k": "x", "a": Decimal("1.25"), "b": "p"}
+    apply_changes(target, KEYS)(table([change("I", 1, 0, row)], {**COLUMNS, "a": pa.decimal128(6, 2)}))
+    with load_catalog("test", **target.properties).load_table(target.table).update_spec() as update:
+        update.add_identity("a")
+    with pytest.raises(TargetSchemaError, match="columns a of .* partitioned.*Drop the table"):
+        apply_changes(target, KEYS)(table([change("U", 2, 0, {**row, "a": Decimal("1.2345")}, row)], {
+            **COLUMNS, "a": pa.decimal128(12, 4),
+        }))  # fmt: skip
+    assert content(lake.rows(target)) == {(1, "x"): row}
+
+
+OTHERS = [
+    (pa.int32(), 1, pa.int64(), 1 << 40), (pa.int32(), 1, pa.string(), "x"), (pa.string(), "x", pa.int32(), 1),
+    (pa.decimal128(6, 2), Decimal("1.25"), pa.decimal128(12, 4), Decimal("1.2345")), (pa.float64(), 1.5, pa.date32(), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "before", "new", "after"), OTHERS)
+def test_a_snapshot_that_replaces_the_rows_gives_the_columns_their_new_types(
+    lake: Lake, old: pa.DataType, before: Any, new: pa.DataType, after: Any
+) -> None:
+    """Of which the first chunk may need nothing."""
+    target = lake.make()
+    apply_changes(target, KEYS)(table([change("I", 1, 0, {"id": 1, "k": "x", "a": before, "b": "p"})], {**COLUMNS, "a": old}))
+    fn, form = apply_changes(target, KEYS, snapshot="replace"), {**COLUMNS, "a": new}
+    fn(table([change("r", 5, -1, {"id": 2, "k": "x", "a": None, "b": "q"})], form))
+    fn(table([change("r", 5, -1, {"id": 3, "k": "x", "a": after, "b": "q"})], form))
+    fn(table([change("I", 6, 0, {"id": 4, "k": "x", "a": after, "b": "q"})], form))
+
+    assert {row["id"]: row["a"] for row in lake.rows(target).to_pylist()} == {2: None, 3: after, 4: after}
+
+
 def login(server: Any) -> dict[str, Any]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
@@ -198,6 +246,40 @@ def test_a_column_in_a_server_becomes_wider_with_the_first_value_that_needs_it(
     made = server.query(f"SHOW CREATE TABLE {narrow.table}")[0][1]
     assert re.search(r"`id` bigint(\(20\))? NOT NULL AUTO_INCREMENT COMMENT 'it''s `id` int'", made)
     assert re.search(r"`a` bigint(\(20\))? DEFAULT '?5'?", made)
+
+
+@pytest.mark.parametrize(("collation", "other"), [("utf8mb4_general_ci", "A"), ("utf8mb4_bin", "a ")])
+def test_keys_that_are_the_same_to_the_targets_collation_alone_are_told(
+    server: Any, database: str, collation: str, other: str
+) -> None:
+    """Each comes by a batch of its own, so that the second one would take the first one's row away."""
+    name, kind = f"{database}.t", "VARCHAR(9) CHARACTER SET utf8mb4 COLLATE"
+    server.query(f"CREATE TABLE {name} (id BIGINT, k {kind} {collation}, a BIGINT, b TEXT, PRIMARY KEY (id, k))")
+    rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("a", other))]
+    apply_changes(MySQLTarget(name, login(server)), KEYS)(table([change("I", 1, 0, rows[0])]))
+    with pytest.raises(TargetSchemaError, match="give their columns the source's collation"):
+        apply_changes(MySQLTarget(name, login(server)), KEYS)(table([change("I", 2, 0, rows[1])]))
+
+    names = dict(server.query("SELECT collation_name, 1 FROM information_schema.collations"))
+    exact = "utf8mb4_0900_bin" if "utf8mb4_0900_bin" in names else "utf8mb4_nopad_bin"
+    server.query(f"ALTER TABLE {name} MODIFY k {kind} {exact}")
+    changes = [change("I", 2, 0, rows[1]), change("U", 3, 0, {"a": 5}, rows[0])]
+    apply_changes(MySQLTarget(name, login(server)), KEYS)(table(changes))
+    assert dict(server.query(f"SELECT k, a FROM {name}")) == {"a": 5, other: 1}
+
+
+@pytest.mark.parametrize("keys", [("k",), KEYS])
+def test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it(server: Any, database: str, keys: tuple[str, ...]) -> None:
+    """In a table without keys of its own; of another charset, too."""
+    name = f"{database}.t"
+    server.query(f"CREATE TABLE {name} (id BIGINT, k VARCHAR(9) CHARACTER SET latin1, a BIGINT, b TEXT, KEY (k))")
+    rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("\u00e9", "\u00c9", "e", "e "))]
+    for number, row in enumerate(rows):
+        apply_changes(MySQLTarget(name, login(server)), keys)(table([change("I", number + 1, 0, row)]))
+    assert server.query(f"SELECT COUNT(*) FROM {name}") == [(4,)]
+    changes = [change("D", 9, 0, rows[0], rows[0]), change("U", 9, 1, {"a": 7}, {"id": 1, "k": "e "})]
+    apply_changes(MySQLTarget(name, login(server)), keys)(table(changes))
+    assert sorted(server.query(f"SELECT k, a FROM {name}"), key=repr) == [("e ", 7), ("e", 2), ("\u00c9", 1)]
 
 
 def wide(number: int = 2) -> pa.Table:

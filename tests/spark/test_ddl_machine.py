@@ -1,6 +1,6 @@
-"""Random DDL and rows against the loop: the target equals the table, or an error says what mends it, and that does.
+"""Random DDL and rows against loop and query: the target equals the table, or an error says what mends it, and that does.
 
-The server is the oracle. What is killed are the loop and the Instance, between and in the middle of commits.
+The server is the oracle. What is killed is who applies, between and in the middle of commits, or with a batch planned.
 """
 
 from __future__ import annotations
@@ -8,24 +8,27 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import attrs
 import pymysql
 import pytest
 
 import canal
-from canal.errors import UnloggedChangeError
+from canal.errors import CanalError, SchemaError, TargetSchemaError, UnloggedChangeError
 from canal.spark import apply_changes, copy_table, foreach_batch
+from canal.spark.targets import MySQLTarget, Upkeep
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import source
-from tests.spark.engine import PATIENCE
+from tests.live.helpers import end_of_log, source
+from tests.spark.engine import PATIENCE, Engine, arrow, has_next
 from tests.spark.histories import FaultyTarget
-from tests.spark.test_apply_targets import Delta, Iceberg
+from tests.spark.test_apply_targets import Delta, Iceberg, login
 
 #: The types that a column of the name has, from narrow to wide: to one of another kind a target's column is not altered.
 KINDS = {
@@ -58,6 +61,7 @@ class Table:
         self.server, self.database, self.chance = server, database, chance
         self.name = f"{database}.t"
         self.columns: dict[str, str] = {}
+        self.widest: dict[str, str] = {}
         self.ticks = 0
         self.said: list[str] = []
         self.run(f"CREATE TABLE {database}.tick (id INT PRIMARY KEY)")
@@ -71,12 +75,20 @@ class Table:
         self.said.append(sql)
         return True
 
+    def has(self, name: str, kind: str) -> None:
+        """A column is of this type from now on."""
+        self.columns[name] = kind
+        line = next(line for line in KINDS.values() if kind in line)
+        self.widest[name] = max(self.widest.get(name, kind), kind, key=line.index)
+
     def create(self, name: str = "") -> None:
         columns = {one: self.chance.choice(KINDS[one]) for one in self.chance.sample(sorted(KINDS), self.chance.randint(1, 3))}
         text = ", ".join(f"{one} {kind}" for one, kind in columns.items())
         rest = self.chance.choice(("", "", PARTITIONS))
         assert self.run(f"CREATE TABLE {name or self.name} (id INT PRIMARY KEY, {text}) {rest}")
-        self.columns = columns
+        self.columns = {}
+        for one, kind in columns.items():
+            self.has(one, kind)
 
     def rows(self) -> dict[int, dict[str, Any]]:
         with self.server.connect() as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
@@ -114,7 +126,7 @@ class Table:
     def add(self, _: str, new: str) -> None:
         kind = self.chance.choice(KINDS[new])
         if self.run(f"ALTER TABLE {self.name} ADD {new} {kind} {self.chance.choice(('', 'FIRST', 'AFTER id'))}"):
-            self.columns[new] = kind
+            self.has(new, kind)
 
     def drop(self, one: str, _: str) -> None:
         if len(self.columns) > 1 and self.run(f"ALTER TABLE {self.name} DROP {one}"):
@@ -124,12 +136,12 @@ class Table:
         kind = self.columns[one]
         if kind in KINDS[new] and self.run(f"ALTER TABLE {self.name} CHANGE {one} {new} {kind}"):
             del self.columns[one]
-            self.columns[new] = kind
+            self.has(new, kind)
 
     def modify(self, one: str, _: str) -> None:
         kind = self.chance.choice(KINDS[one])
         if self.run(f"ALTER {self.chance.choice(('', '', 'IGNORE '))}TABLE {self.name} MODIFY {one} {kind}"):
-            self.columns[one] = kind
+            self.has(one, kind)
 
     def swap(self, *_: str) -> None:
         fresh, old = f"{self.database}.fresh", f"{self.database}.old"
@@ -142,23 +154,75 @@ class Table:
         assert self.run(f"DROP TABLE {self.name}")
         self.create()
 
+    def mark(self) -> None:
+        """Rows at the end of a stretch: a narrower column is told by the next one."""
+        self.run(f"DELETE FROM {self.name} WHERE id = 99")
+        assert self.run(f"INSERT INTO {self.name} (id) VALUES (99)")
+        self.end = end_of_log(self.server)
+
     def tick(self) -> int:
         self.ticks += 1
         assert self.run(f"INSERT INTO {self.database}.tick VALUES ({self.ticks})")
         return self.ticks
 
 
-class Reader:
-    """The loop that a process would be: stopped and begun anew at any time, with one target and one set of cursors."""
+class Follower:
+    """A process that keeps a target equal to the table: stopped and begun anew at any time, and mended as its errors say."""
 
     def __init__(self, table: Table, target: Any, path: Path, chance: random.Random) -> None:
         self.table, self.target, self.path, self.chance = table, target, path, chance
-        self.meta = canal.FileMeta(str(path / "meta"))
-        self.kills = self.mended = 0
-        self.faults: list[str] = []
+        self.kill = ""
+        self.kills = 0
+        self.mended: Counter[str] = Counter()
 
-    def sink(self, target: Any = None) -> Any:
-        return apply_changes(target or self.target, ["id"], schema="add", absent="null", snapshot="replace")
+    def sink(self) -> Any:
+        """With a target that fails once around its commit, where it is time for that."""
+        kill, self.kill = self.kill, ""
+        return apply_changes(FaultyTarget(self.target, kill), ["id"], schema="add", absent="null", snapshot="replace")
+
+    def told(self) -> str:
+        return f"{len(self.table.said)} statements, {self.kills} kills, mended {dict(self.mended)}"
+
+    def plan(self) -> None:
+        """Be stopped with a batch in hand, before what comes next."""
+
+    def run(self) -> None:
+        """Apply all that there is."""
+        raise NotImplementedError
+
+    def mend(self, error: CanalError) -> bool:
+        """Do what the error says; False where that is nothing that a machine understands."""
+        statement = re.search(r"ALTER TABLE (\S+) (?:ADD|MODIFY) .*…", error.remedy or "")
+        if not isinstance(error, TargetSchemaError) or statement is None:
+            return False
+        sql = re.sub(r"`(\w+)` …", lambda name: f"`{name[1]}` {self.table.widest[name[1]]}", statement[0])
+        return self.table.run(sql)
+
+    def follow(self, kill: str) -> None:
+        self.kill = kill
+        deadline = time.monotonic() + 10 * PATIENCE
+        while True:
+            assert time.monotonic() < deadline, self.table.said[-20:]
+            try:
+                return self.run()
+            except (OSError, CanalError) as error:
+                if "the commit" in f"{error} {error.__cause__}":
+                    self.kills += 1
+                elif isinstance(error, OSError):
+                    raise
+                elif self.mend(error):
+                    self.mended[type(error).__name__] += 1
+                else:
+                    pytest.fail(f"no remedy that a machine understands: {error}; {self.table.said[-12:]}")
+
+
+class Loop(Follower):
+    """``foreach_batch``, with one set of cursors."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.meta = canal.FileMeta(str(self.path / "meta"))
+        self.is_copied = False
 
     @contextlib.contextmanager
     def instance(self) -> Iterator[canal.Instance]:
@@ -169,95 +233,151 @@ class Reader:
             instance.subscribe()
             yield instance
 
-    def follow(self, tick: int, kill: str = "") -> None:
-        """Read up to a tick; an error that names what mends it is mended by just that."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            assert time.monotonic() < deadline, self.table.said[-20:]
-            try:
-                with self.instance() as instance:
-                    self.mend(instance)
-                    target = FaultyTarget(self.target, kill) if kill else self.target
-                    kill = ""
-                    self.loop(instance, self.sink(target), tick)
-                return
-            except (OSError, UnloggedChangeError) as error:
-                if "the commit" in f"{error} {error.__cause__}":
-                    self.kills += 1
-                elif isinstance(error, OSError):
-                    raise
-                else:
-                    self.faults.append(str(error))
+    def mend(self, error: CanalError) -> bool:
+        if isinstance(error, UnloggedChangeError) and "snapshot='replace'" in str(error):
+            self.is_copied = False
+            return True
+        return super().mend(error)
 
-    def mend(self, instance: canal.Instance) -> None:
-        if not self.faults:
-            return
-        text, self.faults = self.faults[-1], []
-        if "snapshot='replace'" not in text:
-            pytest.fail(f"no remedy that a machine understands: {text}; {self.table.said[-12:]}")
-        assert copy_table(instance, self.table.name, self.sink()), text
-        self.mended += 1
+    def run(self) -> None:
+        with self.instance() as instance:
+            sink = self.sink()
+            if not self.is_copied:
+                copy_table(instance, self.table.name, sink)
+                self.is_copied = True
+            self.loop(instance, sink, self.table.tick())
 
     def loop(self, instance: canal.Instance, sink: Any, tick: int) -> None:
-        stop = threading.Event()
+        stop, last = threading.Event(), 0
 
         def fn(rows: Any, batch: Any) -> None:
+            nonlocal last
             if batch.table in (self.table.name, ""):
                 sink(rows, batch)
             elif batch.loss is not None:
                 batch.loss.settle()  # of a table that nobody follows
-            elif batch.table.endswith(".tick") and rows.num_rows and max(rows["id"].to_pylist()) >= tick:
+            elif batch.table.endswith(".tick") and rows.num_rows and (last := max(rows["id"].to_pylist())) >= tick:
                 stop.set()
 
-        timer = threading.Timer(PATIENCE, stop.set)
+        timer = threading.Timer(5 * PATIENCE, stop.set)
         timer.start()
         try:
             foreach_batch(None, instance, fn, batch_size=self.chance.choice((1, 3, 1000)), stop=stop, timeout=0.5, linger=0.0)
         finally:
             timer.cancel()
+        assert last >= tick, "the loop does not come to its end"
+
+
+class Query(Follower):
+    """The streaming source with its checkpoint, as Spark runs it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.engine = self.fresh()
+        self.stopped_at = ""
+
+    def fresh(self) -> Engine:
+        server = self.table.server
+        return Engine({
+            "host": server.host, "port": server.port, "user": server.user, "password": server.password, "pollTimeout": 0.1,
+            "table": self.table.name, "snapshot": "initial", "chunkRows": 4, "chunksPerBatch": 2,
+        })  # fmt: skip
+
+    def mend(self, error: CanalError) -> bool:
+        if isinstance(error, UnloggedChangeError) and "a new checkpoint, a snapshot" in str(error):
+            self.engine = self.fresh()
+            return True
+        if isinstance(error, SchemaError) and "Start the query again" in str(error):
+            is_new, self.stopped_at = self.stopped_at != str(error), str(error)
+            return is_new
+        return super().mend(error)
+
+    def plan(self) -> None:
+        with contextlib.suppress(CanalError), self.engine as engine:
+            engine.start()
+            engine.plan()
+
+    def run(self) -> None:
+        sink = self.sink()
+        with self.engine as engine:
+            engine.start(maxRowsPerBatch=self.chance.choice((1, 3, 1000)))
+            while has_next(engine, self.table.end):
+                sink(arrow(engine, engine.run(), self.chance), len(engine.offsets) - 1)
+                engine.committed = len(engine.offsets)
+        self.stopped_at = ""
 
 
 def normal(value: Any) -> Any:
     return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
 
 
-def check(table: Table, rows: pa.Table) -> None:
+def check(table: Table, rows: list[dict[str, Any]]) -> None:
     expected = table.rows()
-    found = {row["id"]: row for row in rows.to_pylist()}
-    assert len(found) == rows.num_rows
+    found = {row["id"]: row for row in rows}
+    assert len(found) == len(rows)
     assert found.keys() == expected.keys(), table.said[-20:]
     for number, row in expected.items():
         assert {name: normal(found[number].get(name)) for name in row} == row, table.said[-20:]
 
 
-Made = tuple[Any, Callable[[], pa.Table]]
+class InServer:
+    """A table beside that of the machine, made by hand as it is when all begins."""
+
+    def __init__(self, table: Table) -> None:
+        self.server, self.name = table.server, f"{table.database}_copy.t"
+        table.run(f"CREATE DATABASE {table.database}_copy")
+        table.run(f"CREATE TABLE {self.name} LIKE {table.name}")
+        table.run(f"ALTER TABLE {self.name} REMOVE PARTITIONING")
+
+    def make(self) -> MySQLTarget:
+        return MySQLTarget(self.name, login(self.server))
+
+    def rows(self, target: Any) -> list[dict[str, Any]]:
+        with self.server.connect() as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute(f"SELECT * FROM {self.name}")
+            return list(cursor.fetchall())
 
 
-def play(server: ThrowawayServer, database: str, seed: str, path: Path, made: Made, steps: int) -> str:
-    chance = random.Random(seed)
-    table = Table(server, database, chance)
-    target, rows = made
-    reader = Reader(table, target, path, chance)
-    with reader.instance() as instance:
-        table.write()
-        copy_table(instance, table.name, reader.sink())
-    for _ in range(steps):
+def play(table: Table, follower: Follower, rows: Callable[[], list[dict[str, Any]]], steps: int) -> str:
+    chance = table.chance
+    table.write()
+    table.mark()
+    follower.follow("")
+    for step in range(steps):
         for _ in range(chance.randint(1, 4)):
             (table.alter if chance.random() < 0.35 else table.write)()
-        table.run(f"REPLACE INTO {table.name} SET id = {chance.randint(0, 9)}")  # a narrower column is told at the next row
-        reader.follow(table.tick(), chance.choice(("", "", "before", "after")))
+            if chance.random() < 0.1:
+                follower.plan()
+        table.mark()
+        follower.follow(chance.choice(("", "", "before", "after")))
         check(table, rows())
-    return f"{steps} stretches, {len(table.said)} statements, {reader.kills} kills, {reader.mended} mended"
+        if step % 10 == 9:
+            print(step + 1, "stretches", follower.told(), flush=True)
+    return f"{steps} stretches {follower.told()}"
+
+
+@pytest.fixture
+def copies(server: ThrowawayServer, database: str) -> Iterator[None]:
+    yield
+    server.query(f"DROP DATABASE IF EXISTS {database}_copy")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.usefixtures("copies")
+@pytest.mark.parametrize("way", [Loop, Query])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "mysql"])
 def test_random_ddl_leaves_the_target_equal_or_says_what_mends_it(
-    server: ThrowawayServer, database: str, tmp_path: Path, kind: str, full_size: bool
+    server: ThrowawayServer, database: str, tmp_path: Path, kind: str, way: type[Follower], full_size: bool
 ) -> None:
     """CANAL_DDL_SEED begins at another seed."""
     seed = os.environ.get("CANAL_DDL_SEED", "0")
-    lake = {"delta": Delta, "iceberg": Iceberg}[kind](tmp_path)
-    target = lake.make()
-    made: Made = target, lambda: lake.rows(target)
-    print(play(server, database, f"{kind} {seed}", tmp_path, made, 150 if full_size else 8))
+    chance = random.Random(f"{kind} {seed}")
+    table = Table(server, database, chance)
+    if kind == "mysql":
+        copy = InServer(table)
+        target, rows = copy.make(), lambda: copy.rows(target)
+    else:
+        lake = {"delta": Delta, "iceberg": Iceberg}[kind](tmp_path)
+        target = attrs.evolve(lake.make(), upkeep=Upkeep(every=10, keep=0))
+        rows = lambda: lake.rows(target).to_pylist()  # noqa: E731
+    print(play(table, way(table, target, tmp_path, chance), rows, 150 if full_size else 5))

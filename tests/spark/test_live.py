@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as pq
 import pytest
 
+from canal.spark import QueryListener
 from canal.spark.options import parse_options
 from canal.spark.runner import is_spool_visible, master_of
 from canal.testing import FakeBinlog
@@ -172,6 +173,8 @@ def stream(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 def test_nothing_is_lost_or_doubled_whatever_is_killed(
     stream: Stream, victims: tuple[str, ...], wait: Callable[..., None]
 ) -> None:
+    listener = QueryListener()
+    stream.spark.streams.addListener(listener)
     with Load(stream.server, stream.table) as load:
         frame = stream.frame(startingPosition="earliest")
         for victim in victims:
@@ -198,6 +201,12 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(
     stream.drain(frame)
 
     assert stream.changes() == load.journal
+    wait(lambda: not any(found.is_active for found in listener.statuses()))
+    stream.spark.streams.removeListener(listener)
+    [found] = listener.statuses()  # of one checkpoint all runs are one query
+    assert found.failures >= 1
+    assert found.rows >= len(load.journal)
+    assert found.phase == "changes"
     assert len({(row["_txn"], row["_ord"]) for row in stream.rows()}) == len(load.journal)
     wait(lambda: not stream.spools())  # a query is over when its runner has been told so
 

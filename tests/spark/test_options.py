@@ -67,6 +67,8 @@ def test_binlog_files() -> None:
         ({**SERVER, "table": "orders"}, "schema.table"),
         ({**SERVER, "maxBytesPerBatch": "lots"}, "64m"),
         ({**SERVER, "maxRowsPerBatch": "0"}, "at least 1"),
+        ({**SERVER, "columns": "id,ID"}, "each once"),
+        ({**SERVER, "columns": "id,"}, "names of columns"),
         ({**SERVER, "schemaChange": "guess"}, "fail, keep"),
         ({**SERVER, "startingTime": "soon"}, "option startingTime is 'soon'"),
         ({**SERVER, "port": "x"}, "port must be"),

@@ -173,7 +173,7 @@ def test_rows_that_come_while_a_batch_is_under_way_are_of_the_next(shop: Shop, q
             pass
         assert engine.reader is not None
         shop.insert(2)
-        while json.dumps(engine.reader.reportLatestOffset()) == engine.offsets[-1]:
+        while (engine.reader.reportLatestOffset() or {})["position"] == json.loads(engine.offsets[-1])["position"]:
             pass
         assert seen(engine.run()) == shop.expected[:1]
         assert seen(engine.until(3)) == shop.expected
@@ -811,6 +811,33 @@ def test_a_primary_key_that_is_dropped_is_loud(shop: Shop, query: Callable[..., 
         engine.stop()
         engine.start(schemaChange="keep")
         assert seen(engine.until(2)) == shop.expected
+
+
+@both
+@pytest.mark.parametrize("image", ["FULL", "MINIMAL"])
+def test_chosen_columns_are_all_that_a_stream_has(
+    shop: Shop, query: Callable[..., Engine], image: str
+) -> None:
+    shop.fake.row_image = image
+    made = "id INT PRIMARY KEY, a INT, at DATETIME, hidden DATETIME, w VARCHAR(9)"
+    people = shop.fake.table("shop", "people", made)
+    with query(table="shop.people", columns="A, id,at", schemaChange="keep") as engine:
+        engine.start()
+        assert engine.struct.fieldNames()[5:8] == ["id", "a", "at"]
+        people.insert({"id": 1, "a": 2, "at": "0000-00-00 00:00:00", "hidden": "0000-00-00 00:00:00", "w": "x"})
+        people.update({"id": 1, "a": 2, "at": None, "hidden": None, "w": "x"}, {"w": "z"})
+        rows = engine.until(2)
+    assert [rows[0][name] for name in ("id", "a", "_exact", "_extra")] == [1, 2, [("at", "0000-00-00 00:00:00")], None]
+    assert rows[1]["_absent"] == (None if image == "FULL" else ["id", "a", "at"])
+    assert rows[1]["_before"].keys() == {"id", "a", "at", "_absent", "_exact", "_extra"}
+    assert rows[1]["_before"]["_absent"] == (None if image == "FULL" else ["a", "at"])
+
+
+def test_a_column_that_cannot_be_chosen_is_told(shop: Shop, query: Callable[..., Engine]) -> None:
+    with pytest.raises(ConfigError, match="shop.orders has no columns nothing"):
+        query(columns="id,nothing").start()
+    with pytest.raises(ConfigError, match="columns goes with table"):
+        query(tables=".*", columns="id").start()
 
 
 def test_a_renamed_table_is_followed_by_its_new_name(shop: Shop, query: Callable[..., Engine]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import threading
 import time
@@ -11,18 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.spark.offsets import INITIAL
 from canal.spark.targets import DeltaTarget
 from canal.testing.servers import ThrowawayServer
 from tests.live.helpers import end_of_log
-from tests.spark.engine import PATIENCE, Engine
+from tests.spark.engine import PATIENCE, Engine, arrow, has_next
 from tests.spark.histories import FaultyTarget
 
 #: Where a run ends: with the batch planned, read, about to be committed by the sink, committed by it but not by Spark, done.
@@ -108,25 +104,6 @@ def make(server: ThrowawayServer, database: str) -> Iterator[Any]:
 def in_delta(path: str) -> list[tuple[Any, ...]]:
     rows = DeltaTable(path).to_pyarrow_table(columns=["k", "Id", "a", "at"]).to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=repr)
-
-
-def arrow(engine: Engine, rows: list[dict[str, Any]], chance: random.Random) -> pa.Table:
-    """The rows as Spark gives them: partitions come in any order."""
-    schema = to_arrow_schema(engine.struct, timezone="UTC")
-    return pa.Table.from_pylist(chance.sample(rows, len(rows)), schema=schema)
-
-
-def has_next(engine: Engine, end: Position) -> bool:
-    """Plan the next batch; False where there is none up to this end of the log."""
-    assert engine.reader is not None
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        newest = engine.reader.reportLatestOffset() or INITIAL
-        if engine.plan():
-            return True
-        if newest["ph"] == "bin" and not Position.from_text(json.dumps(newest["position"])).precedes(end):
-            return False
-    raise AssertionError(f"the stream does not come to {end}")
 
 
 def run_until(engine: Engine, target: DeltaTarget, window: str, batch: int, chance: random.Random, end: Position) -> None:

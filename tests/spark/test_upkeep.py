@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -15,7 +19,7 @@ from pyiceberg.catalog import load_catalog
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
 from canal.spark import apply_changes
 from canal.spark.apply import ApplyChanges
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
+from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep, delta
 from tests.spark.histories import change, table
 
 IDS = 20
@@ -67,29 +71,69 @@ def files(path: Path) -> int:
     return sum(one.is_file() and not one.name.endswith(".metadata.json") for one in path.rglob("*"))
 
 
+def largest_metadata(path: Path) -> int:
+    """Bytes of what a reader opens first: Iceberg's newest table metadata, Delta's newest checkpoint."""
+    found = [*path.rglob("*.metadata.json"), *path.rglob("*.checkpoint.parquet")]
+    return max(found, key=lambda one: one.stat().st_mtime_ns).stat().st_size if found else 0
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(14400)
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path) -> None:
-    """Beside a reader, who opens the table again and again."""
+    """No more in the second half of the batches than in the first, but for what chance makes of it."""
     count = 10_000 if full_size else 60
     target = target_of(kind, tmp_path, Upkeep(every=10, keep=0 if count < 1000 else 60))
-    sink, most, size = apply_changes(target, keys=["id", "k"]), [0, 0], [0, 0]
+    sink = apply_changes(target, keys=["id", "k"])
+    most = [[0, 0, 0], [0, 0, 0]]
+    begun = time.monotonic()
     for number in range(count):
         sink(batch(number))
         if (number + 1) % 10 == 0:
+            whole = sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file())
+            found = files(tmp_path), whole, largest_metadata(tmp_path)
             half = number >= count // 2
-            most[half] = max(most[half], files(tmp_path))
-            size[half] = max(size[half], sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()))
+            most[half] = [max(pair) for pair in zip(most[half], found)]
+            if (number + 1) % (count // 10) == 0:
+                print(f"{kind}: {number + 1} batches, {time.monotonic() - begun:.0f} s, "
+                      f"{found[0]} files, {found[1]} bytes, metadata {found[2]} bytes", flush=True)
     assert check(opened(target)()) == count - 1
-    assert most[1] <= min(most[0] * 1.5 + 150, count * 1.5)  # without upkeep two a batch, and three of Iceberg
-    assert size[1] <= size[0] * 1.5 + (1 << 20)
+    assert most[1][0] <= min(most[0][0] * 1.5 + 150, count * 1.5)  # without upkeep two a batch, and three of Iceberg
+    assert most[1][1] <= most[0][1] * 1.5 + (1 << 20)
+    assert most[1][2] <= most[0][2] * 1.5 + (1 << 14)
     progress = sink.progress()
     assert progress is not None
     assert progress.txn == count
     again = apply_changes(target, keys=["id", "k"])
     again(batch(count - 1))
     assert check(opened(target)()) == count - 1
+
+
+def test_deltas_checkpoints_forget_files_that_are_gone_and_no_file_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless told otherwise Delta names them for seven days: each checkpoint would be larger than the one before."""
+    monkeypatch.setattr(delta, "_MARGIN", 0)
+    target = target_of("delta", tmp_path, None)
+    sink = apply_changes(target, keys=["id", "k"])
+    for number in range(20):
+        sink(batch(number))
+    young, old = (tmp_path / "t" / f"{name}.parquet" for name in ("young", "old"))
+    shutil.copy(next(tmp_path.rglob("*.parquet")), young)
+    shutil.copy(young, old)
+    os.utime(old, (0, 0))
+    deadline = time.monotonic() + 60
+    while True:
+        sink.maintain(Upkeep(keep=0))
+        newest = max(tmp_path.rglob("*.checkpoint.parquet"), key=lambda one: one.stat().st_mtime_ns)
+        removed = pq.read_table(newest, columns=["remove"])["remove"]
+        if len(removed) == removed.null_count:
+            break
+        assert time.monotonic() < deadline, f"{len(removed) - removed.null_count} files are named still"
+        time.sleep(0.2)
+    assert young.exists()
+    assert not old.exists()  # what a killed writer left
+    assert check(opened(target)()) == 19
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -135,9 +135,10 @@ class Work(Protocol):
         """Remove the rows whose keys are in ``deletes``, put those of ``upserts``, and store ``progress``: all or nothing.
 
         ``upserts`` has the columns of ``schema``, in its order, and then those of ``added`` that it lacks, which are to be
-        added to the table; the others of ``added`` are to be of this wider type from now on, which only a target is given
-        that has ``widens``. No key is in both, none is twice. The columns of ``deletes`` are the keys. With ``replace`` all
-        other rows go. Where ``deletes`` has no columns, there are no keys: rows are only added.
+        added to the table. The others of ``added`` are to be of this type from now on: a wider one, where the target has
+        ``widens``; with ``replace`` any other, where it has ``retypes``. No key is in both, none is twice. The columns of
+        ``deletes`` are the keys. With ``replace`` all other rows go. Where ``deletes`` has no columns, there are no keys: rows
+        are only added.
 
         Raises:
             TargetConflictError: another writer has changed the target since the work was begun.
@@ -149,8 +150,9 @@ class Target(Protocol):
     """Where changes are applied. It pickles; it opens what it needs when a work begins.
 
     May say of itself: ``append_only = True``; ``durations = True`` where it can store intervals (else it is given their
-    microseconds as whole numbers); and by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so. One
-    that can be kept up is an ``upkeep.Maintained``.
+    microseconds as whole numbers); by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so; and
+    ``retypes = True`` where columns may get any other type when all rows are replaced. One that can be kept up is an
+    ``upkeep.Maintained``.
     """
 
     def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[Work]:

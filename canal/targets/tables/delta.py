@@ -20,6 +20,11 @@ from canal.targets.tables.outcome import fit
 from canal.targets.tables.upkeep import Upkeep
 
 _RETENTION: Final = "delta.logRetentionDuration"
+#: For how long a checkpoint names a removed file, and seconds of it in which VACUUM may come to remove it. What it misses is
+#: named nowhere, as what a killed writer leaves: that goes after so many hours, in which no writer may have it in hand.
+_TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
+_MARGIN: Final = 600
+_ORPHANS: Final = 168
 _DELETE: Final = "__canal_delete"
 #: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
 _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
@@ -48,6 +53,8 @@ class DeltaTarget:
     partition_by: Sequence[str] = ()
     upkeep: Upkeep | None = None
 
+    retypes = True
+
     def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
         return True
 
@@ -63,19 +70,25 @@ class DeltaTarget:
         yield work
 
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
-        """OPTIMIZE, VACUUM of what no version of the time to keep needs; sets ``delta.logRetentionDuration`` to that time."""
+        """OPTIMIZE, and VACUUM of what no version of the time to keep needs, and of files of a week ago that no commit names.
+
+        Sets ``delta.logRetentionDuration`` to that time, and ``delta.deletedFileRetentionDuration`` to a little more: else
+        each checkpoint would name the files that were removed in the last seven days.
+        """
         lake = need("deltalake", "lake")
         with understood(self.path, (lake.exceptions.CommitFailedError,)):
             try:
                 table = lake.DeltaTable(self.path, storage_options=self._options)
             except lake.exceptions.TableNotFoundError:
                 return
-            kept = f"interval {max(round(upkeep.keep), 1)} seconds"
-            if table.metadata().configuration.get(_RETENTION) != kept:
-                table.alter.set_table_properties({_RETENTION: kept})
+            seconds, found = max(round(upkeep.keep), 1), table.metadata().configuration
+            wanted = {_RETENTION: f"interval {seconds} seconds", _TOMBSTONES: f"interval {seconds + _MARGIN} seconds"}
+            if {name: found.get(name) for name in wanted} != wanted:
+                table.alter.set_table_properties(wanted)
             table.optimize.compact(target_size=upkeep.small)
             versions = _versions_since(table, time.time() - upkeep.keep)
             table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=versions)
+            table.vacuum(_ORPHANS, dry_run=False, enforce_retention_duration=False, keep_versions=versions, full=True)
             # The last commit has the whole progress, whatever of the log goes.
             work = _DeltaWork(self, table, stream, ())
             if work.progress is not None:

@@ -16,6 +16,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal.errors import TargetSchemaError
 from canal.targets.tables import Progress, matching, need, understood
 from canal.targets.tables.outcome import fit
 from canal.targets.tables.upkeep import Upkeep
@@ -31,7 +32,9 @@ class IcebergTarget:
 
     The progress is a property of the snapshot that holds the rows, so a roll-back of the table takes both back, and one of
     the table for when old snapshots have expired. Two writers of a stream conflict: the second one's commit is refused.
-    Files are rewritten (copy on write). TIME columns are stored as microseconds (long): Iceberg has no intervals.
+    Files are rewritten (copy on write). A column that Iceberg alters to no wider type (a decimal with more digits behind the
+    point, an int that becomes a decimal) is made anew under its name: the table is read whole and written anew in the commit
+    of the first value that needs it. TIME columns are stored as microseconds (long): Iceberg has no intervals.
 
     Args:
         table: ``namespace.table``.
@@ -46,13 +49,10 @@ class IcebergTarget:
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     upkeep: Upkeep | None = None
 
+    retypes = True
+
     def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
-        """As Iceberg's own schema evolution: int to long, float to double, more digits of a decimal before the point."""
-        if pa.types.is_struct(old):
-            return all(one.type == other.type or self.widens(one.type, other.type) for one, other in zip(old, new))
-        if pa.types.is_decimal(old):
-            return bool(pa.types.is_decimal(new) and old.scale == new.scale)
-        return bool(pa.types.is_integer(old) == pa.types.is_integer(new) and old.bit_width >= 32)
+        return True
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_IcebergWork]:
@@ -194,30 +194,76 @@ class _IcebergWork:
                 self._table = self._catalog.create_table(self._target.table, upserts.schema)
                 added = []
             transaction = self._begun()
-            kept = self._remove(transaction, upserts, deletes, replace)
-            if added:
-                with transaction.update_schema() as update:
-                    update.union_by_name(pa.schema(added))
+            anew = self._anew(added)
+            kept = self._remove(transaction, upserts, deletes, replace, whole=bool(anew))
+            self._alter(transaction, added, anew)
             transaction.set_properties({self._name: progress.to_text()})
             rows = upserts if kept is None else pa.concat_tables([kept, upserts])
             transaction.append(rows, snapshot_properties={self._name: _short(progress)})
             transaction.commit_transaction()
 
-    def _remove(self, transaction: Any, upserts: pa.Table, deletes: pa.Table, replace: bool) -> pa.Table | None:
-        """Delete the rows with these keys; those that went with them are to be written again."""
-        if self._table.current_snapshot() is None or not (replace or deletes.num_columns):
+    def _anew(self, added: list[pa.Field]) -> list[str]:
+        """Names of the columns that the table has and that Iceberg does not alter so."""
+        types = {} if self.schema is None else {field.name: field.type for field in self.schema}
+        return [field.name for field in added if field.name in types and not _evolves(types[field.name], field.type)]
+
+    def _alter(self, transaction: Any, added: list[pa.Field], anew: list[str]) -> None:
+        """Add and widen columns; those that are made anew get an id of their own where they were."""
+        if anew:
+            self._check_free(anew)
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                for name in anew:
+                    update.delete_column((name,))
+        if added:
+            assert self.schema is not None
+            with transaction.update_schema() as update:
+                update.union_by_name(pa.schema(added))
+                for name in anew:
+                    place = self.schema.names.index(name)
+                    update.move_after((name,), (self.schema.names[place - 1],)) if place else update.move_first((name,))
+
+    def _check_free(self, names: list[str]) -> None:
+        table = self._table
+        used = {field.source_id for one in (table.spec(), table.sort_order()) for field in one.fields}
+        used |= set(table.schema().identifier_field_ids)
+        if bound := [name for name in names if table.schema().find_field(name).field_id in used]:
+            raise TargetSchemaError(
+                f"the columns {', '.join(bound)} of {self._target.table} must have other types, and the table is partitioned, "
+                "sorted or identified by them",
+                remedy="Drop the table, and its progress with it, and take a snapshot.",
+            )
+
+    def _remove(
+        self, transaction: Any, upserts: pa.Table, deletes: pa.Table, replace: bool, *, whole: bool
+    ) -> pa.Table | None:
+        """Delete the rows with these keys, or all; those that went with them are to be written again."""
+        if self._table.current_snapshot() is None or not (replace or whole or deletes.num_columns):
             return None
+        everything = need("pyiceberg.expressions", "lake").AlwaysTrue()
         if replace:
             if not self.is_empty():
-                transaction.delete(need("pyiceberg.expressions", "lake").AlwaysTrue())
+                transaction.delete(everything)
             return None
-        keys = pa.concat_tables([upserts.select(self._keys), deletes])
-        near = self._near(keys)
+        keys = pa.concat_tables([upserts.select(self._keys), deletes]) if deletes.num_columns else None
+        near = everything if whole or keys is None else self._near(keys)
         rows = self._scan(near)
         if rows.num_rows == 0:
             return None
         transaction.delete(near)
-        return matching(fit(rows, upserts.schema), keys, others=True)
+        rows = fit(rows, upserts.schema)
+        return rows if keys is None else matching(rows, keys, others=True)
+
+
+def _evolves(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether Iceberg itself alters so: int to long, float to double, more digits of a decimal before the point."""
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        return all(one.type == other.type or _evolves(one.type, other.type) for one, other in zip(old, new))
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(old.scale == new.scale and old.precision <= new.precision)
+    for is_kind in (pa.types.is_integer, pa.types.is_floating):
+        if is_kind(old) and is_kind(new):
+            return bool(32 <= old.bit_width <= new.bit_width)
+    return False
 
 
 def _short(progress: Progress) -> str:

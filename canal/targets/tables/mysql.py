@@ -94,7 +94,8 @@ class MySQLTarget:
             return TargetSchemaError(
                 f"a value is there twice in a unique key of {what}",
                 remedy="Drop the unique keys that are not the keys of apply_changes, and make them again when the target has "
-                "caught up: chunks of a snapshot are read at moments of their own, and a transaction may be split.",
+                "caught up: chunks of a snapshot are read at moments of their own, and a transaction may be split. If it is in "
+                "those keys, give their columns the source's collation: two texts may be the same to another one.",
             )
         if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)):
             return _unfit(self.table, f"the server refuses rows of {what}", str(error.args[-1]))
@@ -199,9 +200,11 @@ class _MySQLWork:
     ) -> None:
         assert self.schema is not None
         if lacking := [field.name for field in added if field.name not in self.schema.names]:
+            adds = ", ".join(f"ADD {_quoted(name)} …" for name in lacking)
             raise TargetSchemaError(
                 f"the table {self._table} lacks {', '.join(lacking)}",
-                remedy="Alter it as the source was altered; a statement that alters it would commit by itself.",
+                remedy="Give it the types of the source's columns (SHOW CREATE TABLE there), which are to take NULL: "
+                f"ALTER TABLE {self._table} {adds}",
             )
         self._make_wider(upserts)
         cursor = self._cursor
@@ -255,12 +258,21 @@ class _MySQLWork:
 
     def _where(self, keys: pa.Table) -> Iterator[tuple[str, list[Any]]]:
         """Conditions for slices of the keys, and their values."""
-        names = [_quoted(name).replace("%", "%%") for name in keys.column_names]
-        one = "(" + " AND ".join(f"{name} = %s" for name in names) + ")"  # not all servers use an index for (a, b) IN (…)
-        for batch in self._slices(keys):
-            rows = zip(*(column.to_pylist() for column in batch.columns))
-            where = f"{names[0]} IN ({', '.join(['%s'] * len(batch))})" if len(names) == 1 else " OR ".join([one] * len(batch))
-            yield where, [value for row in rows for value in row]
+        texts = {column.name for column in self._declared if column.charset not in (None, "binary")}
+        tested = [(_quoted(name).replace("%", "%%"), keys[name]) for name in keys.column_names]
+        # To the target's collation 'a' may be 'A': only the bytes tell. The column itself is tested for the sake of its index.
+        tested += [
+            (f"CAST(CONVERT({_quoted(name).replace('%', '%%')} USING utf8mb4) AS BINARY)", keys[name].cast(pa.binary()))
+            for name in keys.column_names if name in texts
+        ]  # fmt: skip
+        one = "(" + " AND ".join(f"{name} = %s" for name, _ in tested) + ")"  # not all servers use an index for (a, b) IN (…)
+        for batch in self._slices(pa.table([values for _, values in tested], [str(n) for n in range(len(tested))])):
+            columns = [column.to_pylist() for column in batch.columns]
+            if keys.num_columns == 1:
+                slots = ", ".join(["%s"] * len(batch))
+                yield " AND ".join(f"{name} IN ({slots})" for name, _ in tested), [value for one in columns for value in one]
+            else:
+                yield " OR ".join([one] * len(batch)), [value for row in zip(*columns) for value in row]
 
     def _slices(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Of so many rows, and of no more than a statement may have bytes; a larger row is alone."""

@@ -6,7 +6,7 @@ Never reads or writes a table itself, and never turns a value into a Python obje
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -17,6 +17,7 @@ from canal.targets.tables.types import exact_cast
 
 #: Digits of the largest integer of so many bits.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+_ANEW: Final = "where that cannot be, drop the table, and its progress with it, and take a snapshot"
 #: Gives the rows with some keys.
 Read = Callable[[pa.Table], pa.Table]
 
@@ -241,13 +242,13 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
             if not _goes_into(column.type, field.type):
                 raise TargetSchemaError(
                     f"the column {field.name} is {column.type} in the changes and {field.type} in the target",
-                    remedy="Alter the target's column, or cast it in the DataFrame.",
+                    remedy=f"Cast it in the DataFrame, or alter the target's column; {_ANEW}.",
                 )
             arrays.append(column if column.type == field.type else exact_cast(column, field.type))
         except pa.ArrowInvalid as error:
             raise TargetSchemaError(
                 f"a value of the column {field.name} does not fit into the target's {field.type}",
-                remedy="Alter the target's column.",
+                remedy=f"Alter the target's column; {_ANEW}.",
             ) from error
     return pa.table(arrays, schema=pa.schema([pa.field(field.name, field.type) for field in schema]))
 
@@ -257,24 +258,33 @@ def wider(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
 
     It is ``kind`` itself where all of them fit.
     """
-    is_, ours = pa.types, column.type
     try:
-        if _goes_into(ours, kind):
+        if _goes_into(column.type, kind):
             exact_cast(column, kind)
             return kind
     except pa.ArrowInvalid:
         pass
+    return common(column.type, kind)
+
+
+def common(ours: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
+    """The type that holds every value of both, ``kind`` itself where it does; None where there is none."""
+    is_ = pa.types
     if is_.is_struct(ours) and is_.is_struct(kind) and [field.name for field in ours] == [field.name for field in kind]:
-        inner = [wider(pc.struct_field(column, [n]), kind.field(n).type) for n in range(kind.num_fields)]
+        inner = [common(one.type, other.type) for one, other in zip(ours, kind)]
         return None if None in inner else pa.struct([field.with_type(one) for field, one in zip(kind, inner)])
     if is_.is_integer(ours) and is_.is_integer(kind) or is_.is_floating(ours) and is_.is_floating(kind):
-        return max(ours, kind, key=lambda one: one.bit_width)
-    if is_.is_decimal(ours) and (is_.is_decimal(kind) or is_.is_integer(kind)):
-        digits, scale = (kind.precision, kind.scale) if is_.is_decimal(kind) else (_DIGITS[kind.bit_width], 0)
-        most = max(ours.scale, scale)
-        whole = max(ours.precision - ours.scale, digits - scale)
+        return max(kind, ours, key=lambda one: one.bit_width)
+    if is_.is_decimal(ours) and is_.is_integer(kind) or is_.is_decimal(kind) and (is_.is_integer(ours) or is_.is_decimal(ours)):
+        (digits, scale), (others, behind) = _digits(ours), _digits(kind)
+        most, whole = max(scale, behind), max(digits - scale, others - behind)
         return pa.decimal128(whole + most, most) if whole + most <= 38 else None
-    return None
+    return kind if _goes_into(ours, kind) else None
+
+
+def _digits(kind: pa.DataType) -> tuple[int, int]:
+    """Digits of a number at most, and how many of them are behind the point."""
+    return (kind.precision, kind.scale) if pa.types.is_decimal(kind) else (_DIGITS[kind.bit_width], 0)
 
 
 def _goes_into(ours: pa.DataType, theirs: pa.DataType) -> bool:
