@@ -163,8 +163,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
     ),
     _mutant(
-        "rows behind a savepoint stay", "parse/log/statements.py", "        self._undo(txn, *savepoint)",
-        "        pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
+        "rows behind a savepoint stay", "parse/log/statements.py", "    _undo(decoder, txn, *savepoint)",
+        "    pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
     ),
     _mutant(
         "a checksum is not verified", "parse/log/decoder.py",
