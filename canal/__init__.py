@@ -111,7 +111,6 @@ __all__ = [
     "BatchError",
     "BinlogParser",
     "CanalError",
-    "FlatChange",
     "ChangedRow",
     "ChecksumError",
     "ClientStatus",
@@ -134,6 +133,7 @@ __all__ = [
     "FileHistory",
     "FileLogPositionManager",
     "FileMeta",
+    "FlatChange",
     "Header",
     "Heartbeat",
     "HistoryError",
@@ -207,6 +207,6 @@ __all__ = [
     "ZooKeeperMeta",
     "ZooKeeperSource",
     "compiled",
-    "pipe",
     "load",
+    "pipe",
 ]
