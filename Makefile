@@ -45,14 +45,16 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 # clock or a JVM, so two runs share the cores; what the second one prints comes when the first has ended. A shell starts what
 # runs beside it with Ctrl-C ignored.
 BESIDE := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
+APART := tests/ha tests/targets
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
-		{ echo "== compiled, Spark"; CANAL_PURE=0 $(BESIDE) tests/spark; spark=$$?; \
-		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || spark=1; \
+		{ echo "== compiled, Spark"; CANAL_PURE=0 $(BESIDE) tests/spark; second=$$?; \
+		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || second=1; \
+		echo "== compiled, $(APART)"; CANAL_PURE=0 $(BESIDE) $(APART) || second=1; \
 		echo "== interpreted"; \
-		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' && test $$spark = 0; \
+		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' && test $$second = 0; \
 		} >$(VENV)/second.log 2>&1 & \
-		echo "== compiled, all but Spark" && CANAL_PURE=0 $(BIN)/python -m pytest --ignore=tests/spark; first=$$?; \
+		echo "== compiled, all but these" && CANAL_PURE=0 $(BIN)/python -m pytest --ignore=tests/spark $(APART:%=--ignore=%); first=$$?; \
 		echo "== waiting for the rest" && wait $$!; second=$$?; cat $(VENV)/second.log; test $$first = 0 -a $$second = 0; \
 	else \
 		echo "== interpreted only" && CANAL_PURE=1 $(BIN)/python -m pytest; \
