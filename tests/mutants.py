@@ -382,7 +382,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a cursor overwrites the newest one", "meta/cursor_file.py", "self._number % 2 * self._slot_bytes)", "0)",
-        f"{_CRASH}[cursors-cursors]",
         "meta/test_file_meta.py::test_every_damaged_byte_of_a_cursor_falls_back_to_the_one_before",
     ),
     _mutant(
