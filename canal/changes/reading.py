@@ -153,4 +153,6 @@ def _place(entry: Entry) -> str:
 
 
 def _origin(entry: Entry) -> Origin:
-    return Origin(entry.transaction.name, _place(entry), entry.header.execute_time)
+    header, transaction = entry.header, entry.transaction
+    begin = header.gtid or f"{transaction.journal}:{transaction.offset}"
+    return Origin(begin, _place(entry), header.execute_time)
