@@ -178,7 +178,8 @@ class MemoryWork:
         target = self.target
         if target.version != self.version:
             raise TargetConflictError("changed meanwhile")
-        names = [*(self.schema.names if self.schema else ()), *(field.name for field in added)]
+        old = self.schema.names if self.schema else []
+        names = [*old, *(field.name for field in added if field.name not in old)]
         assert upserts.column_names == names
         kept = [] if replace or target.rows is None else target.rows.to_pylist()
         if deletes.num_columns:
