@@ -113,7 +113,7 @@ class Server:
         """Raise StateError while another thread starts it anew, or where it has another config than the one made since."""
         is_changing = self._changing.get(destination, threading.get_ident()) != threading.get_ident()
         if is_changing or made is not None and made.config is not self._configs.get(destination, made.config):
-            raise StateError("it is being started anew, with another config", destination=destination, remedy="Ask again.")
+            raise StateError("its configuration is being changed", destination=destination, remedy="Ask again.")
 
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -189,11 +189,12 @@ class Server:
             self._changing.pop(name, None)
 
     def _start_anew(self, name: str, config: InstanceConfig) -> None:
-        """Stop what runs, and start it of this config. A call that was under way may have started what was stopped."""
+        """Stop what runs, and start it of this config. A call that was under way may start again what was stopped."""
+        stopped: list[Instance] = []
         for last in (False, False, True):
-            instance = self._instances.get(name)
+            stopped += [instance] if (instance := self._instances.get(name)) is not None else []
             try:
-                if instance is not None:
+                for instance in stopped:
                     instance.stop()
                     self._forget(name, instance)
                 if self.instance(name).config is config:
@@ -216,9 +217,14 @@ class Server:
         """Stop a destination and forget its config. Its cursors stay where they are kept."""
         with self._lock:
             self._configs.pop(destination, None)
-            runs = destination in self._instances
-        if runs:
-            self.stop(destination)
+            instance = self._instances.get(destination)
+            self._changing[destination] = threading.get_ident()  # so that nobody starts it again meanwhile
+        try:
+            if instance is not None:
+                instance.stop()
+                self._forget(destination, instance)
+        finally:
+            self._changing.pop(destination, None)
 
     def stop(self, destination: str | None = None) -> None:
         """Stop one destination (it may be started again), or all of them and the server.

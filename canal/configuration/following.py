@@ -45,7 +45,8 @@ class Follower:
         self._lazy = lazy
         self._alarm = alarm
         self._desks: dict[str, AlarmDesk] = {}
-        self._done: dict[str, str] = {}  # digest of what was carried out, or could not be
+        self._done: dict[str, str] = {}  # digests of what was carried out
+        self._failed: dict[str, str] = {}  # of what could not be used
         self._stopping = threading.Event()
         self._thread = OwnThread(target=self._run, name="canal-follow")
 
@@ -60,44 +61,49 @@ class Follower:
         self._stopping.set()
 
     def _run(self) -> None:
-        seen: Mapping[str, str] = self._done
-        while not self._stopping.wait(self._interval if seen == self._done else min(self._interval, _SETTLED)):
+        seen: Mapping[str, str] = {}
+        is_settled = True
+        while not self._stopping.wait(self._interval if is_settled else min(self._interval, _SETTLED)):
             try:
                 names = dict(self._source.names())
             except Exception as error:
                 self._tell("", f"the configuration cannot be read, and nothing is changed: {error}")
-                seen = self._done
+                seen, is_settled = {}, True
                 continue
             self._over("", "the configuration can be read again")
-            if names == seen:
+            is_settled = names == seen or names == self._done
+            if is_settled:
                 self._carry_out(names)
             seen = names
 
     def _carry_out(self, names: Mapping[str, str]) -> None:
-        for name in sorted(self._done.keys() - names.keys()):
+        for name in sorted({*self._done, *self._failed} - names.keys()):
             self._attempt(name, "")
         for name, digest in sorted(names.items()):
             if self._stopping.is_set():
                 return
-            if self._done.get(name) != digest:
+            if self._done.get(name) == digest:
+                self._over(name, "its configuration is again the one that is in use")
+                self._failed.pop(name, None)
+            elif self._failed.get(name) != digest:
                 self._attempt(name, digest)
 
     def _attempt(self, name: str, digest: str) -> None:
         """Carry out the change of one destination; "" for a digest: it is gone."""
         try:
             if digest:
-                config = self._source.load(name)
-                self._server.configure(config, lazy=self._is_lazy(name))
+                self._server.configure(self._source.load(name), lazy=self._is_lazy(name))
             else:
                 self._server.forget(name)
         except Exception as error:
+            self._failed[name] = digest
             self._tell(name, f"its configuration has changed and cannot be used, so what runs goes on: {error}")
-        else:
-            self._over(name, "its configuration is in use")
+            return
+        self._failed.pop(name, None)
+        self._done.pop(name, None)
         if digest:
             self._done[name] = digest
-        else:
-            self._done.pop(name, None)
+        self._over(name, "its configuration is in use")
 
     def _is_lazy(self, name: str) -> bool:
         if self._lazy is not None:
