@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from canal.alarm import Alarm, AlarmDesk, AlarmKind
 from canal.config import InstanceConfig
 from canal.configuration.sources import ConfigSource
-from canal.threads import OwnThread
 
 #: Seconds after which a change must still be the same: a file that is being written may be valid in between.
 _SETTLED = 0.25
@@ -48,7 +47,8 @@ class Follower:
         self._done: dict[str, str] = {}  # digests of what was carried out
         self._failed: dict[str, str] = {}  # of what could not be used
         self._stopping = threading.Event()
-        self._thread = OwnThread(target=self._run, name="canal-follow")
+        # No OwnThread: there a stop() returns before what it stops has ended.
+        self._thread = threading.Thread(target=self._run, name="canal-follow", daemon=True)
 
     def start(self) -> None:
         """Carry out what there is now, then follow. Raises what ``ConfigSource.names`` does; a destination that cannot be used
