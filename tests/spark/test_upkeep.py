@@ -19,7 +19,8 @@ from pyiceberg.catalog import load_catalog
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
 from canal.spark import apply_changes
 from canal.spark.apply import ApplyChanges
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep, delta
+from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
+from canal.targets.tables import delta
 from tests.spark.histories import change, table
 
 IDS = 20
