@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
+import os
 import re
 import signal
+import subprocess
 import sys
 from decimal import Decimal
 from functools import cache
@@ -19,7 +23,9 @@ from canal.testing import FakeBinlog
 
 ROOT = Path(__file__).parent.parent
 #: tests/spark/test_document.py runs what docs/spark.md shows.
-DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem != "spark")]
+DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path != ROOT / "docs/spark.md")]
+#: A block of Python, and the output that is shown for it.
+_BLOCK = re.compile(r"```python\n(.*?)```(?:\n\nIt prints:\n\n```text\n(.*?)```)?", re.DOTALL)
 TRAPS = range(1, 87)
 #: A test file, or one test in it.
 _PROOF = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -82,13 +88,42 @@ def test_every_file_that_is_named_is_there() -> None:
     assert missing == []
 
 
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """A link that leads nowhere, a page that is not in the navigation and an object of the reference that is not there are some."""
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (built.returncode, built.stderr) == (0, "")
+    assert "get_without_ack" in (tmp_path / "reference/instance.html").read_text("utf-8")
+
+
 def code_blocks() -> list[Any]:
     found = []
     for path in DOCUMENTS:
-        for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL)):
-            if "spark" not in code:
+        for number, (code, output) in enumerate(_BLOCK.findall(path.read_text("utf-8"))):
+            if "spark" not in code and not output:
                 found.append(pytest.param(path, code, id=f"{path.stem}-{number}"))
     return found
+
+
+def programs() -> list[Any]:
+    shown = {path: [block for block in _BLOCK.findall(path.read_text("utf-8")) if block[1]] for path in DOCUMENTS}
+    return [pytest.param(blocks, id=path.stem) for path, blocks in shown.items() if blocks]
+
+
+@pytest.mark.parametrize("blocks", programs())
+def test_the_programs_of_a_document_print_what_it_shows(
+    blocks: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other in one directory: what a program leaves there the next one finds."""
+    monkeypatch.chdir(tmp_path)
+    for code, output in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "program", "exec"), {"__name__": "__main__"})
+        assert printed.getvalue() == output
 
 
 class Enough(Exception):
@@ -118,7 +153,7 @@ def test_the_code_of_the_documents_runs(
         raise Enough
 
     given: dict[str, Any] = {
-        "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show,
+        "__name__": "__main__", "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show,
         "my_consumer": consumer, "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
     }  # fmt: skip
     monkeypatch.setattr("canal.Instance.switch", lambda self: True)
@@ -127,11 +162,13 @@ def test_the_code_of_the_documents_runs(
     monkeypatch.setattr("prometheus_client.start_http_server", lambda port: None)
     try:
         with fake_binlog.serve(user="canal", password="...") as server:
+            monkeypatch.setenv("ORDERS_SOURCE", f"mysql://canal:...@{server.host}:{server.port}/")
+            monkeypatch.setenv("ORDERS_CURSORS", str(tmp_path))
             code = code.replace("port=3306", f"port={server.port}").replace("/var/lib/app", str(tmp_path))
             exec(compile(code, path.name, "exec"), given)
-        if "test_prices_are_cached" in given:
-            monkeypatch.setattr("canal.Instance.subscribe", subscribe)
-            given["test_prices_are_cached"](fake_binlog, canal_instance)
+        monkeypatch.setattr("canal.Instance.subscribe", subscribe)
+        for name in [name for name in given if name.startswith("test_")]:
+            given[name](fake_binlog, canal_instance)
     except Enough:
         assert [str(value) for value in printed[0]] == ["customers", "INSERT", "None", "Row(id=1)"]
     finally:
