@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def test_every_file_that_is_named_is_there() -> None:
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    """A link that leads nowhere, a page that is not in the navigation and an object of the reference that is not there are some."""
+    """Such as of a link that leads nowhere, a page that is not in the navigation, an object that is not there."""
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "--site-dir", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
@@ -126,13 +125,38 @@ def test_the_programs_of_a_document_print_what_it_shows(
         assert printed.getvalue() == output
 
 
+def texts_of_the_code() -> set[str]:
+    """Every text in canal/, a NUL for each value that is put into it."""
+    found = set()
+    for path in (ROOT / "canal").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.add("".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return found
+
+
+def has_in_order(text: str, parts: list[str]) -> bool:
+    at = 0
+    for part in parts:
+        at = text.find(part, at) + len(part)
+        if at < len(part):
+            return False
+    return True
+
+
+def test_every_message_of_the_troubleshooting_is_in_the_code() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text("utf-8").partition("## At the start")[2]
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    texts = texts_of_the_code()
+
+    assert len(messages) > 50
+    assert [one for one in messages if not any(has_in_order(text, one.split("…")) for text in texts)] == []
+
+
 class Enough(Exception):
     """A loop of a document has shown what it shows."""
-
-
-def consumer(instance: canal.Instance) -> dict[int, Decimal]:
-    rows = (row.after for entry in instance.get(timeout=60, linger=0.1) for row in entry.rows)
-    return {row["id"]: row["price"] for row in rows if row is not None}
 
 
 @pytest.mark.parametrize(("path", "code"), code_blocks())
@@ -153,8 +177,8 @@ def test_the_code_of_the_documents_runs(
         raise Enough
 
     given: dict[str, Any] = {
-        "__name__": "__main__", "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show,
-        "my_consumer": consumer, "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
+        "__name__": "__main__", "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "print": show,
+        "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
     }  # fmt: skip
     monkeypatch.setattr("canal.Instance.switch", lambda self: True)
     monkeypatch.setattr("canal.Instance.subscribe", subscribed)
