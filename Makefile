@@ -17,7 +17,7 @@ define on_sparks
 	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning || exit 1; done)
 endef
 
-.PHONY: help demo spark-demo test check matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
+.PHONY: help demo spark-demo test check docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -26,6 +26,7 @@ help:
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make check   ruff, mypy and the quick tests, which need neither servers nor a compiler"
+	@echo "make docs    the site of docs/, in build/site; a broken link is an error"
 	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the speed bars"
@@ -74,6 +75,9 @@ lint-mypy: $(SETUP)lint
 QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery compose architecture docs))
 check: lint $(SETUP)test
 	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark and not slow' $(QUICK)
+
+docs: $(SETUP)docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build && echo "build/site/index.html"
 
 bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python -m benchmarks.columnar
@@ -127,7 +131,7 @@ $(SETUP)compiler: $(SETUP)venv tests/servers/compiler.sh
 	@touch $@
 
 # One install per set of extras; the extensions are built apart, so that a changed source does not install again.
-$(SETUP)cli $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)lint: $(SETUP)%: $(SETUP)venv pyproject.toml
+$(SETUP)cli $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)lint $(SETUP)docs: $(SETUP)%: $(SETUP)venv pyproject.toml
 	@echo "installing canal-cdc[$*]"
 	@CANAL_PURE=1 $(PIP) install --no-build-isolation -e '.[$*]'
 	@touch $@

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
+import os
 import re
 import signal
+import subprocess
 import sys
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,10 @@ from canal.testing import FakeBinlog
 
 ROOT = Path(__file__).parent.parent
 #: tests/spark/test_document.py runs what docs/spark.md shows, tests/targets/test_document.py what docs/targets.md does.
-ELSEWHERE = ("spark", "targets")
-DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in ELSEWHERE)]
+ELSEWHERE = (ROOT / "docs/spark.md", ROOT / "docs/targets.md")
+DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in ELSEWHERE)]
+#: A block of Python, and the output that is shown for it.
+_BLOCK = re.compile(r"```python\n(.*?)```(?:\n\nIt prints:\n\n```text\n(.*?)```)?", re.DOTALL)
 TRAPS = range(1, 87)
 #: A test file, or one test in it.
 _PROOF = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -83,22 +88,76 @@ def test_every_file_that_is_named_is_there() -> None:
     assert missing == []
 
 
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Such as of a link that leads nowhere, a page that is not in the navigation, an object that is not there."""
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (built.returncode, built.stderr) == (0, "")
+    assert "get_without_ack" in (tmp_path / "reference/instance.html").read_text("utf-8")
+
+
 def code_blocks() -> list[Any]:
     found = []
     for path in DOCUMENTS:
-        for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL)):
-            if "spark" not in code:
+        for number, (code, output) in enumerate(_BLOCK.findall(path.read_text("utf-8"))):
+            if "spark" not in code and not output:
                 found.append(pytest.param(path, code, id=f"{path.stem}-{number}"))
     return found
 
 
+def programs() -> list[Any]:
+    shown = {path: [block for block in _BLOCK.findall(path.read_text("utf-8")) if block[1]] for path in DOCUMENTS}
+    return [pytest.param(blocks, id=path.stem) for path, blocks in shown.items() if blocks]
+
+
+@pytest.mark.parametrize("blocks", programs())
+def test_the_programs_of_a_document_print_what_it_shows(
+    blocks: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other in one directory: what a program leaves there the next one finds."""
+    monkeypatch.chdir(tmp_path)
+    for code, output in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "program", "exec"), {"__name__": "__main__"})
+        assert printed.getvalue() == output
+
+
+def texts_of_the_code() -> set[str]:
+    """Every text in canal/, a NUL for each value that is put into it."""
+    found = set()
+    for path in (ROOT / "canal").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.add("".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return found
+
+
+def has_in_order(text: str, parts: list[str]) -> bool:
+    at = 0
+    for part in parts:
+        at = text.find(part, at) + len(part)
+        if at < len(part):
+            return False
+    return True
+
+
+def test_every_message_of_the_troubleshooting_is_in_the_code() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text("utf-8").partition("## At the start")[2]
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    texts = texts_of_the_code()
+
+    assert len(messages) > 50
+    assert [one for one in messages if not any(has_in_order(text, one.split("…")) for text in texts)] == []
+
+
 class Enough(Exception):
     """A loop of a document has shown what it shows."""
-
-
-def consumer(instance: canal.Instance) -> dict[int, Decimal]:
-    rows = (row.after for entry in instance.get(timeout=60, linger=0.1) for row in entry.rows)
-    return {row["id"]: row["price"] for row in rows if row is not None}
 
 
 @pytest.mark.parametrize(("path", "code"), code_blocks())
@@ -119,8 +178,8 @@ def test_the_code_of_the_documents_runs(
         raise Enough
 
     given: dict[str, Any] = {
-        "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "Decimal": Decimal, "print": show,
-        "my_consumer": consumer, "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
+        "__name__": "__main__", "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "print": show,
+        "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
     }  # fmt: skip
     monkeypatch.setattr("canal.Instance.switch", lambda self: True)
     monkeypatch.setattr("canal.Instance.subscribe", subscribed)
@@ -128,11 +187,13 @@ def test_the_code_of_the_documents_runs(
     monkeypatch.setattr("prometheus_client.start_http_server", lambda port: None)
     try:
         with fake_binlog.serve(user="canal", password="...") as server:
+            monkeypatch.setenv("ORDERS_SOURCE", f"mysql://canal:...@{server.host}:{server.port}/")
+            monkeypatch.setenv("ORDERS_CURSORS", str(tmp_path))
             code = code.replace("port=3306", f"port={server.port}").replace("/var/lib/app", str(tmp_path))
             exec(compile(code, path.name, "exec"), given)
-        if "test_prices_are_cached" in given:
-            monkeypatch.setattr("canal.Instance.subscribe", subscribe)
-            given["test_prices_are_cached"](fake_binlog, canal_instance)
+        monkeypatch.setattr("canal.Instance.subscribe", subscribe)
+        for name in [name for name in given if name.startswith("test_")]:
+            given[name](fake_binlog, canal_instance)
     except Enough:
         assert [str(value) for value in printed[0]] == ["customers", "INSERT", "None", "Row(id=1)"]
     finally:

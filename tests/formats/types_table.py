@@ -51,7 +51,7 @@ TAIL = """
   (timestamp_ntz), TIMESTAMP is an instant, whatever the zones of session, driver and executors.
 * MySQL's JSON has the text that 8.0 and later print. MySQL 5.7 itself prints the double 1.0 as `1`, which then reads as an integer, and
   leaves line breaks in base64 unescaped.
-* MySQL's JSON with `binlog_row_value_options=PARTIAL_JSON` may be `PartialJson`, see the README.
+* MySQL's JSON with `binlog_row_value_options=PARTIAL_JSON` may be `PartialJson`, see [values.md](values.md).
 * Types as old servers logged them (TIME, DATETIME and TIMESTAMP of before MySQL 5.6.4, MariaDB's with
   `mysql56_temporal_format=OFF`, COMPRESSED columns) give the same as the others.
 
