@@ -336,7 +336,10 @@ class Instance:
 
     @property
     def is_exhausted(self) -> bool:
-        """True when nothing will ever come again: the log has ended, or the parser has failed (see ``error``)."""
+        """True when nothing more comes into the store: the log has ended, or the parser has failed (see ``error``).
+
+        What is in the store is still handed out: a loop ends when a ``get`` that began after this was true has come back empty.
+        """
         return self.parser.is_finished and (self._ha is None or self._running)
 
     def _is_over(self, client_id: int) -> bool:
