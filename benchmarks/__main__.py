@@ -25,6 +25,7 @@ from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
 SERVERS: dict[str, list[type[ThrowawayServer]]] = {
     "mysql": [MySQLServer], "mariadb": [MariaDBServer], "both": [MySQLServer, MariaDBServer]
 }  # fmt: skip
+OPTIONS = ("--binlog-row-metadata=FULL", "--max-binlog-size=1G", "--max-allowed-packet=64M")
 
 
 def options() -> argparse.Namespace:
@@ -79,7 +80,7 @@ def main() -> int:
     for kind in SERVERS[given.server]:
         if wanted == ["import"]:
             break
-        with kind("--binlog-row-metadata=FULL", "--max-binlog-size=1G", "--max-allowed-packet=64M", startup_timeout=180.0) as server:
+        with kind(*OPTIONS, startup_timeout=180.0) as server:
             versions[server.kind] = server.version
             latencies += measure(server, wanted, given, race)
     result = {

@@ -93,7 +93,8 @@ def verdicts(result: Run, server: str) -> Iterator[tuple[str, str, str, str]]:
             yield f"{load}: {goal}", bar, span, verdict(median, goal.bar, goal.most)
     peaks = [run["peak_mib"] - run["idle_mib"] for run in runs if (run["load"], run["contestant"]) == ("G", "canal undecoded")]
     if peaks:
-        yield "G: most memory over idle, undecoded", f"at most {MEMORY:g} MiB", f"{max(peaks):.0f} MiB", verdict(max(peaks), MEMORY, True)
+        most = max(peaks)
+        yield "G: most memory over idle, undecoded", f"at most {MEMORY:g} MiB", f"{most:.0f} MiB", verdict(most, MEMORY, True)
     yield from _latencies(result, server)
     if result["import"]:
         median = statistics.median(result["import"])

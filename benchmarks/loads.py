@@ -23,7 +23,7 @@ _TOGETHER = 100
 
 @dataclass(frozen=True)
 class Load:
-    """One load; ``rows`` are those of a full run, in transactions of ``statement`` rows each (``single``: one transaction of all)."""
+    """One load; ``rows`` are those of a full run, in statements of ``statement`` rows, each a transaction (``single``: one)."""
 
     key: str
     title: str

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -41,11 +40,12 @@ def pin(server: ThrowawayServer) -> None:
         os.sched_setaffinity(int(task.name), cores()[:1])
 
 
-def job_of(contestant: Contestant, server: ThrowawayServer, log: Log, rows: int, check: bool, latencies: str = "") -> dict[str, Any]:
-    kind = server.kind.lower()
-    program = server.installation.program("mysqlbinlog") if kind == "mysql" else [shutil.which("mariadb-binlog") or "mariadb-binlog"]
+def job_of(
+    contestant: Contestant, server: ThrowawayServer, log: Log, rows: int, check: bool, latencies: str = ""
+) -> dict[str, Any]:
+    program = server.installation.program("mysqlbinlog") if server.kind == "mysql" else ["mariadb-binlog"]
     job = {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "flavor": kind,
+        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "flavor": server.kind,
         "journal": log.journal, "offset": log.offset, "bytes": log.bytes, "file": log.file, "rows": rows,
         "schema": log.load.schema, "kinds": ",".join(log.load.kinds), "update": log.load.update, "check": check,
         "latencies": latencies, "batch": 1000, "server_id": next(_server_ids), "mysqlbinlog": program,

@@ -28,15 +28,17 @@ _CHARTED = "ABC"
 _HEAD = """\
 # Benchmarks
 
-Written by `python -m benchmarks --write` from what it measured; `make bench` runs everything. Servers write loads by plain SQL. Each
-contestant reads the same log in a process of its own, in turn with the others: the server on the first core, the contestant on the last.
-Before anything is timed each one's first rows are compared value by value (a checksum over all of them, both images of an update), and
-in each timed run the number of rows and the sum of their ids. A wrong answer is refused.
+Written by `python -m benchmarks --write` from what it measured; `make bench` runs everything. Servers write loads by plain SQL.
+Each contestant reads the same log in a process of its own, in turn with the others: the server on the first core, the contestant
+on the last. Before anything is timed each one's first rows are compared value by value (a checksum over all of them, both images
+of an update), and in each timed run the number of rows and the sum of their ids. A wrong answer is refused.
 
-CPU seconds per million rows are those of the contestant's whole process, all threads, from before it connects; the second half is that
-of a run that has warmed up, which is what to compare a JVM by. Medians of the rounds, with the least and the most. A slow contestant
-reads a part of the rows. The work is not equal: go-mysql gives DECIMAL and DATETIME as text and the syncer verifies no checksum by
-default, connector-java gives times as numbers, both give ENUM as its number; canal for Python verifies each event's checksum.
+CPU seconds per million rows are those of the contestant's whole process, all threads, from before it connects; the second half is
+that of a run that has warmed up, which is what to compare a JVM by. Medians of the rounds, with the least and the most. A slow
+contestant reads a part of the rows. The work is not equal: go-mysql gives DECIMAL and DATETIME as text and verifies no checksum
+by default, connector-java gives times as numbers, both give ENUM as its number; canal for Python verifies each event's checksum.
+"canal" is canal for Python: `undecoded` is get and ack with rows counted, `rows` `tuple(row.after)` of each row, `tuples` one
+call per entry, `columns` canal's texts, `file` reads the binlog file and not from the server.
 """
 
 
@@ -70,6 +72,9 @@ def _versions() -> Iterator[str]:
         yield f"{name} " + re.findall(rf"<artifactId>{artifact}</artifactId><version>([^<]+)", pom)[0]
     for name, version in json.loads((PEERS / "node" / "package.json").read_text())["dependencies"].items():
         yield f"{name} {version}"
+
+
+_RATES = "| Contestant | Rows | CPU s / M rows | second half | rows/s | second half | CPU s / GB | first row, ms | peak MiB |"
 
 
 def table(head: str, rows: list[list[str]]) -> list[str]:
@@ -127,7 +132,8 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
     lines = [_HEAD, *(f"* {name}: {value}" for name, value in result["machine"].items()), ""]
     averages = [run["load_average"] for run in result["runs"]]
     if averages:
-        lines += [f"Load average while it ran: {min(averages):.1f} to {max(averages):.1f}, median {statistics.median(averages):.1f};"
+        median = statistics.median(averages)
+        lines += [f"Load average while it ran: {min(averages):.1f} to {max(averages):.1f}, median {median:.1f};"
                   f" {result['rounds']} rounds, loads at {result['scale']:g} of their full size.", ""]  # fmt: skip
     for server, version in result["servers"].items():
         lines += [f"## {server} {version}: goals", ""]
@@ -140,12 +146,11 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
                 lines += [f"### {load.key}: {load.title}", ""]
                 name = f"{server}-{load.key.lower()}.svg"
                 lines += [f"![CPU seconds per million rows](benchmarks/{name})", ""] * (name in (drawn or {}))
-                lines += table("| Contestant | Rows | CPU s / M rows | second half | rows/s | second half | CPU s / GB | first row, ms"
-                               " | peak MiB |", rates)  # fmt: skip
+                lines += table(_RATES, rates)
         latency = [line for line in result["latency"] if line["server"] == server]
         if latency:
             lines += ["### From the commit's return to the consumer, µs", "",
-                      "Single-row inserts at a steady rate; below 0: the consumer had the row before the client heard of its commit.", ""]
+                      "Single-row inserts at a steady rate; below 0: the consumer was quicker than the commit's return.", ""]
             lines += table("| Contestant | tx/s | p50 | p99 | p99.9 |", [
                 [line["contestant"], f"{line['rate']:,}", *(f"{line[part]:,.0f}" for part in ("p50", "p99", "p99.9"))]
                 for line in latency
@@ -156,7 +161,8 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
 def _left_out(result: dict[str, Any]) -> list[str]:
     lines = ["## Left out", ""]
     lines += [f"* {name}: absent, {' '.join(reason.split())}" for name, reason in result["absent"].items()]
-    lines += [f"* {one['contestant']} on {one['server']}, {one['load']}: refused, {' '.join(one['reason'].split())}" for one in result["refused"]]
+    for one in result["refused"]:
+        lines.append(f"* {one['contestant']} on {one['server']}, {one['load']}: refused, {' '.join(one['reason'].split())}")
     return [*lines, ""]
 
 

@@ -40,8 +40,9 @@ def cents(n: int) -> str:
 
 
 def document(n: int) -> str:
-    """Keys in the order in which MySQL keeps them, and no spaces but those that it prints."""
-    return json.dumps({"n": n, "to": f"customer-{n}", "tags": ["a", "b", n % 7], "more": {"x": n % 1000, "yy": "z" * 80}}, separators=(",", ":"))
+    """Keys in an order that is that of their lengths, as MySQL keeps them, and that of the alphabet; no spaces in values."""
+    made = {"a": n, "bb": f"customer-{n}", "more": {"x": n % 1000, "yy": "z" * 80}, "tags": ["a", "b", n % 7]}
+    return json.dumps(made, separators=(",", ":"))
 
 
 #: The eleven of load A.
@@ -120,6 +121,5 @@ def _plain(value: Any) -> Any:
 
 def checksum(kinds: Sequence[str], values: Sequence[Any], first: int = 1) -> int:
     """Of one image of a row; ``first`` is the number of its first column."""
-    return sum(
-        number * zlib.crc32(text(kind, value)) for number, (kind, value) in enumerate(zip(kinds, values), first) if value is not None
-    )
+    numbered = enumerate(zip(kinds, values), first)
+    return sum(number * zlib.crc32(text(kind, value)) for number, (kind, value) in numbered if value is not None)
