@@ -63,12 +63,15 @@ class Load:
         for n in range(1, rows + 1):
             total += checksum(self.kinds, self.values(n))
             if self.update:
-                found = self.values(n - KEYS) if n > KEYS else [self.key_of(n), *self._first(self.key_of(n))]
-                total += checksum(self.kinds, found, 1 + len(self.columns))
+                total += checksum(self.kinds, self.found(n), 1 + len(self.columns))
         return total
 
+    def found(self, n: int) -> list[Any]:
+        """What update ``n`` finds."""
+        return self.values(n - KEYS) if n > KEYS else self._first(self.key_of(n))
+
     def _first(self, key: int) -> list[Any]:
-        return [column.value(key) for column in self.columns[1:]]
+        return [key, *(column.value(key) for column in self.columns[1:])]
 
     def statements(self, rows: int) -> Iterator[str]:
         for first in range(1, rows + 1, self.statement):
@@ -92,7 +95,7 @@ class Load:
             yield f"CREATE TABLE {name} ({body}) CHARACTER SET utf8mb4"
         for first in range(1, KEYS + 1 if self.update else 1, 1000):
             yield f"INSERT INTO {self.schema}.t0 VALUES " + ",".join(
-                f"({','.join(map(literal, [k, *self._first(k)]))})" for k in range(first, first + 1000)
+                f"({','.join(map(literal, self._first(k)))})" for k in range(first, first + 1000)
             )
 
 
