@@ -22,7 +22,7 @@ CHECKED = 600
 #: The fewest rows that a slow contestant reads.
 LEAST = 1_000
 #: Seconds after which a contestant is given up.
-LIMIT = 300.0
+LIMIT = 120.0
 _server_ids = itertools.count(50_001)
 
 

@@ -153,8 +153,15 @@ func (m *meter) end() {
 }
 
 func (m *meter) HandleEvent(event *replication.BinlogEvent) error {
-	if rows, ok := event.Event.(*replication.RowsEvent); ok && string(rows.Table.Schema) == m.Schema {
-		m.take(rows.Rows)
+	switch found := event.Event.(type) {
+	case *replication.RowsEvent:
+		if string(found.Table.Schema) == m.Schema {
+			m.take(found.Rows)
+		}
+	case *replication.TransactionPayloadEvent:
+		for _, inner := range found.Events {
+			must(m.HandleEvent(inner))
+		}
 	}
 	return nil
 }
