@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks import measures, report
 from benchmarks.contestants import CONTESTANTS, WITHOUT, Contestant
@@ -51,12 +52,12 @@ def chosen(parts: list[str]) -> list[Contestant]:
     return [one for one in CONTESTANTS if not parts or any(part in one.name for part in parts)]
 
 
-def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespace, race: Race) -> list[dict[str, Any]]:
+def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespace, race: Race) -> None:
     """Every load and the latencies on one server."""
-    contestants, latencies = chosen(given.only), []
+    contestants = chosen(given.only)
     pin(server)
     if "latency" in wanted:
-        latencies = measures.latencies(server, contestants, given.rates, given.seconds, race)
+        measures.latencies(server, contestants, given.rates, given.seconds, race)
     for key in (key for key in LOADS if key in wanted):
         load = sized(LOADS[key], given.large / LOADS[key].rows if key == "G" and given.large else given.scale)
         with tempfile.TemporaryDirectory(dir=server.base) as name:
@@ -68,24 +69,25 @@ def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespac
             )  # fmt: skip
             fit = race.check([one for one in contestants if key in one.loads and one.name not in race.absent], server, log)
             race.rounds(fit, server, log, given.rounds)
-    return latencies
 
 
 def main() -> int:
     given = options()
     wanted = given.names or [*LOADS, "latency", "import"]
-    race, latencies, begun = Race(), [], os.getloadavg()
+    race, begun = Race(), os.getloadavg()
     race.absent |= WITHOUT
     versions: dict[str, str] = {}
-    for kind in SERVERS[given.server]:
-        if wanted == ["import"]:
-            break
-        with kind(*OPTIONS, startup_timeout=180.0) as server:
-            versions[server.kind] = server.version
-            latencies += measure(server, wanted, given, race)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        for kind in SERVERS[given.server] if wanted != ["import"] else []:
+            with kind(*OPTIONS, startup_timeout=180.0) as server:
+                versions[server.kind] = server.version
+                measure(server, wanted, given, race)
+    except (KeyboardInterrupt, SystemExit):
+        print("STOPPED: what was measured until now is kept", flush=True)
     result = {
         "machine": report.machine(begun), "servers": versions, "scale": given.scale, "rounds": given.rounds,
-        "runs": race.runs, "absent": race.absent, "refused": race.refused, "latency": latencies,
+        "runs": race.runs, "absent": race.absent, "refused": race.refused, "latency": race.latencies,
         "import": measures.import_seconds() if "import" in wanted else [],
     }  # fmt: skip
     if given.json:

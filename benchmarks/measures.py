@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks.contestants import PROMPT, ROOT, Absent, Contestant
 from benchmarks.loads import LOADS, Load, Log, end_of_log
@@ -25,14 +24,14 @@ def import_seconds(times: int = 11) -> list[float]:
 
 def latencies(
     server: ThrowawayServer, contestants: list[Contestant], rates: list[int], seconds: float, race: Race
-) -> list[dict[str, Any]]:
+) -> None:
     """Of single-row inserts at a steady rate; the first half of each run warms up and is not counted."""
-    found = []
     for rate in rates:
         for contestant in contestants:
             if contestant.name not in PROMPT or contestant.name in race.absent:
                 continue
-            load = Load(f"L{len(found)}_{rate}", "latency", max(20, int(rate * seconds)), statement=1, columns=LOADS["B"].columns)
+            rows, key = max(20, int(rate * seconds)), f"L{len(race.latencies)}_{rate}"
+            load = Load(key, "latency", rows, statement=1, columns=LOADS["B"].columns)
             log = _table(server, load)
             try:
                 micros = _one(server, contestant, load, log, rate)
@@ -49,8 +48,7 @@ def latencies(
                 f"  latency at {rate}/s {contestant.name:26} p50 {line['p50']:8.0f} µs, p99 {line['p99']:8.0f}, p99.9"
                 f" {line['p99.9']:8.0f}", flush=True,
             )  # fmt: skip
-            found.append(line)
-    return found
+            race.latencies.append(line)
 
 
 def quantile(values: list[float], part: float) -> float:

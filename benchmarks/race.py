@@ -76,6 +76,9 @@ def finish(process: subprocess.Popen[str], directory: Path, limit: float = LIMIT
         process.kill()
         process.communicate()
         raise WrongAnswer(f"no end within {limit:g} s") from None
+    except BaseException:
+        process.kill()
+        raise
     errors = (directory / "errors").read_text(errors="replace").strip()
     if "ABSENT " in errors:
         raise Absent(errors.partition("ABSENT ")[2])
@@ -119,6 +122,7 @@ class Race:
 
     def __init__(self) -> None:
         self.runs: list[dict[str, Any]] = []
+        self.latencies: list[dict[str, Any]] = []
         self.absent: dict[str, str] = {}
         self.refused: list[dict[str, str]] = []
 
