@@ -135,6 +135,9 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
         median = statistics.median(averages)
         lines += [f"Load average while it ran: {min(averages):.1f} to {max(averages):.1f}, median {median:.1f};"
                   f" {result['rounds']} rounds, loads at {result['scale']:g} of their full size.", ""]  # fmt: skip
+        if median > len(os.sched_getaffinity(0)):
+            lines += ["**The machine was busy**: rates by the clock and latencies are far from those of an idle one,"
+                      " CPU seconds somewhat, those of short runs most (they begin cold).", ""]  # fmt: skip
     for server, version in result["servers"].items():
         lines += [f"## {server} {version}: goals", ""]
         lines += table("| Measure | Goal | Found | |", [list(line) for line in verdicts(result, server)])
@@ -163,6 +166,10 @@ def _left_out(result: dict[str, Any]) -> list[str]:
     lines += [f"* {name}: absent, {' '.join(reason.split())}" for name, reason in result["absent"].items()]
     for one in result["refused"]:
         lines.append(f"* {one['contestant']} on {one['server']}, {one['load']}: refused, {' '.join(one['reason'].split())}")
+    named = {one["contestant"] for key in ("runs", "refused", "latency") for one in result[key]} | set(result["absent"])
+    lines += [f"* {one.name}: not run this time" for one in CONTESTANTS if one.name not in named]
+    loads = {run["load"] for run in result["runs"]}
+    lines += [f"* load {load.key} ({load.title}): not run this time" for load in LOADS.values() if load.key not in loads]
     return [*lines, ""]
 
 
