@@ -29,7 +29,7 @@ help:
 	@echo "make docs    the site of docs/, in build/site; a broken link is an error"
 	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   the speed bars"
+	@echo "make bench   every stage beside the other readers of binlogs, answers checked (BENCH=--quick: minutes)"
 	@echo "make bench-spark  the Spark source beside ready Arrow, parquet and Debezium (Java; Maven for Debezium)"
 	@echo "make soak    the long fault runs at full size, and the live tests with each start-up option"
 	@echo "make figures  docs/reliability.md of what fault runs have found"
@@ -79,9 +79,9 @@ check: lint $(SETUP)test
 docs: $(SETUP)docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build && echo "build/site/index.html"
 
-bench: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
-	$(BIN)/python -m benchmarks.columnar
-	$(BIN)/python benchmarks/run.py
+# BENCH="A latency --quick" is a part of it; BENCH=--write makes docs/benchmarks.md. Peers are built with go, mvn and npm where they are.
+bench: $(SETUP)compiler $(SETUP)test $(SETUP)bench $(SETUP)build servers
+	$(BIN)/python -m benchmarks --json $(VENV)/benchmarks.json $(BENCH)
 
 bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 	$(BIN)/python benchmarks/spark_run.py
@@ -131,7 +131,7 @@ $(SETUP)compiler: $(SETUP)venv tests/servers/compiler.sh
 	@touch $@
 
 # One install per set of extras; the extensions are built apart, so that a changed source does not install again.
-$(SETUP)cli $(SETUP)test $(SETUP)spark $(SETUP)lake $(SETUP)lint $(SETUP)docs: $(SETUP)%: $(SETUP)venv pyproject.toml
+$(SETUP)cli $(SETUP)test $(SETUP)bench $(SETUP)spark $(SETUP)lake $(SETUP)lint $(SETUP)docs: $(SETUP)%: $(SETUP)venv pyproject.toml
 	@echo "installing canal-cdc[$*]"
 	@CANAL_PURE=1 $(PIP) install --no-build-isolation -e '.[$*]'
 	@touch $@

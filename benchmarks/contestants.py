@@ -1,168 +1,135 @@
-"""One contestant in a process of its own: ``python -m benchmarks.contestants NAME JSON`` prints what it measured as JSON.
-
-Each reads the same log from the same place and must come to the same answer: the number of rows and the sum of their ids.
-The drain only counts bytes. Time runs from before the connection to the last row.
-"""
+"""Who reads the log: one table. Each runs in a process of its own, by the same job and with the same answer (see ``meter``)."""
 
 from __future__ import annotations
 
 import json
-import os
-import resource
-import socket
+import shutil
+import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-Answer = tuple[int, int]
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = Path(__file__).resolve().parent / "peers"
+#: What is built or fetched for peers; ``make clean`` removes it.
+BUILT = ROOT / ".venv" / "bench"
 
 
-def _source(job: dict[str, Any]) -> Any:
-    import canal
+class Absent(Exception):
+    """A contestant cannot be had on this machine: why."""
 
-    return canal.MySQLSource(
-        host=job["host"], port=job["port"], user=job["user"], password=job["password"], ssl_mode="DISABLED",
-        get_server_public_key=True,
+
+@dataclass(frozen=True)
+class Contestant:
+    """``command()`` builds what it needs, once, and gives the program that takes the file of a job as its last word."""
+
+    name: str
+    command: Callable[[], list[str]]
+    loads: str = "ABCDEFHI"
+    #: Of the load's rows, so that a slow one ends in some seconds.
+    share: float = 1.0
+    cores: int = 1
+    #: Where it is warm only after half of the run.
+    warms_up: bool = False
+    #: What its job says other than a plain one: from_file, durable, lag.
+    job: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def need(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise Absent(f"there is no {program} on this machine")
+    return found
+
+
+@cache
+def made(name: str, *command: str) -> Path:
+    """The path ``BUILT/name``, made by a command unless it is there."""
+    path = BUILT / name
+    if not path.exists():
+        need(command[0])
+        BUILT.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=PEERS, timeout=1800)
+        if done.returncode:
+            raise Absent(f"{' '.join(command[:3])} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+    return path
+
+
+def python(module: str, name: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, "-m", f"benchmarks.{module}", name]
+
+
+def go(name: str) -> Callable[[], list[str]]:
+    return lambda: [str(made("go-peers", "go", "build", "-C", "go", "-o", str(BUILT / "go-peers"), ".")), name]
+
+
+def java(main: str) -> Callable[[], list[str]]:
+    def command() -> list[str]:
+        jars = made("java-jars", "mvn", "-B", "-q", "-f", "java/pom.xml", "dependency:copy-dependencies",
+                    f"-DoutputDirectory={BUILT / 'java-jars'}")  # fmt: skip
+        sources = sorted(map(str, (PEERS / "java").glob("*.java")))
+        classes = made("java-classes", "javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(BUILT / "java-classes"), *sources)
+        options = ["-Xmx2g", "-XX:-UsePerfData", "-Dfile.encoding=UTF-8", f"-Dlogback.configurationFile={PEERS}/java/logback.xml"]
+        return [need("java"), *options, "-cp", f"{classes}:{jars}/*", main, main]
+
+    return command
+
+
+def node(package: str, oldest: int = 0) -> Callable[[], list[str]]:
+    def command() -> list[str]:
+        program = need("node")
+        version = subprocess.check_output([program, "--version"], text=True).strip()
+        if int(version[1:].split(".")[0]) < oldest:
+            raise Absent(f"{package} needs Node.js {oldest}, and this is {version}")
+        modules = made("node/node_modules", "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix",
+                       str(BUILT / "node"), *_packages())  # fmt: skip
+        return ["env", f"BENCH_MODULES={modules.parent}", program, str(PEERS / "node" / "zongji.mjs"), package]
+
+    return command
+
+
+def _packages() -> list[str]:
+    wanted = json.loads((PEERS / "node" / "package.json").read_text())["dependencies"]
+    return [f"{name}@{version}" for name, version in wanted.items()]
+
+
+def ours(name: str, stage: str, loads: str, share: float = 1.0, cores: int = 1, pure: bool = False, **job: Any) -> Contestant:
+    return Contestant(
+        f"canal {name}", python("ours", stage), loads, share, cores, job=job, environment={"CANAL_PURE": "1" if pure else "0"}
     )
 
 
-def _instance(job: dict[str, Any]) -> Any:
-    import canal
-
-    config = canal.InstanceConfig(
-        destination="bench",
-        source=_source(job),
-        filter=r"bench\..*",
-        start=canal.Position(journal=job["journal"], offset=job["offset"]),
-    )
-    return canal.Instance(config)
-
-
-def canal_values(job: dict[str, Any]) -> Answer:
-    """Every column of every row through the Instance."""
-    rows = ids = 0
-    with _instance(job) as instance:
-        instance.subscribe()
-        while rows < job["rows"]:
-            message = instance.get_without_ack(job["batch"], timeout=10.0)
-            for entry in message.entries:
-                for change in entry.rows:
-                    values = tuple(change.after)
-                    rows += 1
-                    ids += values[0]
-            instance.ack(message.id)
-    return rows, ids
-
-
-def canal_entries(job: dict[str, Any]) -> Answer:
-    """get and ack, nothing decoded; only the last row of the last entry is looked at."""
-    rows = 0
-    with _instance(job) as instance:
-        instance.subscribe()
-        while rows < job["rows"]:
-            message = instance.get_without_ack(job["batch"], timeout=10.0)
-            for entry in message.entries:
-                rows += entry.row_count
-            instance.ack(message.id)
-    return rows, job["ids"]
-
-
-def canal_arrow(job: dict[str, Any]) -> Answer:
-    """message.to_arrow()."""
-    rows = ids = 0
-    with _instance(job) as instance:
-        instance.subscribe()
-        while rows < job["rows"]:
-            message = instance.get_without_ack(job["batch"], timeout=10.0)
-            for batch in message.to_arrow():
-                rows += batch.num_rows
-                ids += sum(batch.column("id").to_pylist())
-            instance.ack(message.id)
-    return rows, ids
-
-
-def drain(job: dict[str, Any]) -> Answer:
-    """A client that asks for the same dump, receives it and throws it away."""
-    connection = _source(job).connect()
-    import canal
-
-    connection.dump(canal.Position(journal=job["journal"], offset=job["offset"]))
-    sock: socket.socket = connection._dump.stream._socket
-    sock.setblocking(True)
-    buffer = memoryview(bytearray(1 << 20))
-    total = 0
-    while total < job["bytes"]:
-        total += sock.recv_into(buffer)
-    connection.close()
-    return job["rows"], job["ids"]
-
-
-def mysql_replication(job: dict[str, Any]) -> Answer:
-    """mysql-replication's BinLogStreamReader, every value of every row."""
-    from pymysqlreplication import BinLogStreamReader
-    from pymysqlreplication.row_event import WriteRowsEvent
-
-    stream = BinLogStreamReader(
-        connection_settings={key: job[key] for key in ("host", "port", "user")} | {"passwd": job["password"]},
-        server_id=4711, blocking=True, resume_stream=True, log_file=job["journal"], log_pos=job["offset"],
-        only_events=[WriteRowsEvent], only_schemas=["bench"],
-    )  # fmt: skip
-    rows = ids = 0
-    for event in stream:
-        for row in event.rows:
-            rows += 1
-            ids += row["values"]["id"]
-        if rows >= job["rows"]:
-            break
-    stream.close()
-    return rows, ids
-
-
-CONTESTANTS: dict[str, Callable[[dict[str, Any]], Answer]] = {
-    "drain": drain,
-    "canal_entries": canal_entries,
-    "canal_values": canal_values,
-    "canal_arrow": canal_arrow,
-    "mysql_replication": mysql_replication,
-}
-
-
-def peak_bytes() -> int:
-    """Most resident bytes so far. Not ru_maxrss, which begins with what the parent process had."""
-    with open("/proc/self/status") as status:
-        return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
-
-
-def main() -> None:
-    name, job = sys.argv[1], json.loads(sys.argv[2])
-    if job.get("cpu") is not None:
-        os.sched_setaffinity(0, {job["cpu"]})
-    import pymysqlreplication  # noqa: F401
-
-    import canal  # imports are not part of the race
-
-    if name == "canal_arrow":
-        import canal.formats.arrow  # noqa: F401
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    start = time.perf_counter()
-    rows, ids = CONTESTANTS[name](job)
-    seconds = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    print(
-        json.dumps(
-            {
-                "contestant": name,
-                "rows": rows,
-                "ids": ids,
-                "seconds": seconds,
-                "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-                "peak_mib": peak_bytes() / (1 << 20),
-                "compiled": canal.compiled,
-            }
-        )
-    )
-
-
-if __name__ == "__main__":
-    main()
+CONTESTANTS = (
+    Contestant("drain", python("python_peers", "drain"), "ABCDEFGHI"),
+    ours("undecoded", "undecoded", "ABCDEFGHI"),
+    ours("undecoded, FileMeta", "undecoded", "A", durable=True),
+    ours("undecoded, lagging", "undecoded", "B", lag=True),
+    ours("undecoded, file", "undecoded", "AB", from_file=True),
+    ours("rows", "rows", "ABCDEFGHI"),
+    ours("rows, file", "rows", "ABC", from_file=True),
+    ours("rows, file, 2 cores", "rows", "A", cores=2, from_file=True),
+    ours("rows, interpreted", "rows", "ABC", share=0.05, pure=True),
+    ours("tuples", "tuples", "ABC"),
+    ours("columns", "columns", "ABC", share=0.2),
+    ours("Arrow", "arrow", "ABCDEHI"),
+    ours("Arrow, file", "arrow", "A", from_file=True),
+    ours("Arrow, file, 2 cores", "arrow", "A", cores=2, from_file=True),
+    Contestant("mysqlbinlog", python("python_peers", "mysqlbinlog"), "ABC"),
+    Contestant("mysql-replication", python("python_peers", "mysql_replication"), "ABCDEFHI", share=0.02),
+    Contestant("mysql-event-stream", python("python_peers", "mysql_event_stream"), "ABCDEFHI", share=0.05),
+    Contestant("go-mysql syncer", go("syncer"), "ABC", share=0.4),
+    Contestant("go-mysql sync handler", go("sync_handler"), share=0.4),
+    Contestant("go-mysql canal", go("canal"), "ABC", share=0.4),
+    Contestant("connector-java", java("Connector"), warms_up=True),
+    Contestant("canal (Java)", java("Otter"), "ABC", share=0.4, warms_up=True),
+    Contestant("@vlasky/zongji", node("@vlasky/zongji"), "ABC", share=0.1, warms_up=True),
+    Contestant("@powersync/mysql-zongji", node("@powersync/mysql-zongji", 24), "ABC", share=0.1, warms_up=True),
+)
+#: Whose latency is taken.
+PROMPT = ("canal rows", "mysql-replication", "go-mysql sync handler", "connector-java", "canal (Java)")
+#: What the issue tracker of the field names, and this suite has no contestant for.
+WITHOUT = {"Debezium embedded": "no contestant here; `make bench-spark` has one, in JSON and into a Delta table"}

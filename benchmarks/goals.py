@@ -1,0 +1,123 @@
+"""What is to be reached: ratios of one run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio on each of some loads: theirs over ours, at least ``bar``; with ``most`` ours over theirs, at most ``bar``.
+
+    It is of CPU seconds a row over the whole run; of theirs over the second half (``warm``), or of both (``steady``:
+    without the connection). With ``wall`` of seconds.
+    """
+
+    loads: str
+    ours: str
+    theirs: str
+    bar: float
+    warm: bool = False
+    steady: bool = False
+    most: bool = False
+    wall: bool = False
+
+    def __str__(self) -> str:
+        how = {", warm half": self.warm, ", second half of both": self.steady, ", by the clock": self.wall}
+        return f"{self.ours} against {self.theirs}" + "".join(word for word, holds in how.items() if holds)
+
+
+GOALS = (
+    Goal("A", "canal rows", "mysql-replication", 75),
+    Goal("A", "canal rows", "connector-java", 1.35, warm=True),
+    Goal("A", "canal rows", "go-mysql sync handler", 3),
+    Goal("A", "canal tuples", "mysql-replication", 95),
+    Goal("A", "canal tuples", "connector-java", 1.75, warm=True),
+    Goal("A", "canal tuples", "go-mysql sync handler", 4),
+    Goal("BC", "canal rows", "mysql-replication", 120),
+    Goal("BC", "canal rows", "go-mysql sync handler", 2.5),
+    Goal("BC", "canal rows", "connector-java", 4.5, warm=True),
+    Goal("A", "canal Arrow", "mysql-replication", 150),
+    Goal("BC", "canal Arrow", "mysql-replication", 120),
+    Goal("A", "canal undecoded", "drain", 0.8, steady=True),
+    Goal("B", "canal undecoded", "drain", 0.6, steady=True),
+    Goal("F", "canal undecoded", "drain", 0.9, steady=True),
+    Goal("B", "canal undecoded, lagging", "canal undecoded", 1.5, most=True),
+    Goal("A", "canal undecoded, FileMeta", "canal undecoded", 1.2, steady=True, most=True),
+    Goal("A", "canal rows", "canal (Java)", 8, warm=True),
+    Goal("BC", "canal rows", "canal (Java)", 15, warm=True),
+    Goal("A", "canal rows, file, 2 cores", "canal rows, file", 1.7, wall=True),
+    Goal("A", "canal Arrow, file, 2 cores", "canal Arrow, file", 1.7, wall=True),
+    Goal("ABC", "canal rows, interpreted", "mysql-replication", 1),
+)
+#: MiB of memory over idle during load G: the store's budget and 64 more.
+MEMORY = 128.0
+#: Microseconds behind the quicker of go-mysql and connector-java, at p50 and p99.
+LATENCY = 20.0
+IMPORT = 0.1
+
+
+def per_row(run: Run, warm: bool = False, wall: bool = False) -> float:
+    """Seconds a row: of CPU or by the clock, of the whole run or its second half."""
+    total, half = ("seconds", "half_seconds") if wall else ("cpu_seconds", "half_cpu")
+    if not warm:
+        return float(run[total]) / run["rows"]
+    return float(run[total] - run[half]) / max(1, run["rows"] - run["half_rows"])
+
+
+def ratios(goal: Goal, load: str, runs: list[Run]) -> list[float]:
+    """Of each round that both have run."""
+    ours, theirs = ({run["round"]: run for run in runs if (run["load"], run["contestant"]) == (load, name)}
+                    for name in (goal.ours, goal.theirs))  # fmt: skip
+    found = []
+    for turn in sorted(ours.keys() & theirs.keys()):
+        ratio = per_row(theirs[turn], goal.warm or goal.steady, goal.wall) / per_row(ours[turn], goal.steady, goal.wall)
+        found.append(1 / ratio if goal.most else ratio)
+    return found
+
+
+def verdicts(result: Run, server: str) -> Iterator[tuple[str, str, str, str]]:
+    """Of each goal: what, the goal, what was found, and whether it is reached."""
+    runs = [run for run in result["runs"] if run["server"] == server]
+    for goal in GOALS:
+        for load in goal.loads:
+            bar = f"{'at most' if goal.most else 'at least'} {goal.bar:g} ×"
+            found = ratios(goal, load, runs)
+            if not found:
+                yield f"{load}: {goal}", bar, "", "not measured"
+                continue
+            median = statistics.median(found)
+            span = f"{median:.2f} × ({min(found):.2f} … {max(found):.2f})"
+            yield f"{load}: {goal}", bar, span, verdict(median, goal.bar, goal.most)
+    peaks = [run["peak_mib"] - run["idle_mib"] for run in runs if (run["load"], run["contestant"]) == ("G", "canal undecoded")]
+    if peaks:
+        most = max(peaks)
+        yield "G: most memory over idle, undecoded", f"at most {MEMORY:g} MiB", f"{most:.0f} MiB", verdict(most, MEMORY, True)
+    yield from _latencies(result, server)
+    if result["import"]:
+        median = statistics.median(result["import"])
+        yield "`import canal`", f"below {IMPORT * 1000:g} ms", f"{median * 1000:.0f} ms", verdict(median, IMPORT, True)
+
+
+def _latencies(result: Run, server: str) -> Iterator[tuple[str, str, str, str]]:
+    lines = [line for line in result["latency"] if line["server"] == server]
+    for rate in sorted({line["rate"] for line in lines}):
+        by = {line["contestant"]: line for line in lines if line["rate"] == rate}
+        others = [by[name] for name in ("go-mysql sync handler", "connector-java") if name in by]
+        if "canal rows" not in by or not others:
+            continue
+        for part in ("p50", "p99"):
+            behind = by["canal rows"][part] - min(line[part] for line in others)
+            what = f"commit to consumer at {rate:,} tx/s, {part}, behind the quicker of go-mysql and connector-java"
+            yield what, f"at most {LATENCY:g} µs", f"{behind:.0f} µs", verdict(behind, LATENCY, True)
+
+
+def verdict(found: float, bar: float, most: bool) -> str:
+    if found <= bar if most else found >= bar:
+        return "reached"
+    return f"missed: {found / bar:.2f} of it" if not most else f"missed: {found / bar:.2f} times it"

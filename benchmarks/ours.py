@@ -1,0 +1,131 @@
+"""The library as a contestant: ``python -m benchmarks.ours STAGE JOB``. A stage is what is done with each message."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import canal
+from benchmarks.meter import Meter
+
+
+def undecoded(message: canal.Message, meter: Meter) -> None:
+    """get and ack, rows counted."""
+    for entry in message.entries:
+        meter.rows += entry.row_count
+
+
+def rows(message: canal.Message, meter: Meter) -> None:
+    """Every value, row by row."""
+    watch, ids = meter.watch, 0
+    for entry in message.entries:
+        for row in entry.rows:
+            before, after = row.before and tuple(row.before), tuple(row.after)
+            meter.rows += 1
+            ids += after[0]
+            if watch:
+                meter.look(before, after)
+    meter.ids += ids
+
+
+def tuples(message: canal.Message, meter: Meter) -> None:
+    """Every value, one call per entry."""
+    watch, ids = meter.watch, 0
+    for entry in message.entries:
+        before, after = entry.tuples()
+        if after is None:
+            continue
+        for image in after:
+            ids += image[0]
+        meter.rows += len(after)
+        if watch:
+            for pair in zip(before or [None] * len(after), after):
+                meter.look(*pair)
+    meter.ids += ids
+
+
+def columns(message: canal.Message, meter: Meter) -> None:
+    """canal's columns: texts with type codes."""
+    for entry in message.entries:
+        for row in entry.row_change.row_datas:
+            meter.rows += 1
+            meter.ids += int(row.after_columns[0].value)
+            if meter.watch:
+                meter.look(*(_values(found, meter.kinds) for found in (row.before_columns, row.after_columns)))
+
+
+def _values(found: list[Any], kinds: list[str]) -> list[Any] | None:
+    """Of canal's columns: bytes come as characters, labels as numbers."""
+    made: list[Any] = [None if column.is_null else column.value for column in found]
+    for k, (kind, value) in enumerate(zip(kinds, made)):
+        if value is not None and kind in ("bytes", "enum"):
+            made[k] = value.encode("latin-1") if kind == "bytes" else int(value)
+    return made or None
+
+
+def arrow(message: canal.Message, meter: Meter) -> None:
+    """Record batches."""
+    import pyarrow.compute as pc
+
+    for batch in message.to_arrow():
+        images = 2 if meter.job["update"] else 1
+        meter.rows += batch.num_rows // images
+        meter.ids += pc.sum(batch.column("id")).as_py() // images
+        if meter.watch:
+            found = [list(row.values())[3:-2] for row in batch.to_pylist()]  # between _op, _txn, _ord and _absent, _exact
+            for k in range(0, len(found), images):
+                meter.look(found[k] if images == 2 else None, found[k + images - 1])
+
+
+STAGES: dict[str, Callable[[canal.Message, Meter], None]] = {
+    stage.__name__: stage for stage in (undecoded, rows, tuples, columns, arrow)
+}  # fmt: skip
+
+
+def source(job: dict[str, Any]) -> Any:
+    if job["from_file"]:
+        return canal.LocalBinlogSource(job["file"])
+    return canal.MySQLSource(
+        host=job["host"], port=job["port"], user=job["user"], password=job["password"], ssl_mode="DISABLED",
+        get_server_public_key=True,
+    )  # fmt: skip
+
+
+def read(stage: Callable[[canal.Message, Meter], None], job: dict[str, Any], directory: str) -> Meter:
+    meter = Meter(job)
+    lagging = {"store_entries": 4 * job["rows"] + 1000, "store_bytes": 8 << 30} if job["lag"] else {}
+    config = canal.InstanceConfig(
+        destination="bench", source=source(job), filter=rf"{job['schema']}\..*",
+        start=canal.Position(journal=job["journal"], offset=job["offset"]),
+        meta=canal.FileMeta(directory) if job["durable"] else canal.MemoryMeta(), **lagging,
+    )  # fmt: skip
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        while job["lag"] and instance.status().store.put_rows < job["rows"]:
+            time.sleep(0.05)
+        while meter.more():
+            message = instance.get_without_ack(job["batch"], timeout=60.0)
+            if not message:
+                raise SystemExit(f"nothing came for a minute behind {meter.rows} rows")
+            stage(message, meter)
+            instance.ack(message.id)
+        meter.end(values=stage is not undecoded)
+    return meter
+
+
+def main() -> None:
+    name, job = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
+    if name == "arrow":
+        importlib.import_module("canal.formats.arrow")  # imports are no part of the race
+    with tempfile.TemporaryDirectory() as directory:
+        read(STAGES[name], job, directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The benchmarks: a wrong answer is refused, whatever its speed; who is absent is printed; the document tells what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks import ours, report, values
+from benchmarks.contestants import CONTESTANTS, Contestant
+from benchmarks.goals import GOALS
+from benchmarks.loads import LOADS, Load, Log
+from benchmarks.race import Race, job_of
+from canal.testing import FakeBinlog
+
+ROWS = 5
+LOAD = dataclasses.replace(LOADS["A"], rows=ROWS)
+SERVER: Any = SimpleNamespace(kind="mariadb", host="127.0.0.1", port=1, user="", password="")
+
+
+def contestant(answer: str, name: str = "someone") -> Contestant:
+    """One that prints an answer, whatever it is asked."""
+    return Contestant(name, lambda: [sys.executable, "-S", "-c", answer])
+
+
+def result(**other: Any) -> dict[str, Any]:
+    right = {
+        "rows": ROWS, "ids": LOAD.ids(ROWS), "checksum": LOAD.checksum(ROWS), "seconds": 2.0, "cpu_seconds": 1.0, "half_rows": 2,
+        "half_seconds": 1.0, "half_cpu": 0.75, "first_seconds": 0.1, "peak_mib": 20.0, "idle_mib": 10.0,
+    }  # fmt: skip
+    return right | other
+
+
+def log(load: Load, file: str = "") -> Log:
+    return Log(load, load.rows, "binlog.000001", 4, 1000, file)
+
+
+def check(*contestants: Contestant) -> tuple[Race, list[str]]:
+    race = Race()
+    return race, [one.name for one in race.check(contestants, SERVER, log(LOAD))]
+
+
+def printed(**other: Any) -> str:
+    return f"print('RESULT ' + {json.dumps(result(**other))!r})"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (printed(rows=ROWS - 1, ids=LOAD.ids(ROWS - 1)), f"{ROWS - 1} rows of {ROWS}"),
+        (printed(ids=0), "sum to 0"),
+        (printed(checksum=LOAD.checksum(ROWS) + 1), "another checksum"),
+        ("raise SystemExit('out of order')", "out of order"),
+        ("", "it failed"),
+    ],
+)
+def test_a_contestant_with_a_wrong_answer_is_refused(answer: str, reason: str) -> None:
+    race, fit = check(contestant(answer), contestant(printed(), "right"))
+
+    assert fit == ["right"]
+    assert [one["contestant"] for one in race.refused] == ["someone"]
+    assert reason in race.refused[0]["reason"]
+
+
+def test_who_cannot_be_had_is_absent_and_says_why() -> None:
+    race, fit = check(contestant("raise SystemExit('ABSENT no such package')"))
+
+    assert (fit, race.absent) == ([], {"someone": "no such package"})
+    assert "* someone: absent, no such package" in report.text(document(race))
+
+
+def test_a_wrong_answer_of_a_run_for_speed_does_not_count() -> None:
+    race = Race()
+    race.rounds([contestant(printed(ids=1)), contestant(printed(), "right")], SERVER, log(LOAD), 1)
+
+    assert [run["contestant"] for run in race.runs] == ["right"]
+    assert [one["contestant"] for one in race.refused] == ["someone"]
+
+
+def document(race: Race) -> dict[str, Any]:
+    return {
+        "machine": {"system": "here"}, "servers": {"mysql": "9.7"}, "scale": 1, "rounds": 1, "latency": [], "import": [0.05],
+        "runs": race.runs, "absent": race.absent, "refused": race.refused,
+    }  # fmt: skip
+
+
+def test_the_document_says_what_is_reached_and_by_how_much_is_missed() -> None:
+    race = Race()
+    costs = {"canal rows": 1.0, "mysql-replication": 150.0, "go-mysql sync handler": 1.5}
+    for name, seconds in costs.items():
+        run = result(cpu_seconds=seconds, rows=1_000_000, half_rows=500_000, half_cpu=seconds / 2)
+        race.runs.append(
+            run | {"server": "mysql", "load": "A", "contestant": name, "round": 0, "bytes_of_row": 100.0, "load_average": 1.0}
+        )
+    text = report.text(document(race))
+
+    assert "| A: canal rows against mysql-replication | at least 75 × | 150.00 × (150.00 … 150.00) | reached |" in text
+    assert "| A: canal rows against go-mysql sync handler | at least 3 × | 1.50 × (1.50 … 1.50) | missed: 0.50 of it |" in text
+    assert "| B: canal undecoded against drain, second half of both | at least 0.6 × |  | not measured |" in text
+    (chart,) = report.charts(document(race)).values()
+    labels = [element.text for element in ElementTree.fromstring(chart).iter("{http://www.w3.org/2000/svg}text")]
+    assert {*costs, "150"} <= set(labels)
+
+
+def test_goals_name_contestants_that_run_on_those_loads() -> None:
+    loads = {one.name: one.loads for one in CONTESTANTS}
+    for goal in GOALS:
+        assert set(goal.loads) <= set(loads[goal.ours]) & set(loads[goal.theirs]), goal
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("decimal", Decimal("1.50"), "1.50"),
+        ("datetime", datetime.datetime(2026, 11, 21, 10, 0, 1, 5000), "2026-11-21 10:00:01.005"),
+        ("timestamp", datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC), "1795255200"),
+        ("date", datetime.date(2026, 11, 21), "2026-11-21"),
+        ("enum", "paid", 2),
+        ("json", '{"a": [1, "b"]}', {b"a": [1, b"b"]}),
+        ("text", "é", "é".encode()),
+    ],
+)
+def test_a_value_has_one_text_in_each_form_that_readers_give(kind: str, one: Any, other: Any) -> None:
+    assert values.text(kind, one) == values.text(kind, other)
+
+
+def typed(load: Load, row: list[Any]) -> dict[str, Any]:
+    """A row of a load as the fake takes it."""
+    found = dict(zip((column.name for column in load.columns), row))
+    return {name: Decimal(value) if name == "price" else value for name, value in found.items()}
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
+    """Loads A and C in files of a fake."""
+    made = {}
+    for key in "AC":
+        load = dataclasses.replace(LOADS[key], rows=60)
+        fake = FakeBinlog(row_event_max_size=1000)
+        table = fake.table(load.schema, "t0", ",".join(f"{column.name} {column.sql}" for column in load.columns))
+        if load.update:
+            for n in range(1, load.rows + 1):
+                table.update(typed(load, load.found(n)), typed(load, load.values(n)))
+        else:
+            table.insert(*(typed(load, load.values(n)) for n in range(1, load.rows + 1)))
+        made[key] = log(load, str(fake.write(tmp_path_factory.mktemp(key))[0]))
+    return made
+
+
+@pytest.mark.parametrize("stage", ours.STAGES)
+@pytest.mark.parametrize("key", "AC")
+def test_each_stage_comes_to_the_values_of_the_load(
+    stage: str, key: str, logs: dict[str, Log], capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = logs[key].load
+    job = job_of(contestant(""), SERVER, logs[key], 50, check=True) | {"from_file": True}
+    with tempfile.TemporaryDirectory() as directory:
+        meter = ours.read(ours.STAGES[stage], job, directory)
+
+    assert meter.rows >= 50
+    assert json.loads(capsys.readouterr().out.removeprefix("RESULT "))["rows"] == meter.rows
+    if stage != "undecoded":
+        assert (meter.ids, meter.checksum) == (load.ids(meter.rows), load.checksum(meter.rows))
+
+
+def test_a_changed_value_changes_the_checksum() -> None:
+    kinds, row = LOAD.kinds, LOAD.values(3)
+    swapped = [*row[:2], row[3], row[2], *row[4:]]
+    assert len({values.checksum(kinds, row), values.checksum(kinds, swapped), values.checksum(kinds, [*row[:-1], "other"])}) == 3
+
+
+def test_charts_are_beside_the_document() -> None:
+    """What docs/benchmarks.md shows was written with it."""
+    shown = {line.partition("(benchmarks/")[2].rstrip(")") for line in report.DOCUMENT.read_text().splitlines() if "![" in line}
+    assert shown == {path.name for path in Path(report.CHARTS).glob("*.svg")}
