@@ -89,5 +89,3 @@ def _commit(server: ThrowawayServer, load: Load, rate: int) -> dict[int, int]:
             cursor.execute(statement)
             committed[n] = time.time_ns()
     return committed
-
-
