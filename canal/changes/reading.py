@@ -18,7 +18,8 @@ from canal.recent import Recent
 from canal.schema import TableSchema
 
 _REMEDY: Final = (
-    "Bring the target to the state that the table has behind that place, then start the pipe once with acknowledged=[{place!r}]."
+    "Bring the target to the state that the table has behind that position, then start the pipe once with "
+    "acknowledged=[{position!r}]."
 )
 
 #: Any table of a schema.
@@ -31,7 +32,7 @@ class Reader:
     Args:
         is_log: whether statements are changes too; else those that change rows without any in the log are errors.
         accepts: whether a table's changes come, of which a statement may be.
-        acknowledged: places (``journal:offset``) of statements that the target's owner has taken care of.
+        acknowledged: positions (``journal:offset``) of statements that the target's owner has taken care of.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Reader:
             return found[1]
         if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
             what = f"an ALTER of {schema.name} may have changed values of rows, which the log does not tell: {changed}"
-            self._refuse(what, _place(entry))
+            self._refuse(what, _position(entry))
         columns = {column.name: column for column in schema.columns}
         keys = tuple(column.name for column in schema.keys)  # without one of them, which a field filter took, none are left
         table = Table(
@@ -115,7 +116,7 @@ class Reader:
             if what and entry.event_type is EventType.TRUNCATE and not entry.statement.doubtful:
                 yield self._change(entry, name, EventType.TRUNCATE)
             elif what:
-                self._refuse(what, _place(entry))
+                self._refuse(what, _position(entry))
 
     def _change(self, entry: Entry, name: str, op: EventType) -> Change:
         known = self._tables.get(name)
@@ -123,9 +124,9 @@ class Reader:
         sql = (entry.row_change.sql or "").encode("utf-8", "backslashreplace").decode("utf-8")
         return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql)
 
-    def _refuse(self, what: str, place: str) -> None:
-        if place not in self._acknowledged:
-            raise UnloggedChangeError(what, position=place, remedy=_REMEDY.format(place=place))
+    def _refuse(self, what: str, position: str) -> None:
+        if position not in self._acknowledged:
+            raise UnloggedChangeError(what, position=position, remedy=_REMEDY.format(position=position))
 
 
 def row_numbers(entry: Entry) -> Sequence[int]:
@@ -148,11 +149,11 @@ def touched(
     return list(dict.fromkeys(found))
 
 
-def _place(entry: Entry) -> str:
+def _position(entry: Entry) -> str:
     return f"{entry.transaction.journal}:{entry.offset}"
 
 
 def _origin(entry: Entry) -> Origin:
     header, transaction = entry.header, entry.transaction
     begin = header.gtid or f"{transaction.journal}:{transaction.offset}"
-    return Origin(begin, _place(entry), header.execute_time)
+    return Origin(begin, _position(entry), header.execute_time)

@@ -125,7 +125,8 @@ def pipe(
         stream: what the progress is filed under in the target; the destination if not given. One name for the target's life.
         on_error: what to do when the target fails: ``canal.pipes.Retry``, or "stop".
         on_unfit: what to do with a change that cannot be written exactly: "stop", or a log target in which it is parked, with
-            its error and position, before the pipe goes on without it. In a target of rows the row stays as it was.
+            its error and position, before the pipe goes on without it: never lost, and again, with the same id, where the
+            commit behind that fails. In a target of rows the row stays as it was.
         on_large: what to do with a transaction that is larger than the store, of a target with the scope "all": "stop", or write
             it in "pieces", each a commit.
         acknowledged: positions (``journal:offset``) at which the pipe stopped because rows changed without any in the log, and
