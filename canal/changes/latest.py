@@ -6,7 +6,7 @@ Never reads or writes a table itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -14,6 +14,10 @@ from canal.changes.change import Change, Table
 from canal.errors import UnfitChangeError
 from canal.model import EventType, Row
 from canal.rows.values import ABSENT, PartialJson
+from canal.schema import TYPE_CODES
+
+#: Codes of the types that NOBLOB images leave out where they did not change.
+_LARGE: Final = frozenset(TYPE_CODES[name] for name in ("blob", "geometry", "json", "vector"))
 
 Key: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = tuple[Any, ...]
@@ -106,6 +110,7 @@ class _Fold:
         old = self._key(change, change.before)
         before: Values | None = None
         if ABSENT in change.row.values():
+            self._refuse_unlogged(change, change.before)
             before = self._state.rows[old] if old in self._state.rows else self._base.get(old)
             if before is None:
                 before = self._row(change, change.before)  # NOBLOB has all but what did not change
@@ -114,6 +119,21 @@ class _Fold:
         if new != old:
             self._put(change, old, None)
         self._put(change, self._checked(change, new), whole)
+
+    def _refuse_unlogged(self, change: Change, before: Row) -> None:
+        """MariaDB since 11.8.9 leaves generated columns out of an update's FULL images: that does not say that they did not change.
+
+        An image before the change that has more than the key lacks only those, and large columns (NOBLOB).
+        """
+        columns = list(zip(change.table.columns, before.values(), change.row.values()))
+        is_whole = any(old is not ABSENT for column, old, _ in columns if column.name not in change.table.keys)
+        lacking = [
+            column.name
+            for column, old, new in columns
+            if old is ABSENT and new is ABSENT and (not column.logged or (is_whole and column.type_code not in _LARGE))
+        ]
+        if lacking:
+            raise self._unlogged(change, lacking)
 
     def _put(self, change: Change, key: Key, row: Values | None) -> None:
         self._state.rows.pop(key, None)  # the last one put is the last in order
@@ -147,10 +167,12 @@ class _Fold:
         if before is not None:
             row = tuple([old if new is ABSENT else new for old, new in zip(before, row)])
         if ABSENT in row:
-            name = self._state.table.names.names[row.index(ABSENT)]
+            column = self._state.table.columns[row.index(ABSENT)]
+            if not column.logged:
+                raise self._unlogged(change, [column.name])
             what = "an insert does not hold" if change.op is EventType.INSERT else "a row that the target does not have lacks"
             raise self._unfit(
-                change, f"{what} the column {name} of {change.table.source}, whose value is not logged",
+                change, f"{what} the column {column.name} of {change.table.source}, whose value is not logged",
                 "Set binlog_row_image=FULL at the source.",
             )  # fmt: skip
         if name := next((name for name, at in self._documents if isinstance(row[at], PartialJson)), ""):
@@ -159,6 +181,12 @@ class _Fold:
                 "Unset binlog_row_value_options=PARTIAL_JSON at the source.",
             )  # fmt: skip
         return row
+
+    def _unlogged(self, change: Change, names: Sequence[str]) -> UnfitChangeError:
+        return self._unfit(
+            change, f"the server does not log the generated column {names[0]} of {change.table.source} with each change",
+            f"Leave it out: canal.Rule(fields=…) without {', '.join(names)}.",
+        )  # fmt: skip
 
     @staticmethod
     def _unfit(change: Change, what: str, remedy: str) -> UnfitChangeError:

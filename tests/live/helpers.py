@@ -28,6 +28,11 @@ def is_since(server: ThrowawayServer, **releases: tuple[int, ...]) -> bool:
     return release is not None and server.installation.release >= release
 
 
+def logs_generated(server: ThrowawayServer) -> bool:
+    """Whether the images of updates and deletes have generated columns; those of MariaDB 11.8.9 do not."""
+    return not is_since(server, mariadb=(11, 8, 9))
+
+
 def reset_log(server: ThrowawayServer) -> None:
     """Remove all logs and begin with the first; RESET MASTER of old."""
     server.query("RESET BINARY LOGS AND GTIDS" if is_since(server, mysql=(8, 2)) else "RESET MASTER")
