@@ -121,7 +121,7 @@ class _Fold:
         self._put(change, self._checked(change, new), whole)
 
     def _refuse_unlogged(self, change: Change, before: Row) -> None:
-        """MariaDB since 11.8.9 leaves generated columns out of an update's FULL images: that does not say that they did not change.
+        """MariaDB since 11.8.9 leaves generated columns out of an update's images, FULL ones too, though they may have changed.
 
         An image before the change that has more than the key lacks only those, and large columns (NOBLOB).
         """
