@@ -10,97 +10,96 @@
                 print(entry.header.table, entry.rows)
 """
 
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
 from canal import _build
 
 _build.select()
 
 from canal._build import compiled  # noqa: E402
-from canal.alarm import AlarmKind, AlarmMessage  # noqa: E402
-from canal.config import InstanceConfig  # noqa: E402
-from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource  # noqa: E402
-from canal.errors import (  # noqa: E402
-    AuthenticationError,
-    BatchError,
-    CanalError,
-    ChecksumError,
-    ConfigError,
-    ConnectionLostError,
-    CoordinationError,
-    CursorError,
-    DecodeError,
-    HistoryError,
-    HookError,
-    LostReason,
-    MissingTableMapError,
-    NotActiveError,
-    NotSubscribedError,
-    PositionLostError,
-    SchemaError,
-    ServerError,
-    SourceError,
-    StateError,
-    StoreClosedError,
-    StoreError,
-    TruncatedError,
-    UnknownDestinationError,
-    UnloggedChangeError,
-    UnsupportedError,
-    UsageError,
-)
-from canal.filter import TableFilter  # noqa: E402
-from canal.flat import FlatChange  # noqa: E402
-from canal.ha import Heartbeat, Role  # noqa: E402
-from canal.instance import Instance  # noqa: E402
-from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta  # noqa: E402
-from canal.model import (  # noqa: E402
-    ChangedRow,
-    Entry,
-    EntryType,
-    EventType,
-    Header,
-    Message,
-    Row,
-    RowChange,
-    RowData,
-    Transaction,
-)
-from canal.parse.log_positions import (  # noqa: E402
-    FailbackLogPositionManager,
-    FileLogPositionManager,
-    LogPositionManager,
-    MemoryLogPositionManager,
-    MetaLogPositionManager,
-)
-from canal.parse.parser import BinlogParser, EventParser  # noqa: E402
-from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory  # noqa: E402
-from canal.parse.schema.zookeeper_history import ZooKeeperHistory  # noqa: E402
-from canal.parse.source.files import LocalBinlogSource  # noqa: E402
-from canal.parse.source.mysql import MySQLSource  # noqa: E402
-from canal.parse.source.protocol import Connection, Source  # noqa: E402
-from canal.parse.zookeeper_log_positions import (  # noqa: E402
-    MixedLogPositionManager,
-    PeriodMixedLogPositionManager,
-    ZooKeeperLogPositionManager,
-)
-from canal.pipes import Pipe, PipeStatus, Retry, pipe  # noqa: E402
-from canal.position import Position  # noqa: E402
-from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate  # noqa: E402
-from canal.rules import Rule  # noqa: E402
-from canal.schema import ColumnSchema, TableSchema  # noqa: E402
-from canal.server import Server, load  # noqa: E402
-from canal.sink import EntrySink, Hook, Sink  # noqa: E402
-from canal.status import (  # noqa: E402
-    ClientStatus,
-    InstanceStatus,
-    Lag,
-    ParserStatus,
-    PlaceStatus,
-    SourceEnd,
-    State,
-    StoreStatus,
-)
-from canal.store import EntryStore, MemoryStore, Slice  # noqa: E402
-from canal.zookeeper import ZooKeeper  # noqa: E402
+
+if TYPE_CHECKING:
+    from canal.alarm import AlarmKind, AlarmMessage
+    from canal.config import InstanceConfig
+    from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource
+    from canal.errors import (
+        AuthenticationError,
+        BatchError,
+        CanalError,
+        ChecksumError,
+        ConfigError,
+        ConnectionLostError,
+        CoordinationError,
+        CursorError,
+        DecodeError,
+        HistoryError,
+        HookError,
+        LostReason,
+        MissingTableMapError,
+        NotActiveError,
+        NotSubscribedError,
+        PositionLostError,
+        SchemaError,
+        ServerError,
+        SourceError,
+        StateError,
+        StoreClosedError,
+        StoreError,
+        TruncatedError,
+        UnknownDestinationError,
+        UnloggedChangeError,
+        UnsupportedError,
+        UsageError,
+    )
+    from canal.filter import TableFilter
+    from canal.flat import FlatChange
+    from canal.ha import Heartbeat, Role
+    from canal.instance import Instance
+    from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta
+    from canal.model import (
+        ChangedRow,
+        Entry,
+        EntryType,
+        EventType,
+        Header,
+        Message,
+        Row,
+        RowChange,
+        RowData,
+        Transaction,
+    )
+    from canal.parse.log_positions import (
+        FailbackLogPositionManager,
+        FileLogPositionManager,
+        LogPositionManager,
+        MemoryLogPositionManager,
+        MetaLogPositionManager,
+    )
+    from canal.parse.parser import BinlogParser, EventParser
+    from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory
+    from canal.parse.schema.zookeeper_history import ZooKeeperHistory
+    from canal.parse.source.files import LocalBinlogSource
+    from canal.parse.source.mysql import MySQLSource
+    from canal.parse.source.protocol import Connection, Source
+    from canal.parse.zookeeper_log_positions import (
+        MixedLogPositionManager,
+        PeriodMixedLogPositionManager,
+        ZooKeeperLogPositionManager,
+    )
+    from canal.pipes import Pipe, PipeStatus, Retry, pipe
+    from canal.position import Position
+    from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate
+    from canal.rules import Rule
+    from canal.schema import ColumnSchema, TableSchema
+    from canal.server import Server, load
+    from canal.sink import EntrySink, Hook, Sink
+    from canal.status import ClientStatus, InstanceStatus, Lag, ParserStatus, PlaceStatus, SourceEnd, State, StoreStatus
+    from canal.store import EntryStore, MemoryStore, Slice
+    from canal.zookeeper import ZooKeeper
 
 __version__ = "0.1.0"
 __all__ = [
@@ -210,3 +209,66 @@ __all__ = [
     "load",
     "pipe",
 ]
+
+#: The module of each public name: it is loaded when the name is first asked for, so that ``import canal`` costs little.
+_MODULES: Final[dict[str, str]] = {
+    name: f"canal.{module}"
+    for module, names in {
+        "alarm": "AlarmKind AlarmMessage",
+        "config": "InstanceConfig",
+        "configuration": "ConfigSource DirectorySource ZooKeeperSource",
+        "errors": (
+            "AuthenticationError BatchError CanalError ChecksumError ConfigError ConnectionLostError "
+            "CoordinationError CursorError DecodeError HistoryError HookError LostReason MissingTableMapError "
+            "NotActiveError NotSubscribedError PositionLostError SchemaError ServerError SourceError StateError "
+            "StoreClosedError StoreError TruncatedError UnknownDestinationError UnloggedChangeError "
+            "UnsupportedError UsageError"
+        ),
+        "filter": "TableFilter",
+        "flat": "FlatChange",
+        "ha": "Heartbeat Role",
+        "instance": "Instance",
+        "meta": "FileMeta MemoryMeta MetaManager MixedMeta PeriodMixedMeta ZooKeeperMeta",
+        "model": "ChangedRow Entry EntryType EventType Header Message Row RowChange RowData Transaction",
+        "parse.log_positions": (
+            "FailbackLogPositionManager FileLogPositionManager LogPositionManager MemoryLogPositionManager "
+            "MetaLogPositionManager"
+        ),
+        "parse.parser": "BinlogParser EventParser",
+        "parse.schema.history": "FileHistory MemoryHistory SchemaHistory",
+        "parse.schema.zookeeper_history": "ZooKeeperHistory",
+        "parse.source.files": "LocalBinlogSource",
+        "parse.source.mysql": "MySQLSource",
+        "parse.source.protocol": "Connection Source",
+        "parse.zookeeper_log_positions": "MixedLogPositionManager PeriodMixedLogPositionManager ZooKeeperLogPositionManager",
+        "pipes": "Pipe PipeStatus Retry pipe",
+        "position": "Position",
+        "rows.values": "ABSENT InvalidJson InvalidText JsonDiff NoLabel PartialJson ZeroDate",
+        "rules": "Rule",
+        "schema": "ColumnSchema TableSchema",
+        "server": "Server load",
+        "sink": "EntrySink Hook Sink",
+        "status": "ClientStatus InstanceStatus Lag ParserStatus PlaceStatus SourceEnd State StoreStatus",
+        "store": "EntryStore MemoryStore Slice",
+        "zookeeper": "ZooKeeper",
+    }.items()
+    for name in names.split()
+}
+
+
+if not TYPE_CHECKING:  # a name that does not exist stays an error to type checkers
+
+    def __getattr__(name: str) -> Any:
+        """A public name, or a module of the library that nobody has imported yet."""
+        if name in _MODULES:
+            found = getattr(importlib.import_module(_MODULES[name]), name)
+        elif not name.startswith("_") and find_spec(f"canal.{name}") is not None:
+            return importlib.import_module(f"canal.{name}")
+        else:
+            raise AttributeError(f"module 'canal' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -174,3 +175,26 @@ def _lines(node: ast.ClassDef | ast.FunctionDef) -> int:
 
 def _span(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_public_names_are_where_type_checkers_find_them() -> None:
+    declared = {}
+    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            declared = {name.name: one.module for one in node.body if isinstance(one, ast.ImportFrom) for name in one.names}
+
+    assert declared == canal._MODULES
+    assert set(declared) == set(canal.__all__) - {"compiled"}
+
+
+def test_each_module_can_be_the_first_that_is_imported() -> None:
+    """Public names load their modules when they are first asked for, in any order."""
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    for loaded in [one for one in sys.modules if one == 'canal' or one.startswith('canal.')]:\n"
+        "        del sys.modules[loaded]\n"
+        "    importlib.import_module(name)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, *sorted({*canal._MODULES.values(), "canal"})], check=True, cwd=PACKAGE.parent,
+                   env={**os.environ, "CANAL_PURE": "1"})  # fmt: skip
