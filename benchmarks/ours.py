@@ -121,8 +121,9 @@ def read(stage: Callable[[canal.Message, Meter], None], job: dict[str, Any], dir
 
 def main() -> None:
     name, job = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
-    if name == "arrow":
-        importlib.import_module("canal.formats.arrow")  # imports are no part of the race
+    arrow_modules = ("canal.formats.arrow", "pyarrow.compute") if name == "arrow" else ()
+    for module in ("canal.instance", "canal.parse.source.mysql", "canal.parse.source.files", *arrow_modules):
+        importlib.import_module(module)  # imports are no part of the race
     with tempfile.TemporaryDirectory() as directory:
         read(STAGES[name], job, directory)
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 from canal.errors import DecodeError, UnsupportedError
 from canal.model import Entry, TableMap, decode_tuples
 from canal.rows import columnar, native
+from canal.rows.decoder import RowDecoder
 from canal.rows.values import PartialJson
-from canal.schema import ColumnSchema
+from canal.schema import ColumnSchema, TableSchema
 
 
 def text_array(values: Sequence[str]) -> pa.Array:
@@ -36,7 +37,7 @@ def long_array(values: Sequence[int]) -> pa.Array:
 _INTEGERS = {1: (pa.int8(), pa.uint8()), 2: (pa.int16(), pa.uint16()), 9: (pa.int32(), pa.uint32()),
              3: (pa.int32(), pa.uint32()), 8: (pa.int64(), pa.uint64())}  # fmt: skip
 #: Names of the numbers in ``Changes.op``.
-_OPERATIONS = text_array(["insert", "update_preimage", "update_postimage", "delete"])
+_OPERATIONS = [b"insert", b"update_preimage", b"update_postimage", b"delete"]
 #: The Arrow type that the kernel lays each kind of value out as.
 _LAYOUTS = {
     native.I8: pa.int8(), native.U8: pa.uint8(), native.I16: pa.int16(), native.U16: pa.uint16(), native.I24: pa.int32(),
@@ -51,6 +52,10 @@ _LAYOUTS = {
 }  # fmt: skip
 _ABSENT = pa.list_(pa.string())
 _EXACT = pa.map_(pa.string(), pa.string())
+_HEAD = [pa.field("_op", pa.string()), pa.field("_txn", pa.string()), pa.field("_ord", pa.int64())]
+_TAIL = [pa.field("_absent", _ABSENT), pa.field("_exact", _EXACT)]
+_MANY = 4096
+_NULLS = {kind: pa.nulls(_MANY, kind) for kind in (_ABSENT, _EXACT)}
 
 
 def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
@@ -121,6 +126,41 @@ class Changes:
         return Changes(self.table, **found)
 
 
+@attrs.frozen
+class _Shape:
+    """What the batches of a table have in common."""
+
+    table: TableSchema
+    decoder: RowDecoder
+    kinds: list[pa.DataType]
+    usual: bytes
+    batch: pa.Schema
+
+
+#: The shapes that were used last, by the ids of their tables' schemas.
+_SHAPES: dict[int, _Shape] = {}
+_SHAPES_KEPT = 1000
+
+
+def _shape(table: TableMap) -> _Shape:
+    """Raises UnsupportedError: a name is no UTF-8."""
+    schema, decoder = table.schema, table.decoder
+    known = _SHAPES.get(id(schema))
+    if known is not None and known.table is schema and known.decoder is decoder:
+        return known
+    names = [column.name for column in table.columns]
+    _check_names(schema.schema, schema.table, *names)
+    kinds = [arrow_type(column, _zone_name(decoder.timezone)) for column in table.columns]
+    batch = pa.schema(
+        [*_HEAD, *map(pa.field, names, kinds), *_TAIL],
+        metadata={"canal.schema": schema.schema, "canal.table": schema.table},
+    )
+    if len(_SHAPES) >= _SHAPES_KEPT:
+        _SHAPES.clear()
+    _SHAPES[id(schema)] = made = _Shape(schema, decoder, kinds, _usual(table, kinds), batch)
+    return made
+
+
 def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "images") -> Changes:
     """Decode the rows of entries that all have the same ``table.schema``.
 
@@ -137,9 +177,8 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     table = entries[0].table
     if table is None:
         raise ValueError(f"{entries[0]!r} has no rows")
-    _check_names(table.schema.schema, table.schema.table, *(column.name for column in table.columns))
-    kinds = [arrow_type(column, _zone_name(table.decoder.timezone)) for column in table.columns]
-    found = columnar.ChangeColumns(table.decoder.text_form, _usual(table, kinds), layout == "changes")
+    shape = _shape(table)
+    found = columnar.ChangeColumns(table.decoder.text_form, shape.usual, layout == "changes")
     try:
         found.extend(entries)
         found.close()
@@ -151,7 +190,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     made = Changes(
         table,
         _buffers(pa.int8(), rows, found.op), _buffers(pa.int64(), rows, found.order), _buffers(pa.int32(), rows, found.entry),
-        *_side(found.images, table, kinds), *(_side(found.before, table, kinds) if found.before is not None else ()),
+        *_side(found.images, shape), *(_side(found.before, shape) if found.before is not None else ()),
     )  # fmt: skip
     return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))
 
@@ -185,14 +224,14 @@ def _layout(kind: int, param: int, extra: Any, wanted: pa.DataType) -> pa.DataTy
     return _LAYOUTS.get(kind)
 
 
-def _side(images: columnar.Images, table: TableMap, kinds: list[pa.DataType]) -> tuple[list[pa.Array], pa.Array, pa.Array]:
+def _side(images: columnar.Images, shape: _Shape) -> tuple[list[pa.Array], pa.Array, pa.Array]:
     """The columns, ``absent`` and ``exact`` of the rows of one side."""
-    names = [column.name for column in table.columns]
-    arrays = [_array(column, kind) for column, kind in zip(images.columns, kinds)]
+    arrays = [_array(column, kind) for column, kind in zip(images.columns, shape.kinds)]
     sets: Sequence[tuple[int, ...]] = images.absent
     if len(sets) == 1:
-        absent = pa.nulls(images.rows, _ABSENT)
+        absent = _nulls(images.rows, _ABSENT)
     else:
+        names = shape.batch.names[3:]
         lists = pa.array([[names[slot] for slot in slots] or None for slots in sets], _ABSENT)
         absent = lists.take(_buffers(pa.int32(), images.rows, images.numbers))
     exact: list[list[tuple[str, str]] | None] | None = None
@@ -201,7 +240,12 @@ def _side(images: columnar.Images, table: TableMap, kinds: list[pa.DataType]) ->
             if exact is None:
                 exact = [None] * images.rows
             exact[row] = [*(exact[row] or ()), (column.name, _exact_text(value, column.name))]
-    return arrays, absent, pa.nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)
+    return arrays, absent, _nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """A part of one array, where that is long enough: a batch's nulls are many small buffers otherwise."""
+    return pa.nulls(rows, kind) if rows > _MANY else _NULLS[kind].slice(0, rows)
 
 
 def _array(column: columnar.Column, kind: pa.DataType) -> pa.Array:
@@ -251,26 +295,23 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
 
     Raises: as ``changes`` does.
     """
-    groups: dict[int, list[Entry]] = {}
-    for entry in entries:
-        table = entry.table
-        if table is not None:
-            groups.setdefault(id(table.schema), []).append(entry)
-    return [_batch(group) for group in groups.values()]
+    return [_batch(group) for group in columnar.by_schema(entries)]
 
 
 def _batch(entries: list[Entry]) -> pa.RecordBatch:
     found = changes(entries)
-    table = found.table
-    _check_names(*{entry.transaction.journal for entry in entries if entry.transaction.gtid_source is None})
-    transactions = text_array([entry.transaction.name for entry in entries])
+    try:
+        names = columnar.transaction_names(entries)
+    except UnicodeEncodeError:
+        _check_names(*(entry.transaction.journal for entry in entries))
+        raise
     arrays = [
-        _OPERATIONS.take(found.op), transactions.take(found.entry), found.ord, *found.columns, found.absent, found.exact
+        _texts(_OPERATIONS, found.op, 1), _texts(names, found.entry, 4), found.ord, *found.columns, found.absent, found.exact
     ]  # fmt: skip
-    names = ["_op", "_txn", "_ord", *(column.name for column in table.columns), "_absent", "_exact"]
-    schema = pa.schema(
-        [pa.field(name, array.type) for name, array in zip(names, arrays)],
-        metadata={"canal.schema": table.schema.schema, "canal.table": table.schema.table},
-    )
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=_shape(found.table).batch)
 
+
+def _texts(texts: list[bytes], numbers: pa.Array, size: int) -> pa.Array:
+    """The text of each number, which is of so many bytes."""
+    offsets, data = columnar.repeated(texts, numbers.buffers()[1].to_pybytes()[: len(numbers) * size], size)
+    return pa.Array.from_buffers(pa.string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)

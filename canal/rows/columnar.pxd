@@ -1,5 +1,5 @@
 cimport cython
-from canal.model cimport Entry, TableMap
+from canal.model cimport Entry, TableMap, Transaction
 from canal.rows cimport native, wire
 from canal.rows.decoder cimport Cursor, Image, RowDecoder
 
@@ -105,6 +105,13 @@ cdef class ChangeColumns:
     cdef _tell(self, Py_ssize_t rows, Py_ssize_t images, int op, long long first)
     cpdef close(self)
 
+@cython.locals(groups=dict, group=list, entry=Entry, table=TableMap)
+cpdef list by_schema(entries)
+@cython.locals(names=list, last=Transaction, name=bytes, entry=Entry)
+cpdef list transaction_names(entries)
+@cython.locals(p="const unsigned char*", count=Py_ssize_t, total=Py_ssize_t, n=Py_ssize_t, text=bytes, offsets=bytearray,
+               data=bytearray, to="unsigned char*", d="unsigned char*", used=Py_ssize_t)
+cpdef tuple repeated(list texts, numbers, int size)
 cdef object _short()
 @cython.locals(to="unsigned char*", end=Py_ssize_t)
 cdef _set_bits(bytearray bits, Py_ssize_t first, Py_ssize_t count)

@@ -619,6 +619,62 @@ class ChangeColumns:
         self.images.close()
 
 
+def by_schema(entries):
+    """The entries that have rows, in a list for each table and schema version, in the order of their first ones."""
+    groups = {}
+    schema = None
+    group = []
+    for entry in entries:
+        table = entry.table
+        if table is None:
+            continue
+        if table.schema is not schema:
+            schema = table.schema
+            group = groups.setdefault(id(schema), [])
+        group.append(entry)
+    return list(groups.values())
+
+
+def transaction_names(entries):
+    """Of each entry its transaction's name in UTF-8.
+
+    Raises:
+        UnicodeEncodeError: a journal's name is no UTF-8.
+    """
+    names = []
+    last = None
+    name = b""
+    for entry in entries:
+        if entry.transaction is not last:
+            last = entry.transaction
+            name = last.name.encode()
+        names.append(name)
+    return names
+
+
+def repeated(texts, numbers, size):
+    """Offsets and bytes of a text column that has in each row the text of a number; ``numbers`` are of ``size`` bytes each."""
+    p = numbers
+    count = len(numbers) // size
+    total = 0
+    for n in range(count):
+        text = texts[p[n] if size == 1 else wire.u32(p, 4 * n)]
+        total += len(text)
+    if total > _MAX_TEXT:
+        raise UsageError("a batch has over 2 GiB of text, which Arrow's offsets cannot tell", remedy="Take fewer entries at once.")
+    offsets = bytearray(4 * count + 4)
+    data = bytearray(total)
+    to = offsets
+    d = data
+    used = 0
+    for n in range(count):
+        text = texts[p[n] if size == 1 else wire.u32(p, 4 * n)]
+        native.copy(d, used, text, 0, len(text))
+        used += len(text)
+        native.put32(to, 4 * n + 4, used)
+    return offsets, data
+
+
 def _short():
     return TruncatedError("rows event ends inside a row")
 
