@@ -41,7 +41,7 @@ from canal.errors import CanalError, ConfigError, CursorError, DecodeError, Sour
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse.follower import logged_statement
+from canal.parse.ahead import logged_statement
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, parse_format, query_context

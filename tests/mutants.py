@@ -421,7 +421,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- high availability ---------------------------------------------------------------------------------------------
     _mutant(
-        "a lease is not checked", "ha/running.py", "return self._open and _now() < self._lease_until",
+        "a lease is not checked", "ha/gate.py", "return self._open and clock.now() < self._lease_until",
         "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate", _HA_RUN,
     ),
     _mutant(
@@ -455,7 +455,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "ha/test_ha_faults.py::test_a_destination_that_is_deleted_under_its_owner_goes_on_from_the_cursor_that_it_knows",
     ),
     _mutant(
-        "contact that was lost meanwhile is overlooked", "ha/running.py", "self._open = self._doubts == self._certain",
+        "contact that was lost meanwhile is overlooked", "ha/gate.py", "self._open = self._doubts == self._certain",
         "self._open = True",
         "ha/test_running.py::test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only",
     ),

@@ -138,9 +138,7 @@ def test_no_finalizer_takes_a_lock() -> None:
 
 #: What is longer than an object that one can hold in the head, and why. Lines without docstrings.
 LONG = {
-    "RunningMonitor": "one state machine, of which ha/machine.py is the table",
     "Instance": "all that a user calls, by its public names",
-    "SchemaFollower": "one history, from two sides: what the log says and what the source says now",
     "BinlogDecoder": "one pass over the bytes of an event, with a branch for each of its types",
     "BinlogDecoder._rare": "one branch per type of event",
     "BinlogDecoder._rows": "the way of every changed row, in one C function",

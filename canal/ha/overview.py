@@ -11,7 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from canal.errors import CoordinationError, CursorError, UnknownDestinationError
-from canal.ha.running import read_epoch, read_running, running_document
+from canal.ha.nodes import read_epoch, read_running, running_document
 from canal.meta.zookeeper import client_node, client_of, read_cursor
 from canal.position import Position
 from canal.zookeeper import NodeMissing, Session, Set, VersionChanged

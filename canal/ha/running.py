@@ -7,14 +7,12 @@ active, and the lease, counted on this process's own clock from its last contact
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import os
 import queue
 import socket
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -24,8 +22,11 @@ import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
+from canal.ha import clock
+from canal.ha.gate import Gate
 from canal.ha.machine import OWNING, Action, Event, Role, step
-from canal.meta.zookeeper import client_node
+from canal.ha.nodes import Presence, read_epoch, read_running, running_document
+from canal.ha.troubles import LONGEST_WAIT, Troubles
 from canal.threads import OwnThread
 from canal.zookeeper import (
     Create,
@@ -43,20 +44,9 @@ from canal.zookeeper import (
 
 log = logging.getLogger("canal.ha")
 
-#: The part of the session's time-out for which a contact lets deliveries through. A member of ZooKeeper that dies may take
-#: up to a tick of what it has heard with it.
-_LEASE: Final = 2 / 3
-_LONGEST_REST: Final = 60.0
-_FIRST_WAIT: Final = 0.5
 #: So many in a row are no chance: answers that did not come though there is contact, claims in which others were quicker,
 #: and take-overs in the middle of a start.
 _MANY: Final = 3
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def _now() -> float:
-    """Seconds on a clock that also runs while the machine sleeps, where there is one."""
-    return time.clock_gettime(_CLOCK)
 
 
 class Parts(Protocol):
@@ -72,42 +62,9 @@ class Parts(Protocol):
         """Stop; nothing may be outstanding afterwards. Never raises."""
 
 
-def running_document(address: str, active: bool = True, client_id: int | None = None) -> bytes:
-    """The data of a destination's running node, or of a client's, as canal writes it."""
-    document: dict[str, object] = {"active": active, "address": address}
-    if client_id is not None:
-        document["clientId"] = client_id
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
 def _draw_address() -> str:
     """What no other process, and no other instance of this one, calls itself."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
-
-
-def read_running(data: bytes) -> tuple[str, bool]:
-    """Address and whether it is active; canal's own nodes too."""
-    try:
-        document = json.loads(data)
-        return str(document["address"]), bool(document.get("active", True))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "", True
-
-
-def read_epoch(path: str, data: bytes) -> int:
-    """The number that a node of take-overs holds; 0 where it is empty.
-
-    Raises:
-        CoordinationError: it holds something else.
-    """
-    if not data:
-        return 0
-    if not data.isdigit() or len(data) > 18:
-        raise CoordinationError(
-            f"{path} holds {data[:20]!r}, which is no number of take-overs",
-            remedy="Write the number of the last turn there, or delete the node and those below it.",
-        )
-    return int(data)
 
 
 #: What is tried again until it is done.
@@ -145,23 +102,17 @@ class RunningMonitor:
         self.transitions: Counter[Role] = Counter()
         self._parts = parts
         self._alarms = alarms
-        #: How often in a row each thing has failed, and what was raised last.
-        self._troubles: Counter[str] = Counter()
-        self._error: CanalError | None = None
+        self._troubles = Troubles(destination, alarms)
+        self._presence = Presence(config, destination, self.session)
         self._again: dict[Action, float] = {}  # what has failed, and when it is to be done again
         self._silent_at = 0.0  # when a loss of contact is to be told
         self._role = Role.OFFLINE
         self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
-        self._changed = threading.Condition()
+        self.gate = Gate()
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._ending = True  # stop() was called
-        self._open = False
-        self._doubts = 0  # how often contact was lost; a look proves ownership only if it stays the same
-        self._certain = 0
-        self._lease_until = 0.0
         self._fence: Fence | None = None
-        self._marked: set[int] = set()  # clients whose running node is ours
         self._last_owner = ""
         self._due: float | None = None
         self._failures = 0
@@ -190,7 +141,7 @@ class RunningMonitor:
         self._events = queue.SimpleQueue()
         self._events.put(Event.START)
         self._looked, self._due, self._failures = False, None, 0
-        self._troubles.clear()
+        self._troubles.counts.clear()
         self._again.clear()
         self._ending = False
         self._thread = OwnThread(target=self._run, name=f"canal-{self.destination}-ha")
@@ -202,7 +153,7 @@ class RunningMonitor:
         if not self._ending:
             self._ending = True
             self.session.hurry()
-            self._shut()
+            self.gate.shut()
             self._events.put(Event.STOP)
         if thread is None or thread is threading.current_thread():
             return
@@ -219,11 +170,10 @@ class RunningMonitor:
 
     def fenced(self, fence: Fence | None) -> None:
         """A write behind this fence was refused: another process has taken over. Nothing, when that turn is over already."""
-        with self._changed:
+        with self.gate.changed:
             if fence is None or fence is not self._fence:
                 return
-            self._open = False
-            self._changed.notify_all()
+            self.gate.shut()
         self._events.put(_OfTurn(Event.FENCED, fence))
 
     def clients_changed(self) -> None:
@@ -244,7 +194,7 @@ class RunningMonitor:
     @property
     def error(self) -> CanalError | None:
         """What keeps this process from its turn, or from standing by for it; None: nothing."""
-        return self._error if self._troubles else None
+        return self._troubles.error
 
     @property
     def fence(self) -> Fence | None:
@@ -254,19 +204,11 @@ class RunningMonitor:
     @property
     def may_pass(self) -> bool:
         """Whether a delivery or an ack may go through now; asked as the last thing before it does."""
-        return self._open and _now() < self._lease_until
+        return self.gate.may_pass
 
     def wait_active(self, timeout: float | None) -> bool:
         """Wait until ``may_pass``; False when the time is over or the monitor has stopped."""
-        deadline = None if timeout is None else _now() + timeout
-        with self._changed:
-            while not self.may_pass:
-                left = None if deadline is None else deadline - _now()
-                if (left is not None and left <= 0) or self._ending:
-                    return False
-                # A lease that runs on again tells nobody.
-                self._changed.wait(0.1 if left is None else min(left, 0.1))
-        return True
+        return self.gate.wait(timeout, lambda: self._ending)
 
     def check(self, doing: str) -> None:
         """Raise unless ``may_pass``; while contact is lost, wait until it is known who owns the node."""
@@ -277,11 +219,6 @@ class RunningMonitor:
                     remedy="Another process delivers from the last cursor; nothing was lost.",
                 )  # fmt: skip
 
-    def _shut(self) -> None:
-        with self._changed:
-            self._open = False
-            self._changed.notify_all()
-
     # -- events ----------------------------------------------------------------------------------------------------
 
     def _listen(self, state: str) -> None:
@@ -289,8 +226,7 @@ class RunningMonitor:
         if state == "CONNECTED":
             self._events.put(Event.CONNECTED)
             return
-        self._doubts += 1
-        self._shut()
+        self.gate.lose_contact()
         self._events.put(Event.LOST if state == "LOST" else Event.DISCONNECTED)
 
     def _run(self) -> None:
@@ -302,7 +238,7 @@ class RunningMonitor:
         except BaseException as error:
             log.exception("[%s] the monitor of the running node failed", self.destination)
             self._alarms.tell(AlarmKind.STOPPED, f"this process takes no turns any more: {error!r}")
-            self._shut()
+            self.gate.shut()
             with contextlib.suppress(Exception):
                 self._parts.stop_parts()
             with contextlib.suppress(Exception):
@@ -317,14 +253,14 @@ class RunningMonitor:
         if self._due is not None:
             dues.append(self._due)
         try:
-            event = self._events.get(timeout=min(self.session.timeout / 6, max(min(dues, default=math.inf) - _now(), 0.0)))
+            event = self._events.get(timeout=min(self.session.timeout / 6, max(min(dues, default=math.inf) - clock.now(), 0.0)))
         except queue.Empty:
             pass
         else:
             if not isinstance(event, _OfTurn):
                 return event
             return event.event if event.fence is self._fence else None
-        if self._due is not None and _now() >= self._due:
+        if self._due is not None and clock.now() >= self._due:
             self._due = None
             return Event.DUE
         if not self.session.is_connected:
@@ -332,7 +268,7 @@ class RunningMonitor:
             return None
         if self._role is Role.CONNECTING:  # it should have been told, and would wait for ever
             return Event.CONNECTED
-        action = next((action for action, due in self._again.items() if _now() >= due), None)
+        action = next((action for action, due in self._again.items() if clock.now() >= due), None)
         if action is not None:
             del self._again[action]
             if action in _RETRIES:
@@ -353,23 +289,24 @@ class RunningMonitor:
         if event in (Event.START, Event.DISCONNECTED, Event.LOST, Event.CONNECTED):
             self._again.clear()  # who has contact again looks anew
             if before is not Role.CONNECTING:
-                self._silent_at = _now() + self.config.session_timeout
+                self._silent_at = clock.now() + self.config.session_timeout
         is_done = True
         for action in actions:
             if action is Action.LOOK and not is_done:  # else what cannot be given up is seen again and again
-                self._again[action] = _now() + self._wait_of(self._troubles.total())
+                self._again[action] = clock.now() + self._troubles.wait()
             else:
                 is_done = self._do(action) and is_done
         return role is Role.OFFLINE
 
     def _set_role(self, role: Role) -> None:
-        with self._changed:
+        with self.gate.changed:
             if role is not self._role:
                 self._role = role
                 self.transitions[role] += 1
             if role not in OWNING:
-                self._open, self._fence = False, None
-            self._changed.notify_all()
+                self._fence = None
+                self.gate.shut()
+            self.gate.changed.notify_all()
 
     # -- actions ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +319,7 @@ class RunningMonitor:
             self._failed(action, error)
             return False
         if action in _LASTING:
-            self._is_well(action.name, *(["session", "contact"] if action is Action.LOOK else []))
+            self._troubles.end(action.name, *(["session", "contact"] if action is Action.LOOK else []))
         if event is not None:
             self._events.put(event)
         return True
@@ -391,30 +328,26 @@ class RunningMonitor:
         deeds: dict[Action, Callable[[], Event | None]] = {
             Action.OPEN: self.session.open, Action.CLOSE: self.session.close, Action.LOOK: self._look,
             Action.CLAIM: self._claim, Action.START_PARTS: self._start_parts, Action.STOP_PARTS: self._parts.stop_parts,
-            Action.UNMARK: self._unmark, Action.PAUSE: self._shut, Action.RESUME: self._resume,
+            Action.UNMARK: self._presence.unmark, Action.PAUSE: self.gate.shut, Action.RESUME: self._resume,
             Action.WAIT_TURN: lambda: self._wait(self.config.takeover_delay), Action.NO_WAIT: lambda: self._wait(None),
             Action.WAIT_REST: lambda: self._wait(self._rest()),
         }  # fmt: skip
         asking: dict[Action, Callable[[], None]] = {
-            Action.JOIN: self._join, Action.LEAVE: self._leave, Action.GIVE_UP: self._give_up, Action.MARK: self._mark,
+            Action.JOIN: lambda: self._presence.join(self.address), Action.LEAVE: lambda: self._presence.leave(self.address),
+            Action.GIVE_UP: self._give_up, Action.MARK: self._mark,
         }  # fmt: skip
         if action in asking:  # without contact, what cannot be removed goes with the session
             return asking[action] if self.session.is_connected else lambda: None
         return deeds[action]
 
     def _wait(self, seconds: float | None) -> None:
-        self._due = None if seconds is None else _now() + seconds
+        self._due = None if seconds is None else clock.now() + seconds
 
     def _rest(self) -> float:
         rest = max(2 * self.config.takeover_delay, 0.5) * 2.0 ** min(max(self._failures - 1, 0), 6)
-        return min(rest, max(_LONGEST_REST, 2 * self.config.takeover_delay))
+        return min(rest, max(LONGEST_WAIT, 2 * self.config.takeover_delay))
 
     # -- what fails ------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _wait_of(failures: int) -> float:
-        """Seconds until the next attempt, after so many in a row that failed."""
-        return min(_FIRST_WAIT * 2.0 ** min(max(failures - 1, 0), 10), _LONGEST_REST)
 
     def _failed(self, action: Action, error: BaseException) -> None:
         """Tell it once, and see that it is tried again; whoever only missed an answer tries again first."""
@@ -425,46 +358,31 @@ class RunningMonitor:
         if is_silence and (not self.session.is_connected or self._ending):
             log.info("[%s] cannot %s: %s", self.destination, action.value, error)
         else:
-            self._is_ill(key, f"cannot {action.value}", error, is_told=not is_silence or self._troubles[key] >= _MANY)
+            self._troubles.note(
+                key, f"cannot {action.value}", error, is_alarm=not is_silence or self._troubles.counts[key] >= _MANY
+            )
         if action is Action.CLAIM:
-            is_first = is_silence and self._troubles[key] < _MANY
+            is_first = is_silence and self._troubles.counts[key] < _MANY
             self._failures += not is_first
             self._events.put(Event.REFUSED if is_first else Event.BROKEN)
         elif action not in _LASTING:
-            del self._troubles[key]
+            self._troubles.forget(key)
         elif action is not Action.OPEN:  # which is tried for as long as there is no contact
-            self._again[action] = _now() + self._wait_of(self._troubles[key])
-
-    def _is_ill(self, key: str, doing: str, error: BaseException, is_told: bool = True) -> None:
-        self._troubles[key] += 1
-        text = error.message if isinstance(error, CanalError) else repr(error)
-        told = f"{doing}: {text}"
-        self._error = error if isinstance(error, CanalError) else CoordinationError(told, destination=self.destination)
-        if not isinstance(error, CanalError):
-            log.error("[%s] %s", self.destination, told, exc_info=error)
-        if is_told:
-            remedy = error.remedy if isinstance(error, CanalError) else ""
-            self._alarms.tell(AlarmKind.COORDINATION, f"{told}. {remedy}" if remedy else told, f"{key} {doing}")
-        else:
-            log.warning("[%s] %s", self.destination, told)
-
-    def _is_well(self, *keys: str) -> None:
-        if any(self._troubles.pop(key, 0) for key in keys) and not self._troubles:
-            self._alarms.over(AlarmKind.COORDINATION, "this process takes its turns as it should")
+            self._again[action] = clock.now() + self._troubles.wait(key)
 
     def _watch_contact(self) -> None:
         """Without contact: see that somebody tries to get it, and tell where that takes longer than a session lives."""
         self.session.open()
         where = f"ZooKeeper at {self.config.hosts}"
         if self.session.has_ended:
-            self._is_ill("session", f"cannot log in to {where}", CoordinationError(
+            self._troubles.note("session", f"cannot log in to {where}", CoordinationError(
                 self.session.problem, remedy="Check the credentials and the options of ha."
             ))  # fmt: skip
-        elif _now() >= self._silent_at:
-            self._is_ill("contact", f"there is no contact with {where}", UnansweredError(
+        elif clock.now() >= self._silent_at:
+            self._troubles.note("contact", f"there is no contact with {where}", UnansweredError(
                 self.session.problem, remedy="Nobody delivers without it. Check that a majority of its members runs.",
             ))  # fmt: skip
-            self._silent_at = _now() + self._wait_of(self._troubles["contact"])
+            self._silent_at = clock.now() + self._troubles.wait("contact")
         self.session.revive()
 
     # -- the nodes -------------------------------------------------------------------------------------------------
@@ -473,28 +391,28 @@ class RunningMonitor:
         return self.config.destination_path(self.destination, *parts)
 
     def _look(self, watch: bool = True) -> Event | None:
-        asked, doubts, path = _now(), self._doubts, self._path("running")
+        look, path = self.gate.look(), self._path("running")
         value = self.session.get(path, self._watched if watch else None)
         self._looked = self._looked or value is not None
         if value is None:
-            self._is_well("running")
+            self._troubles.end("running")
             return Event.GONE if self._last_owner not in ("", self.address) else Event.FREE
         address, active = read_running(value.data)
         if not value.owner:
-            self._is_ill("running", "nobody can take the destination over", CoordinationError(
+            self._troubles.note("running", "nobody can take the destination over", CoordinationError(
                 f"{path} lives by no session, so it stays", remedy="Somebody has made it by hand: delete it.",
             ))  # fmt: skip
         elif not address:
-            self._is_ill("running", "nobody can tell who runs the destination", CoordinationError(
+            self._troubles.note("running", "nobody can tell who runs the destination", CoordinationError(
                 f"{path} holds {value.data[:40]!r}", remedy="It goes with its owner's session.",
             ))  # fmt: skip
         else:
-            self._is_well("running")
+            self._troubles.end("running")
         if value.owner and value.owner == self.session.id:
             self._last_owner = self.address
             if not active:
                 return Event.RETIRED
-            self._renew(asked, doubts)
+            self.gate.renew(look, self.session.timeout)
             return Event.OWN
         self._last_owner = address
         if address == self.address and value.owner:
@@ -510,25 +428,17 @@ class RunningMonitor:
             value = self.session.get(path)
             self._epoch = max(self._epoch, read_epoch(path, value.data) if value is not None else 0)
         except CoordinationError as error:
-            self._is_ill("EPOCH", "cannot read how often the destination was taken over", error,
-                         is_told=not isinstance(error, UnansweredError))  # fmt: skip
-            self._again[Action.LOOK] = _now() + self._wait_of(self._troubles["EPOCH"])
+            self._troubles.note("EPOCH", "cannot read how often the destination was taken over", error,
+                         is_alarm=not isinstance(error, UnansweredError))  # fmt: skip
+            self._again[Action.LOOK] = clock.now() + self._troubles.wait("EPOCH")
         else:
-            self._is_well("EPOCH")
+            self._troubles.end("EPOCH")
 
     def _watched(self) -> None:
         self._events.put(Event.CHANGED)
 
-    def _renew(self, asked: float, doubts: int) -> None:
-        """This session owned the node after ``asked``, so it lives for its time-out from then on at least."""
-        self._certain = doubts
-        self._lease_until = asked + self.session.timeout * _LEASE
-
     def _resume(self) -> None:
-        with self._changed:
-            # Else contact was lost since the last look, and the event that says so is on its way.
-            self._open = self._doubts == self._certain
-            self._changed.notify_all()
+        self.gate.open()
         self._failures = 0
 
     def _claim(self) -> Event:
@@ -536,7 +446,7 @@ class RunningMonitor:
 
         The epoch is kept twice, the other one where nobody deletes it with the destination: it never goes back.
         """
-        asked, doubts = _now(), self._doubts
+        look = self.gate.look()
         running, epoch = self._path("running"), self._path("epoch")
         copy = f"{self.config.root}/epochs/{self.destination}"
         numbers, versions = [], []
@@ -570,7 +480,7 @@ class RunningMonitor:
         self._epoch, self._refused = number, 0
         self._fence = Fence(epoch, versions[0], number, turn)
         self._last_owner = self.address
-        self._renew(asked, doubts)
+        self.gate.renew(look, self.session.timeout)
         return Event.CLAIMED
 
     def _overtaken(self, what: object) -> Event:
@@ -590,13 +500,13 @@ class RunningMonitor:
             if self._failures <= _MANY:
                 log.info("[%s] another process was quicker: %s", self.destination, error)
                 return Event.FENCED
-            self._is_ill("START_PARTS", "the parts do not start", error)
+            self._troubles.note("START_PARTS", "the parts do not start", error)
             return Event.BROKEN
         except BaseException as error:
             self._failures += 1
-            self._is_ill("START_PARTS", "the parts do not start, so another process may take over", error)
+            self._troubles.note("START_PARTS", "the parts do not start, so another process may take over", error)
             return Event.BROKEN
-        self._is_well("START_PARTS")
+        self._troubles.end("START_PARTS")
         return Event.READY
 
     def _give_up(self) -> None:
@@ -608,43 +518,5 @@ class RunningMonitor:
                 self.session.write([Delete(self._path("running"), value.version)])
 
     def _mark(self) -> None:
-        """So that canal's tools see who consumes, and may say that it shall end. A node of somebody else's is left alone."""
-        clients = set(self._parts.clients())
-        self._marked &= clients  # of those that are gone the node went with all the others
-        for client_id in clients:
-            path = self._path(client_node(client_id), "running")
-            value = self.session.get(path)
-            if value is None:
-                with contextlib.suppress(NodeExists, NodeMissing):
-                    document = running_document(self.address, client_id=client_id)
-                    self.session.write([Create(path, document, ephemeral=True)], self._fence)
-                    self._marked.add(client_id)
-            elif value.owner == self.session.id and not read_running(value.data)[1]:
-                log.info("[%s] an operator has written active=false for client %d", self.destination, client_id)
-                self.release()  # whoever has the destination has its clients
-
-    def _unmark(self) -> None:
-        """Without contact they go with the session."""
-        marked, self._marked = self._marked, set()
-        for client_id in marked if self.session.is_connected else ():
-            path = self._path(client_node(client_id), "running")
-            with contextlib.suppress(NodeMissing, VersionChanged):
-                value = self.session.get(path)
-                if value is not None and value.owner == self.session.id:
-                    self.session.write([Delete(path, value.version)])
-
-    def _join(self) -> None:
-        for path in (self._path(), f"{self.config.root}/epochs/{self.destination}"):
-            self.session.protect(path)
-        for path in self._members():
-            self.session.make(path.rpartition("/")[0])
-            with contextlib.suppress(NodeExists):
-                self.session.write([Create(path, b"", ephemeral=True)])
-
-    def _leave(self) -> None:
-        for path in self._members():
-            with contextlib.suppress(NodeMissing, VersionChanged):
-                self.session.write([Delete(path)])
-
-    def _members(self) -> tuple[str, str]:
-        return f"{self.config.root}/cluster/{self.address}", self._path("cluster", self.address)
+        if self._presence.mark(self._parts.clients(), self.address, self._fence):
+            self.release()  # whoever has the destination has its clients

@@ -1,9 +1,9 @@
-"""The schemas of a source's tables at the place of the stream, wherever table maps do not carry them.
+"""The schemas of a source's tables at the position of the stream, wherever table maps do not carry them.
 
 Never believes what a server says of a table now, unless no statement in the log between the event and now changes it.
 
-The catalog is as of the stream's place: restored from the history, or read from the source where that is proved right for
-the place, then carried on by each DDL statement, whose effect is in the history before anything behind it is delivered.
+The catalog is as of the stream's position: restored from the history, or read from the source where that is proved right for
+the position, then carried on by each DDL statement, whose effect is in the history before anything behind it is delivered.
 Where it does not know a table or does not fit a table map, the table is read again, and the rest of the log is searched
 for statements that change it. If there is one the columns cannot be known: an error that names both.
 """
@@ -18,29 +18,21 @@ from typing import Any
 import attrs
 
 from canal.errors import (
-    AuthenticationError,
     ConnectionLostError,
-    LostReason,
     PositionLostError,
     SchemaError,
-    ServerError,
-    SourceError,
 )
-from canal.event_types import FORMAT_DESCRIPTION
-from canal.model import TableMap
+from canal.parse.ahead import Changes, LogAhead, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.log.events import ddl_context, query_context
 from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Catalog, table_from_document, table_to_document
-from canal.parse.schema.classify import classify
 from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
-from canal.parse.schema.scanner import Scanner
 from canal.parse.schema.table_map import RawTableMap, misfit, with_nullability
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
 from canal.recent import Told
-from canal.schema import TableSchema, column_from_text
+from canal.schema import TableSchema
 from canal.server_facts import Release
 from canal.statement import Statement, Table
 
@@ -50,135 +42,21 @@ log = logging.getLogger("canal.parse")
 PRUNE_INTERVAL = 1000
 #: Tables that were read from the source and are kept beside the history.
 _MOST_READ = 100
-_INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
-
-
-@attrs.frozen
-class LoggedStatement:
-    """A statement that changes schemas, with what its event says of its session; ``end`` is its place in the log."""
-
-    statement: Statement
-    sql: str
-    end: Position
-    sql_mode: int
-    server_charset: str
-    explicit_defaults: bool | None
-    session: int
-    flavor: str
-    version: tuple[int, ...]
-    error: int = 0
-    connection_charset: str = "utf8mb4"
-
-    def apply(self, catalog: Catalog) -> Any:
-        return catalog.apply(
-            self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
-            server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
-            session=self.session, error=self.error, connection_charset=self.connection_charset, statement=self.statement,
-        )  # fmt: skip
-
-    @property
-    def is_opaque(self) -> bool:
-        """Whether it may change any table."""
-        return self.statement.doubtful and not self.statement.tables
-
-    def touches(self, name: Table) -> bool:
-        """Whether the columns of the table may be others before it and after it, or the table another one."""
-        if self.dropped_database == name[0]:
-            return True
-        return name in map(_folded, self.statement.tables) and not self._is_harmless(name)
-
-    @property
-    def dropped_database(self) -> str | None:
-        """The database that is gone with its tables, or made anew."""
-        statement = self.statement
-        if not statement.schema_wide:
-            return None
-        is_drop = statement.replaces or Scanner(self.sql, self.sql_mode, self.flavor).take()[2] == "DROP"
-        return statement.database.lower() if is_drop else None
-
-    def _is_harmless(self, name: Table) -> bool:
-        statement = self.statement
-        if statement.temporary or (statement.event_types and _INDEX_CHANGES.issuperset(statement.event_types)):
-            return True
-        if statement.event_type == "CREATE":
-            return statement.conditional and not statement.replaces  # of a table that exists afterwards in any case
-        if "ALTER" not in statement.event_types or statement.renames or len(statement.tables) != 1:
-            return False
-        # What changes nothing in a table with none of its columns speaks of none of them.
-        probe = Catalog(lower_case_table_names=1)
-        before = TableState(TableSchema(*name, (column_from_text("\0", "int"),)), None, ())
-        probe.put(before)
-        applied, after = self.apply(probe), probe.get(*name)
-        if applied.doubtful or after is None:
-            return False
-        # Engines and partitions are no columns; those by a hash, which depend on the engine, come with unique keys of MariaDB.
-        return attrs.evolve(after, engine=before.engine if self.flavor == "mysql" else after.engine, partitioned=False) == before
-
-    @property
-    def creates(self) -> Table | None:
-        """The table that it makes and that cannot have been there before."""
-        statement = self.statement
-        if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary or self.error:
-            return None
-        return _folded(statement.tables[0])
-
-
-def logged_statement(decoder: Any, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
-    """What a QUERY event says: the statement and its status variables."""
-    status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
-    context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
-    release = Release.parse(decoder.server_version)
-    explicit = context.explicit_defaults
-    if release.is_mariadb and not explicit and not release.has("logs_explicit_defaults"):
-        explicit = None  # 0 may mean that it is not told
-    if explicit is None and not release.has("explicit_defaults"):
-        explicit = False
-    return LoggedStatement(
-        statement, sql, decoder.place, query_context(status)[1], context.server_charset or "", explicit,
-        int.from_bytes(data[19:23], "little"), decoder.flavor, release.version, int.from_bytes(data[28:30], "little"),
-        context.connection_charset or "utf8mb4",
-    )  # fmt: skip
-
-
-class _Changes:
-    """Statements by the tables that they are about."""
-
-    def __init__(self, statements: list[LoggedStatement]) -> None:
-        self._by_name: dict[Table, list[LoggedStatement]] = {}
-        self._names: dict[Table, Table] = {}
-        self._drops: list[tuple[str, LoggedStatement]] = []
-        for one in statements:
-            for name in one.statement.tables:
-                self._names.setdefault(_folded(name), name)
-                self._by_name.setdefault(_folded(name), []).append(one)
-            database = one.dropped_database
-            if database is not None:
-                self._drops.append((database, one))
-
-    def first(self, name: Table) -> LoggedStatement | None:
-        """The first one that changes the table."""
-        key = _folded(name)
-        found = [one for one in self._by_name.get(key, ()) if one.touches(key)][:1]
-        found += [one for database, one in self._drops if database == key[0]][:1]
-        return min(found, key=lambda one: _order(one.end), default=None)
-
-    def uncertain(self) -> list[Table]:
-        """Tables that may have been there before the first change of them."""
-        firsts = {key: self.first(key) for key in self._by_name}
-        return [self._names[key] for key, one in firsts.items() if one is not None and one.creates != key]
 
 
 class SchemaFollower:
-    """Knows the columns of tables at the place of the stream.
+    """Knows the columns of tables at the position of the stream.
 
     Args:
         history: keeps what it finds out.
-        alarm: told of what makes columns less than certain.
+        alarm: called with what makes columns less than certain.
         oldest: gives the position before which nobody will resume, or None where that is not known.
         accepts: whether rows of a (schema, table) may be delivered. Of databases in which no table is, none is read.
 
-    ``decoder`` is the one that reads the stream; it is asked for its place only.
+    ``decoder`` is the one that reads the stream; it is asked for its position only.
     """
+
+    decoder: BinlogDecoder
 
     def __init__(
         self,
@@ -191,10 +69,8 @@ class SchemaFollower:
         self._history = history
         self._alarm = alarm
         self._oldest = oldest
-        self.decoder: Any = None
         self.destination = ""
-        #: What takes its time just now, for messages.
-        self.doing = ""
+        self._reading = False  # the columns of tables, from the source
         self._connection: FullConnection | None = None
         self._stopped: Callable[[], bool] = lambda: False
         self._catalog: Catalog | None = None
@@ -202,11 +78,10 @@ class SchemaFollower:
         self._checked: dict[Table, int] = {}  # how many of those there were when a table was compared with the source
         self._log: list[Any] = []  # what tells this log from a later one of the same name, see _log_of
         self._forgotten: tuple[Table, ...] = ()  # tables of a history that is not believed
-        self._ahead: list[LoggedStatement] = []
-        self._seen_to: Position | None = None  # end of the part of the log that ``_ahead`` is about
+        self._ahead = LogAhead(self._asked, lambda: self._stopped(), alarm)
         #: What the source said of tables, and ends of the log: from before and from after it was asked.
         self._live: dict[Table, tuple[TableState | None, Position, Position]] = {}
-        #: Tables that were read from the source, [place, document], for who resumes before, when the source may tell others.
+        #: Tables that were read from the source, [position, document], for who resumes before, when the source may tell others.
         self._read_at: list[list[Any]] = []
         self._doubted: dict[Table, Position] = {}  # where tables became doubtful
         self._told = Told[Table]()
@@ -215,8 +90,13 @@ class SchemaFollower:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def open(self, destination: str) -> None:
-        self.destination = destination
+        self.destination = self._ahead.destination = destination
         self._history.open(destination)
+
+    @property
+    def doing(self) -> str:
+        """What takes its time just now, for messages."""
+        return ", still reading the columns of tables" if self._reading else self._ahead.doing
 
     def close(self) -> None:
         self._connection = None
@@ -232,11 +112,12 @@ class SchemaFollower:
     ) -> None:
         """A stream begins at ``position``: go back to what held there, or read what can be known of it.
 
-        ``same_as`` is that very place in the log of the server that was read before, of which the history is;
+        ``same_as`` is that very position in the log of the server that was read before, of which the history is;
         ``may_be_another`` says that it may be one of another server of the replication, to be begun anew.
         """
         self._connection, self._stopped = connection, stopped
-        self._ahead, self._seen_to, self._opaque = [], None, 0
+        self._opaque = 0
+        self._ahead.reset()
         self._live.clear()
         self._checked.clear()
         self._doubted.clear()
@@ -250,49 +131,49 @@ class SchemaFollower:
             self._tell(f"the schema history is begun anew: {error.message}")
             self._history.forget()
             found = None
-        place = Position(position.journal, position.offset, position.gtid, source=connection.identity)
+        start = Position(position.journal, position.offset, position.gtid, source=connection.identity)
         if position.source and position.source != connection.identity and position.gtid:
-            place = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
+            start = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
         if same_as is not None:
-            found = self._carry_over(found, place)
+            found = self._carry_over(found, start)
         self._forgotten = ()
-        if found is not None and not _is_same_log(found.settings.get("log"), connection, place):
+        if found is not None and not _is_same_log(found.settings.get("log"), connection, start):
             self._tell("the schema history is one of a log that the source does not have any more: it is not used")
             self._forgotten, found = tuple(found.tables), None
         if found is not None:
-            self._go_on(found, connection, place)
+            self._go_on(found, connection, start)
         elif connection.given_tables:
-            self._learn_given(connection, place)
+            self._learn_given(connection, start)
         elif connection.full_metadata is None:
-            self._learn(place)
+            self._learn(start)
         elif connection.full_metadata is False:
             log.info(
                 "[%s] the source does not write binlog_row_metadata=FULL: column names come from information_schema and "
                 "from the statements of the log", self.destination,
             )  # fmt: skip
-            self._learn(place)
+            self._learn(start)
 
-    def _carry_over(self, found: Snapshot | None, place: Position) -> Snapshot | None:
-        """Make what held at a place of another server's log the beginning of the history of this one's."""
+    def _carry_over(self, found: Snapshot | None, position: Position) -> Snapshot | None:
+        """Make what held at a position of another server's log the beginning of the history of this one's."""
         self._history.forget()
         if found is None:
             return None
         found = Snapshot(found.tables, {name: value for name, value in found.settings.items() if name != "log"})
-        self._history.add(place, found.tables, found.settings)
+        self._history.add(position, found.tables, found.settings)
         return found
 
-    def _go_on(self, found: Snapshot, connection: FullConnection, place: Position) -> None:
+    def _go_on(self, found: Snapshot, connection: FullConnection, position: Position) -> None:
         self._catalog = _catalog_of(found, connection.lower_case_table_names)
         self._opaque = found.settings.get("opaque", 0)
         for name, version in found.tables.items():
-            self._checked[_folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
+            self._checked[folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
         self._log = found.settings.get("log") or []
         self._read_at = list((found.ahead or found.settings).get("read", ()))
         if found.ahead.get("read"):
-            self._add(place, {}, self._settings())
-        if place.journal and (not self._log or self._log[1] != place.journal):  # the newest journal is purged last
-            self._log = _log_of(connection, place)
-            self._add(place, {}, self._settings())
+            self._add(position, {}, self._settings())
+        if position.journal and (not self._log or self._log[1] != position.journal):  # the newest journal is purged last
+            self._log = _log_of(connection, position)
+            self._add(position, {}, self._settings())
         self._prune(self._oldest())
 
     def _prune(self, position: Position | None) -> None:
@@ -314,7 +195,7 @@ class SchemaFollower:
             self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
             return
         applied = logged.apply(catalog)
-        self._doubted.update((_folded(name), logged.end) for name in applied.doubtful)
+        self._doubted.update((folded(name), logged.end) for name in applied.doubtful)
         for _, name in statement.renames:
             if name in applied.doubtful and self._accepts(*name):
                 self._fetch(name, logged.end)
@@ -322,17 +203,17 @@ class SchemaFollower:
         versions.update((name, self._version(name) or True) for name in applied.doubtful)
         for name in applied.changed:
             if versions[name] is None:  # it was dropped
-                self._checked.pop(_folded(name), None)
+                self._checked.pop(folded(name), None)
                 self._live.pop(name, None)
         settings = self._settings() if statement.schema_wide or statement.temporary else None
         if versions or settings is not None:
             self._add(logged.end, versions, settings)
 
-    def _fetch(self, name: Table, place: Position) -> None:
+    def _fetch(self, name: Table, position: Position) -> None:
         """A table comes into the filter from where none was read: as it is now, if nothing later in the log changes it."""
         assert self._catalog is not None
-        live, read_at = self._live_table(name, place)
-        if live is not None and read_at is not None and self._changes_ahead(_folded(name), place, read_at) == (None, False):
+        live, read_at = self._live_table(name, position)
+        if live is not None and read_at is not None and self._ahead.last_change(folded(name), position, read_at) == (None, False):
             self._catalog.put(live)
 
     def _version(self, name: Table) -> Version:
@@ -341,7 +222,7 @@ class SchemaFollower:
         return None if state is None else self._document(state)
 
     def _document(self, state: TableState) -> dict[str, Any]:
-        checked = self._checked.get(_folded((state.schema.schema, state.schema.table)), 0)
+        checked = self._checked.get(folded((state.schema.schema, state.schema.table)), 0)
         return {**table_to_document(state), **({"checked": checked} if checked else {})}
 
     def _settings(self) -> dict[str, Any]:
@@ -349,9 +230,9 @@ class SchemaFollower:
         read = {"read": self._read_at} if self._read_at else {}
         return {**self._catalog.settings(), "opaque": self._opaque, "log": self._log, **read}
 
-    def _add(self, place: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
+    def _add(self, position: Position, versions: dict[Table, Version], settings: dict[str, Any] | None) -> None:
         assert self._catalog is not None
-        self._history.add(place, {self._catalog.key(name): version for name, version in versions.items()}, settings)
+        self._history.add(position, {self._catalog.key(name): version for name, version in versions.items()}, settings)
         self._steps += 1
         if self._steps % PRUNE_INTERVAL == 0:
             self._prune(self._oldest())
@@ -359,10 +240,10 @@ class SchemaFollower:
     # -- look-ups --------------------------------------------------------------------------------------------------
 
     def find(self, raw: RawTableMap) -> TableSchema | None:
-        """The schema of a table at the place of the stream, which fits the map; None where nobody can know.
+        """The schema of a table at the position of the stream, which fits the map; None where nobody can know.
 
         Raises:
-            SchemaError: somebody should know, but what is known is not of this place, or does not fit.
+            SchemaError: somebody should know, but what is known is not of this position, or does not fit.
         """
         name = (raw.schema, raw.table)
         if self._catalog is None:
@@ -370,13 +251,13 @@ class SchemaFollower:
         assert self._catalog is not None
         found = state = self._catalog.get(*name)
         problem = misfit(raw, state.schema) if state is not None else ""
-        suspect = self._checked.get(_folded(name), 0) < self._opaque
+        suspect = self._checked.get(folded(name), 0) < self._opaque
         if state is None or problem or suspect:
             found = self._read(raw, name, state, problem)
         if found is None:
             self._tell_of_namesakes(name)
             return None
-        self._checked[_folded(name)] = self._opaque
+        self._checked[folded(name)] = self._opaque
         if any(column.nullable is None and not column.hidden for column in found.schema.columns):
             found = attrs.evolve(found, schema=with_nullability(raw, found.schema))
             self._catalog.put(found)
@@ -392,21 +273,21 @@ class SchemaFollower:
             )  # fmt: skip
 
     def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
-        """The table as it is now, if that is what it was at the place of the stream; else an error."""
+        """The table as it is now, if that is what it was at the position of the stream; else an error."""
         full = ".".join(name)
-        place = self.decoder.group_place
+        position = self.decoder.group_place
         before = self._read_before(raw, name) if state is None or problem else None
         if before is not None:
             self._keep(name, before)
             return before
-        live, read_at = self._live_table(name, place)
+        live, read_at = self._live_table(name, position)
         if read_at is None:  # nobody to ask
             if state is None:
                 return None
             if problem:
                 raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=self._remedy())
             return state
-        change, opaque = self._changes_ahead(_folded(name), place, read_at)
+        change, opaque = self._ahead.last_change(folded(name), position, read_at)
         if change is None and live is not None and not (now := misfit(raw, live.schema)):
             self._adopt(name, live, state, problem, opaque)
             return live
@@ -415,7 +296,7 @@ class SchemaFollower:
             return state
         if change is not None:
             raise SchemaError(
-                f"the columns of {full} are not known for its rows behind {place}: "
+                f"the columns of {full} are not known for its rows behind {position}: "
                 + (f"{problem}; " if problem else "")
                 + f"what the source tells of it now is from after its change at {change.end}",
                 remedy=self._remedy(),
@@ -445,8 +326,8 @@ class SchemaFollower:
                 f"the columns of {'.'.join(name)} were read from the source, and a statement that is not understood "
                 "comes later in the log: if it changed them, names may be wrong", name,
             )  # fmt: skip
-        if live != state or self._checked.get(_folded(name), 0) < self._opaque:
-            self._checked[_folded(name)] = self._opaque
+        if live != state or self._checked.get(folded(name), 0) < self._opaque:
+            self._checked[folded(name)] = self._opaque
             self._read_at = [*self._still_of_use(), [self.decoder.place.to_text(), self._document(live)]]
             self._keep(name, live)
 
@@ -459,14 +340,15 @@ class SchemaFollower:
         """The tables that were read where somebody may still resume before."""
         oldest = self._oldest()
         read = self._read_at[1 - _MOST_READ :]
-        return [one for one in read if oldest is None or _behind(Position.from_text(one[0]), oldest)]
+        return [one for one in read if oldest is None or is_behind(Position.from_text(one[0]), oldest)]
 
     def _read_before(self, raw: RawTableMap, name: Table) -> TableState | None:
         """The table as it was read from the source when the stream was here, or shortly before, the last time."""
         for text, document in reversed(self._read_at):
-            state, place = table_from_document(document), Position.from_text(text)
-            is_it = _folded((state.schema.schema, state.schema.table)) == _folded(name)
-            is_of_before = _behind(place, self.decoder.place) or _behind(self._doubted.get(_folded(name), place), place)
+            state, position = table_from_document(document), Position.from_text(text)
+            is_it = folded((state.schema.schema, state.schema.table)) == folded(name)
+            doubted = self._doubted.get(folded(name), position)
+            is_of_before = is_behind(position, self.decoder.place) or is_behind(doubted, position)
             if is_it and not is_of_before and not misfit(raw, state.schema):
                 return state
         return None
@@ -478,21 +360,21 @@ class SchemaFollower:
 
     # -- the source ------------------------------------------------------------------------------------------------
 
-    def _learn(self, place: Position) -> None:
-        """Read all tables, and keep those that are now as they were at the place."""
+    def _learn(self, position: Position) -> None:
+        """Read all tables, and keep those that are now as they were at the position."""
         connection = self._asked()
-        self._log = _log_of(connection, place)
+        self._log = _log_of(connection, position)
         versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
         asked_at = connection.end_of_log()
-        self.doing = ", still reading the columns of tables"
+        self._reading = True
         now = connection.describe(accepts=self._accepts)
-        self.doing = ""
+        self._reading = False
         if now is None:
             self._catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
-            self._add(place, versions, self._settings())
+            self._add(position, versions, self._settings())
             return
         read_at = connection.end_of_log()
-        ahead = self._look_ahead(place, read_at)
+        ahead = self._ahead.between(position, read_at)
         given = connection.lower_case_table_names
         catalog = Catalog(
             lower_case_table_names=now.lower_case_table_names if given is None else given,
@@ -500,7 +382,7 @@ class SchemaFollower:
         )  # fmt: skip
         for schema, charset in now.databases.items():
             catalog.set_database(schema, charset)
-        changes = _Changes(ahead)
+        changes = Changes(ahead)
         for state in now.tables:
             name = (state.schema.schema, state.schema.table)
             self._live[name] = (state, asked_at, read_at)
@@ -510,32 +392,32 @@ class SchemaFollower:
         self._catalog = _with_doubtful(catalog, doubtful)
         versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
         versions.update(dict.fromkeys(doubtful, True))
-        self._add(place, versions, self._settings())
+        self._add(position, versions, self._settings())
 
-    def _learn_given(self, connection: FullConnection, place: Position) -> None:
+    def _learn_given(self, connection: FullConnection, position: Position) -> None:
         """The user's own schemas hold at the start of the log."""
         catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
         for schema in connection.given_tables:
             # What looks like a primary key that MySQL has made is one: the text of a column does not tell.
             catalog.put(TableState(schema, None, counts_first=True))
         origin = connection.resolve("earliest")
-        for one in self._scan(origin, place):
+        for one in self._ahead.scan(origin, position):
             one.apply(catalog)
         self._catalog = catalog
-        self._log = _log_of(connection, place)
+        self._log = _log_of(connection, position)
         versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
         versions.update(((one.schema.schema, one.schema.table), table_to_document(one)) for one in catalog.tables())
-        self._add(place, versions, self._settings())
+        self._add(position, versions, self._settings())
 
     def _asked(self) -> FullConnection:
         if self._connection is None:
             raise ConnectionLostError("the connection was closed while tables were looked up")
         return self._connection
 
-    def _live_table(self, name: Table, place: Position) -> tuple[TableState | None, Position | None]:
+    def _live_table(self, name: Table, position: Position) -> tuple[TableState | None, Position | None]:
         """The table as it is now, and the end of the log after it was read; no end where nobody can be asked."""
         known = self._live.get(name)
-        if known is not None and not _behind(place, known[1]):
+        if known is not None and not is_behind(position, known[1]):
             return known[0], known[2]
         connection = self._asked()
         asked_at = connection.end_of_log()
@@ -546,118 +428,18 @@ class SchemaFollower:
         self._live[name] = (state, asked_at, connection.end_of_log())
         return state, self._live[name][2]
 
-    def _changes_ahead(
-        self, name: Table, place: Position, end: Position
-    ) -> tuple[LoggedStatement | None, bool]:
-        """The last statement of the log between two places that changes the table; whether one is not understood."""
-        ahead = self._look_ahead(place, end)
-        return next((one for one in reversed(ahead) if one.touches(name)), None), any(one.is_opaque for one in ahead)
-
-    def _look_ahead(self, place: Position, end: Position) -> list[LoggedStatement]:
-        """The statements of the log between the two places. Each part of the log is looked through once."""
-        seen = self._seen_to
-        if seen is None or _behind(place, seen):
-            self._ahead, seen = [], place
-        self._ahead = [one for one in self._ahead if _behind(one.end, place)]
-        if _behind(end, seen):
-            self.doing = f", still looking for schema changes between {seen} and {end}"
-            log.info("[%s]%s", self.destination, self.doing[1:])
-            self._ahead += self._scan(seen, end)
-            self.doing = ""
-            seen = end
-        self._seen_to = seen
-        return [one for one in self._ahead if not _behind(one.end, end)]
-
-    def _scan(self, start: Position, end: Position) -> list[LoggedStatement]:
-        """The statements that change schemas, read by the side of the stream."""
-        if not _behind(end, start):
-            return []
-        connection = self._asked()
-        if not connection.can_replay:  # a source that cannot be read by the side: anything may wait in its log
-            return [_opaque(end, connection.flavor)]
-        names = connection.journal_names()
-        if start.journal in names:
-            names = names[names.index(start.journal) :]
-        found: list[LoggedStatement] = []
-        for name in names:
-            try:
-                if not self._scan_journal(name, start.offset if name == start.journal else 4, end, found):
-                    break
-            except PositionLostError as error:  # the stream itself may have no need of that part of the log
-                if error.reason is not LostReason.GAP:
-                    raise
-                self._tell(f"{error.message}: where a statement in it changed columns, what is known of them is wrong")
-                found.append(_opaque(Position(name, 4), connection.flavor))
-        return found
-
-    def _scan_journal(self, journal: str, offset: int, end: Position, found: list[LoggedStatement]) -> bool:
-        """One journal from the offset on; False when the rest of the log is of no interest."""
-        connection = self._asked()
-
-        def changed(statement: Statement, sql: str, data: bytes) -> None:
-            if statement.kind == "ddl":
-                found.append(logged_statement(decoder, statement, sql, data))
-
-        decoder = BinlogDecoder(_unread, classify, _nothing, changed, _nothing)
-        decoder.follow_only = True
-        decoder.reset(Position(journal, offset), connection.flavor, connection.identity, None)
-        try:
-            for event in connection.replay(journal, offset):
-                if self._stopped():
-                    raise ConnectionLostError("stopped while the log was searched for schema changes")
-                decoder.feed([event])
-                if event[4] == FORMAT_DESCRIPTION and offset > 4:
-                    decoder.offset = offset  # a copy of the journal's first event
-                if not _behind(end, decoder.group_place):
-                    return False
-        except (AuthenticationError, ConnectionLostError, ServerError):
-            raise
-        except SourceError as error:  # what lies behind it cannot be told, so it may be anything
-            log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
-            found.append(_opaque(decoder.place, connection.flavor))
-            return False
-        return True
 
 
-def _opaque(place: Position, flavor: str) -> LoggedStatement:
-    """Stands for what cannot be told."""
-    return LoggedStatement(Statement("ddl", "QUERY", doubtful=True), "", place, 0, "", True, 0, flavor, ())
-
-
-def _nothing(value: Any) -> None:
-    pass
-
-
-def _unread(body: bytes, release: Release) -> TableMap:
-    return TableMap(TableSchema("", "", ()), (), None, False)
-
-
-def _folded(name: Table) -> Table:
-    """Names that differ in case only are taken for one: with lower_case_table_names log and statements may differ."""
-    return name[0].lower(), name[1].lower()
-
-
-def _order(place: Position) -> tuple[int, int]:
-    return journal_key(place.journal)[1], place.offset
-
-
-def _behind(one: Position, other: Position) -> bool:
-    """Whether one place of the log is behind the other."""
-    if one.journal and other.journal:
-        return _order(one) > _order(other)
-    return other.precedes(one) is not False
-
-
-def _log_of(connection: FullConnection, place: Position) -> list[Any]:
-    """The source, and of the journal of the place its name, when it was begun, and the GTIDs; [] where nobody can tell."""
-    if not place.journal or not connection.can_replay:
+def _log_of(connection: FullConnection, position: Position) -> list[Any]:
+    """The source, and of the journal of the position its name, when it was begun, and the GTIDs; [] where nobody can tell."""
+    if not position.journal or not connection.can_replay:
         return []
-    for event in connection.replay(place.journal, 4):
-        return [connection.identity, place.journal, int.from_bytes(event[:4], "little"), place.gtid]
+    for event in connection.replay(position.journal, 4):
+        return [connection.identity, position.journal, int.from_bytes(event[:4], "little"), position.gtid]
     return []
 
 
-def _is_same_log(kept: list[Any] | None, connection: FullConnection, place: Position) -> bool:
+def _is_same_log(kept: list[Any] | None, connection: FullConnection, position: Position) -> bool:
     """Whether the log of now may be the one that steps were made from: not begun anew, not that of a stranger."""
     if not kept or not connection.can_replay:
         return True
@@ -667,7 +449,7 @@ def _is_same_log(kept: list[Any] | None, connection: FullConnection, place: Posi
     with contextlib.suppress(PositionLostError):  # a file that is listed and not there
         if journal in connection.journal_names():
             return _log_of(connection, Position(journal, 4, gtid)) == kept
-    return not place.journal or journal_key(journal) < journal_key(place.journal)  # purged; else begun anew
+    return not position.journal or journal_key(journal) < journal_key(position.journal)  # purged; else begun anew
 
 
 

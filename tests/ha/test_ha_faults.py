@@ -20,7 +20,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 import canal
-from canal.ha import Role, running
+from canal.ha import Role, nodes, running, troubles
 from canal.meta import ZooKeeperMeta
 from canal.testing import FakeBinlog, ZooKeeperServer
 from canal.zookeeper import Create, Delete, Session, Set
@@ -275,7 +275,7 @@ def test_rights_that_are_missing_are_told_once_and_asked_for_ever_more_rarely(gr
     ha = instance._ha
     assert ha is not None
     until(lambda: faults.calls > 8)
-    assert max(ha._troubles.values()) < 12
+    assert max(ha._troubles.counts.values()) < 12
     assert len(told(group, "NoAuthError")) == len(set(told(group, "NoAuthError"))) <= 3
     client.add_auth("digest", "operator:x")
     client.set_acls(group.path(), OPEN_ACL_UNSAFE)
@@ -283,7 +283,7 @@ def test_rights_that_are_missing_are_told_once_and_asked_for_ever_more_rarely(gr
 
 
 def test_waits_grow_up_to_a_minute() -> None:
-    waits = [running.RunningMonitor._wait_of(number) for number in range(1, 2000)]
+    waits = [troubles.wait_of(number) for number in range(1, 2000)]
     assert waits[:4] == [0.5, 1.0, 2.0, 4.0]
     assert waits == sorted(waits)
     assert waits[-1] == 60.0
@@ -342,7 +342,7 @@ def test_a_running_node_that_lives_by_no_session(group: Group) -> None:
     """Somebody has made it by hand: nobody ever removes it."""
     session = group.session()
     session.make(group.path())
-    session.write([Create(group.path("running"), running.running_document("somebody:1"))])
+    session.write([Create(group.path("running"), nodes.running_document("somebody:1"))])
     instance = group.instance(subscribe=False)
     until(lambda: told(group, "lives by no session"))
     is_refused(instance, "lives by no session")

@@ -15,7 +15,7 @@ import pytest
 
 import canal
 from canal.delivery import Delivery
-from canal.ha import Role, running
+from canal.ha import Role, clock, nodes, running
 from canal.ha.machine import Event
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Delete, Set
@@ -108,7 +108,7 @@ def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
         hold()
         take_back(one)
 
-    monkeypatch.setattr("canal.ha.running._now", now)
+    monkeypatch.setattr("canal.ha.clock.now", now)
     monkeypatch.setattr("canal.turns.take_back", go_on)
     monkeypatch.setattr(client, "get", take)
     monkeypatch.setattr(type(ha), "fence", property(fence))
@@ -121,9 +121,9 @@ def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
 def test_an_operator_may_retire_the_owner_as_in_canal(group: Group) -> None:
     first, second = group.instance(zookeeper=PATIENT), group.instance()
     session = group.session()
-    address, active = running.read_running(session.get(group.path("running")).data)  # type: ignore[union-attr]
+    address, active = nodes.read_running(session.get(group.path("running")).data)  # type: ignore[union-attr]
     assert active
-    session.write([Set(group.path("running"), running.running_document(address, False))])
+    session.write([Set(group.path("running"), nodes.running_document(address, False))])
     assert second.wait_active(60)
     end_wait(first, Role.STANDBY)
 
@@ -135,12 +135,12 @@ def test_an_operator_may_retire_a_client_as_in_canal(group: Group) -> None:
     until(lambda: session.get(path))
     group.write(1)
     message = read(first, 1)
-    session.write([Set(path, running.running_document(first._ha.address, False, 1001))])  # type: ignore[union-attr]
+    session.write([Set(path, nodes.running_document(first._ha.address, False, 1001))])  # type: ignore[union-attr]
     assert second.wait_active(60)
     with pytest.raises(canal.NotActiveError):
         first.ack(message.id)
     assert ids_of(read(second, 1)) == [0]
-    until(lambda: data_of(session, path) == running.running_document(second._ha.address, client_id=1001))  # type: ignore[union-attr]
+    until(lambda: data_of(session, path) == nodes.running_document(second._ha.address, client_id=1001))  # type: ignore[union-attr]
 
     session.write([Delete(path)])  # says nothing: it is written again
     until(lambda: session.get(path))
@@ -151,7 +151,7 @@ def test_a_client_that_is_retired_with_nobody_to_take_it_goes_on_after_a_rest(gr
     session, path = group.session(), group.path("1001", "running")
     owner = group.instance()
     until(lambda: session.get(path))
-    session.write([Set(path, running.running_document(owner._ha.address, False, 1001))])  # type: ignore[union-attr]
+    session.write([Set(path, nodes.running_document(owner._ha.address, False, 1001))])  # type: ignore[union-attr]
     until(lambda: owner._ha.transitions[Role.ACTIVE] == 2)  # type: ignore[union-attr]
     assert owner._ha.transitions[Role.RESTING] == 1  # type: ignore[union-attr]
 
@@ -224,9 +224,9 @@ def test_a_lease_that_is_over_shuts_the_gate(group: Group, monkeypatch: pytest.M
     group.write(1)
     ha = owner._ha
     assert ha is not None
-    monkeypatch.setattr(ha, "_renew", lambda asked, doubts: None)
-    now = running._now
-    monkeypatch.setattr(running, "_now", lambda: now() + 100.0)
+    monkeypatch.setattr(ha.gate, "renew", lambda look, timeout: None)
+    now = clock.now
+    monkeypatch.setattr(clock, "now", lambda: now() + 100.0)
     assert not ha.may_pass
     assert not owner.get_without_ack(timeout=0.2)
     with hasty(owner), pytest.raises(canal.NotActiveError):
@@ -250,9 +250,9 @@ def test_what_a_cut_off_owner_was_refused_comes_again_when_its_session_goes_on(
     batches = [owner.get_without_ack(1, timeout=60) for _ in range(2)]
     with monkeypatch.context() as cut_off:
         assert owner._ha is not None
-        cut_off.setattr(owner._ha, "_renew", lambda asked, doubts: None)
-        now = running._now
-        cut_off.setattr(running, "_now", lambda: now() + 100.0)
+        cut_off.setattr(owner._ha.gate, "renew", lambda look, timeout: None)
+        now = clock.now
+        cut_off.setattr(clock, "now", lambda: now() + 100.0)
         with hasty(owner), pytest.raises(canal.NotActiveError):
             owner.ack(batches[0].id)
     assert owner.wait_active(60)
@@ -279,8 +279,7 @@ def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_momen
             if len(passed) == 1:
 
                 def get(*arguments: Any) -> Any:
-                    ha._doubts += 1
-                    ha._shut()
+                    ha.gate.lose_contact()
                     return genuine(*arguments)
 
                 patch.setattr(ha.session, "get", get)
@@ -342,7 +341,7 @@ def test_a_leftover_node_of_a_dead_session_is_taken_up_at_once(group: Group) -> 
     session = group.session()
     ha = instance._ha
     assert ha is not None
-    session.write([Create(group.path("running"), running.running_document(ha.address), ephemeral=True)])
+    session.write([Create(group.path("running"), nodes.running_document(ha.address), ephemeral=True)])
     instance.start()
     assert instance.wait_active(20)
 

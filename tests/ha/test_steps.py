@@ -184,7 +184,7 @@ def stage(zookeeper_server: ZooKeeperServer, zookeeper_root: str, monkeypatch: p
     with ExitStack() as stack:
         stack.callback(threading.settrace, None)  # type: ignore[arg-type]
         stage = Stage(Group(zookeeper_server, zookeeper_root, stack))
-        monkeypatch.setattr("canal.ha.running._now", stage.now)
+        monkeypatch.setattr("canal.ha.clock.now", stage.now)
         stack.callback(stage.go.set)
         yield stage
 
@@ -195,7 +195,8 @@ def test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack(stage: Sta
     assert not stage.consume_with_a_pause(1_000_000), "it was held by no step"
     passed = list(stage.steps.passed)
     first = {name: count for count, name in reversed(list(enumerate(passed, 1)))}
-    last_looks = {count for name, count in first.items() if name.startswith(("Instance._get_in_turn", "RunningMonitor", "_now"))}
+    looks = ("Instance._get_in_turn", "RunningMonitor", "Gate", "now")
+    last_looks = {count for name, count in first.items() if name.startswith(looks)}
     held = [
         stage.consume_with_a_pause(count)
         for count in range(1, len(passed) + 1)

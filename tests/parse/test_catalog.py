@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import canal
-from canal.parse.follower import LoggedStatement, logged_statement
+from canal.parse.ahead import LoggedStatement, logged_statement
 from canal.parse.log.events import DdlContext, ddl_context, query_context
 from canal.parse.schema.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
 from canal.parse.schema.classify import classify
