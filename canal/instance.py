@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import Any, Self
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.behind import open_line
 from canal.claims import claim
+from canal.clients import Clients
 from canal.config import InstanceConfig, check_start
 from canal.delivery import Delivery, Line, Taken, check_client_id, not_subscribed, take_back
 from canal.errors import (
@@ -24,9 +24,7 @@ from canal.errors import (
     ConfigError,
     ConnectionLostError,
     CoordinationError,
-    CursorError,
     NotActiveError,
-    NotSubscribedError,
     StateError,
 )
 from canal.feed import Feed
@@ -36,22 +34,16 @@ from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
-from canal.narrowing import Place
 from canal.parallel import Handling, Key, ParallelConsumer
-from canal.parse.log.events import MAX_INFLATED_BYTES
-from canal.parse.log_positions import (
-    FailbackLogPositionManager,
-    MemoryLogPositionManager,
-    MetaLogPositionManager,
-)
 from canal.parse.parser import BinlogParser, EventParser, parser_teller
-from canal.position import Position, earliest, resume_at
+from canal.position import Position
 from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
-from canal.store import EntryStore, HeldBack, MemoryStore, Patience
-from canal.stream import Stream
+from canal.store import EntryStore, HeldBack, MemoryStore
+from canal.stream import Stream, consume
 from canal.threads import as_own
 from canal.turns import Turns
+from canal.wiring import parser_of, sink_of, store_of
 from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
@@ -64,7 +56,7 @@ class Instance:
     """One destination in this process: ``subscribe``, ``get_without_ack``, ``ack``, ``rollback``.
 
     Delivery is in the order of the source and at least once: the cursor moves only on ``ack``, and a restart begins at the
-    cursor. Several clients may subscribe; each has its own place, batches and cursor, and the store keeps what the slowest
+    cursor. Several clients may subscribe; each has its own batches and cursor, and the store keeps what the slowest
     has not acked. Methods may be called from any thread. Usable as a context manager.
     """
 
@@ -77,48 +69,13 @@ class Instance:
 
     def __init__(self, config: InstanceConfig) -> None:
         self.config = config
-        parser = BinlogParser(
-            config.source,
-            start=config.start,
-            tables=config.table_filter(),
-            fields=config.column_filter(),
-            time_zone=config.time_zone,
-            json_text=config.json == "text",
-            backoff=config.reconnect_backoff,
-            piece_bytes=min(4 << 20, max(config.store_bytes // 4, 1)),
-            piece_entries=min(4096, max(config.store_entries // 4, 1)),
-            inflated_bytes=max(config.store_bytes, MAX_INFLATED_BYTES),
-            alarm=config.alarm,
-            shadow_tables=config.shadow_tables,
-            unknown_columns=config.unknown_columns,
-            history=config.history(),
-            standby=config.standby,
-            standby_start=config.standby_start,
-            log_positions=config.log_positions
-            or FailbackLogPositionManager(MemoryLogPositionManager(), MetaLogPositionManager(config.meta)),
-            on_lost=config.on_lost,
-            dump_error_threshold=config.dump_error_threshold,
-            fallback_interval=config.fallback_interval,
-        )
+        parser = parser_of(config)
         heartbeat = config.heartbeat or (Heartbeat() if config.standby is not None else None)
         if heartbeat is not None:
             self._health = SourceHealth(heartbeat, parser.open_probe, parser.switch)
-        sink = EntrySink(
-            hooks=config.hooks,
-            row_filter=config.row_filter,
-            leave_out=config.leave_out,
-            empty_interval=config.empty_transaction_interval,
-            empty_count=config.empty_transaction_count,
+        self._compose(
+            config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout
         )
-        store = MemoryStore(
-            config.store_entries, config.store_bytes, isolate_ddl=config.isolate_ddl,
-            whole_transactions=config.whole_transactions, batch_bytes=config.batch_bytes,
-            patience=Patience(
-                seconds=config.slow_after, evict=config.on_slow == "evict", entries=config.slow_entries, bytes=config.slow_bytes
-            ),
-            tell=self._held_back,
-        )  # fmt: skip
-        self._compose(config.destination, parser, sink, store, config.meta, config.start_timeout)
         self._alarms = AlarmDesk(config.alarm)
         self._alarms.reset(config.destination)
         if config.ha is not None:
@@ -163,27 +120,24 @@ class Instance:
         self.parser = parser
         self._asked = parser_teller(parser)
         self.sink = sink
+        line = Line(
+            destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
+            lambda: self._asked.source,
+        )  # fmt: skip
+        clients = self._clients = Clients(line, meta)
         self._lent: Callable[[Sink], Sink] = _OwnSink
         if isinstance(parser, BinlogParser):
-            parser.oldest, parser.marks, parser.translated = self._oldest_cursor, self._marks, self._translated
+            parser.oldest, parser.marks, parser.translated = clients.oldest_cursor, clients.marks, clients.translate
             self._lent = lambda sink: sink
         self.store = store
         self.meta = meta
         if isinstance(meta, MemoryMeta):
             meta.address_of = self._asked.address_of
         self._start_timeout = start_timeout
-        self._line = Line(
-            destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
-            lambda: self._asked.source,
-        )  # fmt: skip
-        self._clients: dict[int, Delivery] = {}
-        self._lock = threading.Lock()
         self._life = Life(destination, self._begin, self._end, start_timeout)
         self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
-        self._ids: dict[int, tuple[int, int]] = {}  # of clients that were here: the next batch's, and the first of this turn
         self._started_at = 0.0
-        self._tail: Place | None = None  # where the store begins when no client is left to say
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -233,19 +187,18 @@ class Instance:
             except StateError:  # it is started already, by somebody else
                 steps.drop(self.meta.stop)
                 raise
-            self._clients = {}
-            self._tail = None
+            self._clients.clear()
             steps.add(self.store.stop, self.parser.stop, self.sink.stop)
             self.store.start()
             self.sink.start(self.destination, self.store)
             if self._turns is not None:
                 self._turns.restore(self.meta)
-            resume = self._restore_clients()
+            resume = self._clients.restore()
             self.parser.start(self.destination, self._lent(self.sink), resume, self.store.end)
             if self._health is not None:
                 steps.add(self._health.stop)
                 self._health.start(self.destination)
-            with self._lock:
+            with self._clients.lock:
                 self._started_at = time.monotonic()
                 self._running = True
         except BaseException:
@@ -265,22 +218,13 @@ class Instance:
                 self._subscribe(client_id, filter, self._start_timeout)
 
     def _stop_parts(self) -> None:
-        with self._lock:
+        with self._clients.lock:
             was_running, self._running = self._running, False
             if self._turns is not None and was_running:
                 self._turns.forget()
-            for client in self._clients.values():
-                with client.lock:  # an ack under way is done, and none is carried over into a later turn
-                    client.is_over = True
-                    if self._turns is not None and was_running:
-                        self._turns.keep(client)
-                    self._ids[client.id] = client.state.next_id, client.state.next_id
-                if client.durable and client.cursor.xa:
-                    log.warning(
-                        "[%s] XA transactions are prepared before the cursor of client %d: canal would not deliver their rows, "
-                        "for it does so at XA PREPARE", self.destination, client.id,
-                    )  # fmt: skip
-        self._steps.add(*(client.end_feeds for client in self._clients.values()))
+            keep = self._turns.keep if self._turns is not None and was_running else _nothing
+            self._clients.end(keep)
+        self._steps.add(*(client.end_feeds for client in self._clients.all()))
         self._steps.carry_out()
         if was_running:
             log.info("[%s] stopped", self.destination)
@@ -297,7 +241,7 @@ class Instance:
     def switch(self, reason: str = "by hand") -> bool:
         """Go on at the other one of source and standby; False, with an alarm, when it does not answer or there is none.
 
-        By GTID set where both have GTIDs: nothing is lost and nothing repeated. Else the place is found by time and by the
+        By GTID set where both have GTIDs: nothing is lost and nothing repeated. Else the position is found by time and by the
         last transactions; see docs/start-positions.md.
         """
         self._check_running()
@@ -352,21 +296,6 @@ class Instance:
         """What stopped the parser, or None. The next ``get`` that finds the store empty raises it."""
         return self.parser.error
 
-    def _restore_clients(self) -> Position | None:
-        """Clients with stored cursors go on from there; the parser resumes at the earliest of them."""
-        cursors = {}
-        for client_id in self.meta.subscriptions():
-            cursor = self.meta.cursor(client_id)
-            if cursor is not None:
-                cursors[client_id] = cursor
-        if not cursors:
-            return None
-        resume = resume_at(cursors.values())
-        for client_id, cursor in cursors.items():
-            place = Place(0, cursor, skip=None if cursor == resume else cursor)
-            self._add_client(client_id, self.meta.subscriptions()[client_id], place)
-        return resume
-
     # -- subscriptions --------------------------------------------------------------------------------------------
 
     def subscribe(
@@ -380,7 +309,7 @@ class Instance:
         ``timeout`` seconds (None: the config's ``start_timeout``).
 
         With ``durable=False`` the client is forgotten at ``stop``, and its cursor is never written: for a reader that keeps
-        its place itself. With ``ha`` it lasts for one turn.
+        its position itself. With ``ha`` it lasts for one turn.
 
         Raises:
             ConnectionLostError: the source could not be reached in time (the parser goes on trying).
@@ -397,47 +326,9 @@ class Instance:
         self._subscribe(client_id, filter, seconds, durable)
 
     def _subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool = True) -> None:
-        with self._lock:
-            client = self._clients.get(client_id)
-        if client is None:
-            started = self._wait_started(timeout)
-        with self._lock:
-            self._check_running()  # a stop may have come meanwhile
-            client = self._clients.get(client_id)
-            is_durable = durable if client is None else client.durable
-            if filter is None:
-                if client is not None:
-                    if client.filter:
-                        log.info("[%s] client %d keeps its filter %s", self.destination, client_id, client.filter)
-                    return
-                # It may be stored without a cursor.
-                filter = self.meta.subscriptions().get(client_id, "") if is_durable else ""
-            if is_durable:
-                self.meta.subscribe(client_id, filter)
-            if client is not None:
-                client.set_filter(filter)
-                return
-            place = self._begin_client(client_id, filter, durable, started)
-        if self._ha is not None:
+        is_new = self._clients.subscribe(client_id, filter, durable, lambda: self._wait_started(timeout))
+        if is_new and self._ha is not None:
             self._ha.clients_changed()
-        log.info("[%s] client %d subscribed at %s", self.destination, client_id, place.position)
-
-    def _begin_client(self, client_id: int, filter: str, durable: bool, started: Position) -> Place:
-        """Let a new client begin with the oldest entry that is kept."""
-        while True:
-            kept = [client for client in self._clients.values() if client.kept is not None]
-            slowest = min(kept, key=_kept, default=None)
-            try:
-                with slowest.lock if slowest is not None else contextlib.nullcontext():  # an ack might free that entry
-                    place = (slowest.kept if slowest is not None else None) or self._tail or Place(0, started)
-                    if durable:
-                        self.meta.update_cursor(client_id, place.position)
-                    self._add_client(client_id, filter, place, durable, slowest.id if slowest is not None else None)
-                    return place
-            except NotSubscribedError:
-                if slowest is None:
-                    raise
-            slowest.evicted()  # just now
 
     def _wait_started(self, timeout: float) -> Position:
         """The parser's start; a stop of the instance ends the wait."""
@@ -455,74 +346,14 @@ class Instance:
         self._check_running()
         if self._turns is not None:
             self._turns.noted.pop(client_id, None)
-        with self._lock:
-            client = self._clients.get(client_id)
-            if client is None:
-                return
-            with client.lock:  # no ack is half done
-                if client.durable:
-                    self.meta.unsubscribe(client_id)
-                self._note_tail(client)
-                self.store.close(client_id)
-                client.is_gone = True
-                self._ids[client_id] = client.state.next_id, client.state.first_id
-                del self._clients[client_id]  # the last step: what an exception cuts short can be called again
-        client.end_feeds()
-        if self._ha is not None:
+        if self._clients.unsubscribe(client_id) and self._ha is not None:
             self._ha.clients_changed()
 
     def subscriptions(self) -> dict[int, str]:
         """Client ids and their filters."""
         self._life.check_process()
-        with self._lock:
-            return {client.id: client.filter for client in self._clients.values()}
-
-    def _add_client(
-        self, client_id: int, filter: str, place: Place, durable: bool = True, like: int | None = None
-    ) -> None:
-        """Let a client begin with what the store keeps, or keeps for client ``like``, where that is not before ``place``."""
-        try:
-            start = max(self.store.open(client_id, like), place.start)
-            feed = Feed(self.parser, self.store)
-            place = place._replace(start=start, open=None, begin=None, feed=feed)
-            self._clients[client_id] = Delivery(
-                self._line, client_id, filter, place, durable, *self._ids.get(client_id, (1, 1))
-            )
-        finally:
-            if client_id not in self._clients:
-                self.store.close(client_id)
-
-    def _oldest_cursor(self) -> Position | None:
-        """The position before which no client will resume; None where none has subscribed yet."""
-        with self._lock:
-            try:
-                slowest = self._slowest()
-            except CursorError:  # clients on either side of a change of the source
-                return None
-            if slowest is None:
-                return self._tail.position if self._tail is not None else None
-            return slowest.cursor
-
-    def _note_tail(self, client: Delivery) -> None:
-        """A client lets go of the store: if it was the last one, all is kept from there on for the next one."""
-        if client.kept is not None and all(other.kept is None for other in self._clients.values() if other is not client):
-            self._tail = client.kept
-
-    def _marks(self) -> list[Position]:
-        """The cursors of clients that are ahead of the stream."""
-        marks = (client.state.reading.skip for client in list(self._clients.values()))
-        return [mark for mark in marks if mark is not None]
-
-    def _translated(self, found: dict[Position, Position | None]) -> None:
-        for client in list(self._clients.values()):
-            client.translate(found)
-
-    def _slowest(self) -> Delivery | None:
-        cursors = [(client.cursor, client) for client in self._clients.values()]  # an ack may move them meanwhile
-        if not cursors:
-            return None
-        slowest = earliest(cursor for cursor, _ in cursors)
-        return next(client for cursor, client in cursors if cursor is slowest)
+        with self._clients.lock:
+            return {client.id: client.filter for client in self._clients.all()}
 
     # -- clients that are behind the store ------------------------------------------------------------------------
 
@@ -547,9 +378,7 @@ class Instance:
             line, feed = self._own_line(client_id, to, opened, is_cursor=False)
             line.subscribe(client_id, timeout=seconds)
             position = line.position(client_id)
-            with self._lock:
-                self._note_tail(client)
-                client.seek(feed, position)
+            self._clients.seek(client, feed, position)
         except BaseException:
             client.feeds.extend(opened)  # ends it, where it is not what is read
             raise
@@ -578,18 +407,8 @@ class Instance:
         if not held.clients:
             self._alarms.over(AlarmKind.SLOW, "the store has room again")
             return
-        whose = []
-        for client in [client for client in list(self._clients.values()) if client.id in held.clients]:
-            handed = max(client.state.reading.start - (held.tail - held.entries), 0)
-            whose.append(f"client {client.id} ({handed} of them handed out and not acked, {held.entries - handed} not fetched)")
-        text = (
-            f"the store keeps {held.entries} entries, {held.bytes} bytes, for {' and '.join(whose)}"
-            + (f"; the reader has waited {held.seconds:.0f} s for room" if held.seconds else "")
-        )
+        text = self._clients.holding_back(held)
         if held.is_evicted:
-            for client in list(self._clients.values()):
-                if client.id in held.clients:
-                    client.evicted()
             self._alarms.announce(AlarmKind.SLOW, f"{text}: it reads on over a connection of its own from now on")
         else:
             text += ": nobody gets anything new until it acks or is unsubscribed"
@@ -705,7 +524,7 @@ class Instance:
         """
         self._life.check_process()
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
-        clients = [(client, client.state) for client in list(self._clients.values())]
+        clients = [(client, client.state) for client in self._clients.all()]
         got = {client.id: state.reading.start for client, state in clients}
         store: StoreStatus | None = self._told(self.store, StoreStatus, got)
         parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
@@ -739,7 +558,7 @@ class Instance:
 
     def stream(
         self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID, poll: float = 1.0
-    ) -> Iterator[Message]:
+    ) -> Stream:
         """Messages one after the other: each is acked when the loop comes round for the next.
 
         When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again. Where a
@@ -797,36 +616,7 @@ class Instance:
             handle = Handling(handler, retries, backoff, on_unfit)
             ParallelConsumer(self, handle, workers, key, in_flight, statements, batch_size, linger, client_id).run()
             return
-        failures = 0
-        while True:
-            stream = self.stream(batch_size, linger, client_id=client_id)
-            try:
-                for message in stream:
-                    try:
-                        handler(message)
-                    except CanalError:
-                        raise
-                    except Exception as error:
-                        failures += 1
-                        if failures <= retries:
-                            log.warning("[%s] the handler failed, attempt %d of %d", self.destination, failures, retries + 1,
-                                        exc_info=True)  # fmt: skip
-                            break
-                        if on_unfit is None:
-                            raise
-                        on_unfit(message, error)
-                    failures = 0
-                else:
-                    return
-            finally:
-                stream.close()  # type: ignore[attr-defined]
-            self._pause(min(backoff[0] * 2.0 ** min(failures - 1, 60), backoff[1]))
-
-    def _pause(self, seconds: float) -> None:
-        """Wait; a stop ends it."""
-        deadline = time.monotonic() + seconds
-        while self.is_running and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, 0.2))
+        consume(self, handler, retries, backoff, on_unfit, batch_size, linger, client_id)
 
     # -- checks ---------------------------------------------------------------------------------------------------
 
@@ -853,11 +643,8 @@ class Instance:
         return f"<Instance {self.destination} {state}>"
 
 
-def _kept(client: Delivery) -> tuple[int, bool]:
-    """What the store keeps for a client: the less, the more."""
-    place = client.kept
-    assert place is not None
-    return place.start, place.skip is not None
+def _nothing(client: Delivery) -> None:
+    pass
 
 
 class _OwnSink:
@@ -890,7 +677,7 @@ class _Parts:
         self._instance._begin_turn(session)
 
     def clients(self) -> list[int]:
-        return list(self._instance._clients)
+        return [client.id for client in self._instance._clients.all()]
 
     def stop_parts(self) -> None:
         try:

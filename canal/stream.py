@@ -1,17 +1,22 @@
-"""The iterator of ``Instance.stream``: each message is acked when the loop comes round for the next."""
+"""The loops over an Instance's messages: each is acked when the loop comes round for the next."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 from canal.delivery import Taken, take_back
-from canal.errors import BatchError, NotActiveError, NotSubscribedError, StateError
+from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
 from canal.model import Message
 
 if TYPE_CHECKING:
     from canal.instance import Instance
+
+
+log = logging.getLogger("canal")
 
 
 class Stream(Iterator[Message]):
@@ -74,3 +79,41 @@ class Stream(Iterator[Message]):
         if self._in_hand is not None:
             client, batch = self._in_hand
             client.left.append(batch.id)
+
+
+def consume(
+    instance: Instance, handler: Callable[[Message], Any], retries: int, backoff: tuple[float, float],
+    on_unfit: Callable[[Message, Exception], Any] | None, batch_size: int, linger: float, client_id: int,
+) -> None:  # fmt: skip
+    """As ``Instance.consume`` without workers."""
+    failures = 0
+    while True:
+        stream = instance.stream(batch_size, linger, client_id=client_id)
+        try:
+            for message in stream:
+                try:
+                    handler(message)
+                except CanalError:
+                    raise
+                except Exception as error:
+                    failures += 1
+                    if failures <= retries:
+                        log.warning("[%s] the handler failed, attempt %d of %d", instance.destination, failures, retries + 1,
+                                    exc_info=True)  # fmt: skip
+                        break
+                    if on_unfit is None:
+                        raise
+                    on_unfit(message, error)
+                failures = 0
+            else:
+                return
+        finally:
+            stream.close()
+        _pause(instance, min(backoff[0] * 2.0 ** min(failures - 1, 60), backoff[1]))
+
+
+def _pause(instance: Instance, seconds: float) -> None:
+    """Wait; a stop ends it."""
+    deadline = time.monotonic() + seconds
+    while instance.is_running and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, 0.2))

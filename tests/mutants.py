@@ -130,12 +130,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_delivery.py::test_a_clients_filter_narrows_and_keeps_begin_and_end_of_what_is_left",
     ),
     _mutant(
-        "a client that was ahead gets all again", "instance.py", "skip=None if cursor == resume else cursor", "skip=None",
+        "a client that was ahead gets all again", "clients.py", "skip=None if cursor == resume else cursor", "skip=None",
         "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
     ),
     _mutant(
-        "a start is not stored before subscribe returns", "instance.py",
-        "self.meta.update_cursor(client_id, place.position)", "pass",
+        "a start is not stored before subscribe returns", "clients.py",
+        "self._meta.update_cursor(client_id, start.position)", "pass",
         "test_delivery.py::test_the_first_cursor_is_stored_when_subscribe_returns",
     ),
     _mutant(
@@ -539,9 +539,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "rows go on though the history could not keep their columns", "parse/follower.py",
-        "        self._history.add(place, {",
+        "        self._history.add(position, {",
         "        from canal.errors import HistoryError\n        with contextlib.suppress(HistoryError):\n"
-        "            self._history.add(place, {",
+        "            self._history.add(position, {",
         "parse/test_history.py::test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_once_there_"
         "is_room",
     ),

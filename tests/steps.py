@@ -20,8 +20,8 @@ _ROOT: Final = Path(canal.__file__).parent
 _FILES: Final = {
     str(_ROOT / name)
     for name in (
-        "instance.py", "delivery.py", "zookeeper.py", "ha/running.py", "ha/gate.py", "ha/clock.py", "meta/memory.py",
-        "meta/zookeeper.py",
+        "instance.py", "clients.py", "delivery.py", "zookeeper.py", "ha/running.py", "ha/gate.py", "ha/clock.py",
+        "meta/memory.py", "meta/zookeeper.py",
     )
 }
 #: What is left to do when the clock has been looked at for the last time. Nobody can take a batch back that is held here:

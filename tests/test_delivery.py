@@ -277,7 +277,7 @@ def test_consume_waits_longer_each_time_and_gives_what_stays_unfit_to_a_hook(mon
     waited: list[float] = []
     unfit: list[tuple[int, str]] = []
     with composed(whole(1, 1) + whole(2, 1), then="end") as instance:
-        monkeypatch.setattr(instance, "_pause", waited.append)
+        monkeypatch.setattr("canal.stream._pause", lambda instance, seconds: waited.append(seconds))
         instance.subscribe()
         seen: list[int] = []
 
@@ -406,8 +406,8 @@ def test_the_oldest_cursor_is_told_while_an_ack_moves_it(monkeypatch: pytest.Mon
             return canal.Position(journal="binlog.000001", offset=self.offset)
 
     with composed() as instance, monkeypatch.context() as patch:
-        patch.setattr(instance, "_clients", {1: Moving()})
-        oldest = instance._oldest_cursor()
+        patch.setattr(instance._clients, "_by_id", {1: Moving()})
+        oldest = instance._clients.oldest_cursor()
 
     assert oldest is not None
     assert oldest.offset > 100
@@ -532,7 +532,7 @@ class Overtaken:
     """The lock of a client before which something else comes, once."""
 
     def __init__(self, instance: canal.Instance, first: Callable[[], Any]) -> None:
-        self._lock = instance._clients[1001].lock
+        self._lock = instance._client(1001).lock
         self._first = first
         self._due = True
 
@@ -551,7 +551,7 @@ def test_a_rollback_that_a_stop_overtakes_says_that_the_instance_does_not_run(ba
     instance = composed(whole(1, 1)).start()
     instance.subscribe()
     assert instance.get_without_ack(1, timeout=60)
-    instance._clients[1001].lock = Overtaken(instance, instance.stop)  # type: ignore[assignment]
+    instance._client(1001).lock = Overtaken(instance, instance.stop)  # type: ignore[assignment]
 
     with pytest.raises(canal.StateError, match="not running"):
         instance.rollback(batch_id)
@@ -571,7 +571,7 @@ def test_who_has_unsubscribed_does_not_move_who_has_its_number_now(call: str) ->
             instance.unsubscribe()
             instance.subscribe()
 
-        instance._clients[1001].lock = Overtaken(instance, anew)  # type: ignore[assignment]
+        instance._client(1001).lock = Overtaken(instance, anew)  # type: ignore[assignment]
         calls: dict[str, Callable[[], Any]] = {
             "ack": lambda: instance.ack(1),
             "rollback": instance.rollback,
@@ -606,7 +606,7 @@ def test_a_stream_that_is_left_while_a_stop_overtakes_it_ends_with_what_ended_th
     instance.subscribe()
     stream = instance.stream()
     next(stream)
-    instance._clients[1001].lock = Overtaken(instance, instance.stop)  # type: ignore[assignment]
+    instance._client(1001).lock = Overtaken(instance, instance.stop)  # type: ignore[assignment]
     stream.close()  # type: ignore[attr-defined]
 
     assert not instance.is_running
@@ -823,8 +823,8 @@ def test_a_client_that_was_ahead_goes_on_where_its_cursor_is_in_another_servers_
     put = instance.sink.sink
 
     def translated(entries: list[Entry]) -> None:  # as the parser does before the first entry of that log
-        assert instance._marks() == [old]
-        instance._translated({old: there if known else None})
+        assert instance._clients.marks() == [old]
+        instance._clients.translate({old: there if known else None})
         put(entries)
 
     there = entries[2].position

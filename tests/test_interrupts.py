@@ -423,5 +423,5 @@ def test_an_exception_at_some_points_of_being_behind_the_store_loses_nothing(
 
             assert 40 in consumer.journal.next
             assert instance.meta.cursor(1001) == instance.position()
-            assert len(instance._clients[1001].feeds) == 0
+            assert len(instance._client(1001).feeds) == 0
         assert not [thread for thread in threading.enumerate() if thread.is_alive() and thread.name == "canal-test-parse"]

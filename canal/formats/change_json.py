@@ -10,9 +10,9 @@ import json
 from typing import Any
 
 from canal.changes.change import Change
+from canal.formats.texts import TEXTS
 from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
-from canal.targets.values import TEXTS
 
 
 def document(change: Change) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -88,9 +89,9 @@ class RunningMonitor:
         config: ZooKeeper.
         destination: whose running node it is.
         parts: started and stopped as the role changes, on the monitor's thread.
-        alarms: told of what ZooKeeper refuses or holds, and of parts that do not start.
+        alarms: raised for what ZooKeeper refuses or holds, and for parts that do not start.
 
-    Nothing that is raised ends it: what fails is told, and tried again after waits that grow.
+    Nothing that is raised ends it: what fails raises an alarm, and is tried again after waits that grow.
     """
 
     def __init__(self, config: ZooKeeper, destination: str, parts: Parts, alarms: AlarmDesk) -> None:
@@ -105,7 +106,7 @@ class RunningMonitor:
         self._troubles = Troubles(destination, alarms)
         self._presence = Presence(config, destination, self.session)
         self._again: dict[Action, float] = {}  # what has failed, and when it is to be done again
-        self._silent_at = 0.0  # when a loss of contact is to be told
+        self._silent_at = 0.0  # when a loss of contact is to raise an alarm
         self._role = Role.OFFLINE
         self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
         self.gate = Gate()
@@ -266,7 +267,7 @@ class RunningMonitor:
         if not self.session.is_connected:
             self._do(Action.OPEN, self._watch_contact)
             return None
-        if self._role is Role.CONNECTING:  # it should have been told, and would wait for ever
+        if self._role is Role.CONNECTING:  # the event that says so did not come, and it would wait for ever
             return Event.CONNECTED
         action = next((action for action, due in self._again.items() if clock.now() >= due), None)
         if action is not None:
@@ -392,7 +393,7 @@ class RunningMonitor:
 
     def _look(self, watch: bool = True) -> Event | None:
         look, path = self.gate.look(), self._path("running")
-        value = self.session.get(path, self._watched if watch else None)
+        value = self.session.get(path, partial(self._events.put, Event.CHANGED) if watch else None)
         self._looked = self._looked or value is not None
         if value is None:
             self._troubles.end("running")
@@ -428,14 +429,11 @@ class RunningMonitor:
             value = self.session.get(path)
             self._epoch = max(self._epoch, read_epoch(path, value.data) if value is not None else 0)
         except CoordinationError as error:
-            self._troubles.note("EPOCH", "cannot read how often the destination was taken over", error,
-                         is_alarm=not isinstance(error, UnansweredError))  # fmt: skip
+            is_alarm = not isinstance(error, UnansweredError)
+            self._troubles.note("EPOCH", "cannot read how often the destination was taken over", error, is_alarm)
             self._again[Action.LOOK] = clock.now() + self._troubles.wait("EPOCH")
         else:
             self._troubles.end("EPOCH")
-
-    def _watched(self) -> None:
-        self._events.put(Event.CHANGED)
 
     def _resume(self) -> None:
         self.gate.open()

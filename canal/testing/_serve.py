@@ -479,14 +479,14 @@ def _split(text: str) -> list[str]:
 def _gtid_at(session: _Session, found: re.Match[str]) -> str | None:
     """BINLOG_GTID_POS: the state at a place, NULL for one that is not there."""
     fake = session._fake
-    with fake._changed:
-        journal = next((one for one in fake._journals if one.name == found[1]), None)
+    with fake.log.changed:
+        journal = next((one for one in fake.log.journals if one.name == found[1]), None)
         if journal is None:
             return None
         state = journal.executed
         for event in journal.events:
             if event.gtid is not None and event.end <= int(found[2]):
-                state = fake._added(state, event.gtid)
+                state = fake.log.added(state, event.gtid)
         return str(state)
 
 
@@ -511,7 +511,7 @@ def _columns(session: _Session, found: re.Match[str]) -> Result:
     fake = session._fake
     names = [re.sub(r"cast\((.*) as binary\)", r"\1", name.strip(" `").lower()) for name in found["items"].split(",")]
     rows = []
-    with fake._changed:
+    with fake.log.changed:
         for schema, table in _wanted(fake, found["rest"]):
             made = fake._tables[schema, table]
             for place, column in enumerate(made.columns, 1):
@@ -542,7 +542,7 @@ def _facts(fake: FakeBinlog, schema: str, table: str, place: int, column: _encod
 
 def _tables_like(session: _Session, found: re.Match[str]) -> Result:
     """information_schema.tables: names in a schema that are so, or begin so."""
-    with session._fake._changed:
+    with session._fake.log.changed:
         names = [table for schema, table in session._fake._tables if schema == found["schema"]]
     wanted = found["name"]
     return ["TABLE_NAME"], [(name,) for name in names if name == wanted or found["left"] and name.startswith(wanted)]
@@ -550,7 +550,7 @@ def _tables_like(session: _Session, found: re.Match[str]) -> Result:
 
 def _tables(session: _Session, found: re.Match[str]) -> Result:
     """information_schema.tables, of one table or all."""
-    with session._fake._changed:
+    with session._fake.log.changed:
         names = _wanted(session._fake, found["rest"])
     rows = [(*name, f"{session._fake.charset}_general_ci", "BASE TABLE", "InnoDB", "") for name in names]
     columns = ["TABLE_SCHEMA", "TABLE_NAME", "TABLE_COLLATION", "TABLE_TYPE", "ENGINE", "CREATE_OPTIONS"]
@@ -559,7 +559,7 @@ def _tables(session: _Session, found: re.Match[str]) -> Result:
 
 
 def _schemata(session: _Session, found: re.Match[str]) -> Result:
-    with session._fake._changed:
+    with session._fake.log.changed:
         names = sorted({schema for schema, _ in session._fake._tables})
     return ["SCHEMA_NAME", "DEFAULT_CHARACTER_SET_NAME"], [(name, session._fake.charset) for name in names]
 
@@ -608,11 +608,11 @@ FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_Session, re.Match[str]],
     (_pattern(r"VERSION\(\)"), lambda session, found: session._fake.version),
     (_pattern(r"CONNECTION_ID\(\)"), lambda session, found: session.number),
     (_pattern(r"(?:DATABASE|SCHEMA)\(\)"), lambda session, found: None),
-    (_pattern(r"UNIX_TIMESTAMP\(\)"), lambda session, found: int(session._fake._clock())),
+    (_pattern(r"UNIX_TIMESTAMP\(\)"), lambda session, found: int(session._fake.clock())),
     (_pattern(r"UTC_TIMESTAMP\(\)"),
-     lambda session, found: f"{datetime.fromtimestamp(session._fake._clock(), UTC):%Y-%m-%d %H:%M:%S}"),
+     lambda session, found: f"{datetime.fromtimestamp(session._fake.clock(), UTC):%Y-%m-%d %H:%M:%S}"),
     (_pattern(r"UTC_TIMESTAMP\(6\)"),
-     lambda session, found: f"{datetime.fromtimestamp(session._fake._clock(), UTC):%Y-%m-%d %H:%M:%S.%f}"),
+     lambda session, found: f"{datetime.fromtimestamp(session._fake.clock(), UTC):%Y-%m-%d %H:%M:%S.%f}"),
     (_pattern(r"BINLOG_GTID_POS\('([^']*)',\s*(\d+)\)"), _gtid_at),
     (_pattern(r"GTID_SUBTRACT\((.*)\)"), _subtract),
 ]

@@ -34,29 +34,19 @@ from canal.event_types import (
     ANONYMOUS_GTID,
     ARTIFICIAL_F,
     BINLOG_CHECKPOINT,
-    FL_ALLOW_PARALLEL,
     FL_COMPLETED_XA,
-    FL_DDL,
     FL_PREPARED_XA,
-    FL_STANDALONE,
-    FL_TRANSACTIONAL,
     FORMAT_DESCRIPTION,
-    GTID,
-    GTID_TAGGED,
     HEARTBEAT,
     HEARTBEAT_V2,
     IGNORABLE_F,
     IN_USE_F,
-    MARIADB_GTID,
     MARIADB_GTID_LIST,
     PREVIOUS_GTIDS,
-    QUERY,
-    QUERY_COMPRESSED,
     ROTATE,
     ROWS_QUERY,
     STOP,
     TABLE_MAP,
-    TRANSACTION_PAYLOAD,
     WRITE_ROWS,
     WRITE_ROWS_COMPRESSED,
     WRITE_ROWS_COMPRESSED_V1,
@@ -73,6 +63,7 @@ from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
 from canal.testing import _encode
 from canal.testing._encode import Column, Flavor, Image, Row
+from canal.testing._log import COMPRESS_FROM, SUPPRESS_USE, Event, FakeLog, Journal, Piece
 
 if TYPE_CHECKING:
     from canal.testing._serve import FakeServer
@@ -83,9 +74,6 @@ __all__ = ["Column", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable",
 _OPENING: Final = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
 #: Write, update and delete: the first of them in each version, plain and compressed.
 _ROWS: Final = {1: (WRITE_ROWS_V1, WRITE_ROWS_COMPRESSED_V1), 2: (WRITE_ROWS, WRITE_ROWS_COMPRESSED)}
-#: What is shorter is not worth compressing; the least that MariaDB's log_bin_compress_min_len can be.
-_COMPRESS_FROM: Final = 10
-_SUPPRESS_USE: Final = 0x08
 _VERSIONS: Final[dict[str, str]] = {"mysql": "8.4.0-fake", "mariadb": "10.11.19-MariaDB-fake"}
 #: How many events and bytes one read gives at most.
 _READ_EVENTS, _READ_BYTES = 1024, 1 << 20
@@ -141,54 +129,11 @@ class _Due:
     fault: Fault
 
 
-Bytes = bytes  # FakeBinlog has a method of that name
-
-# -- the log -----------------------------------------------------------------------------------------------------------
-
-Gtid = tuple[str, int] | tuple[int, int, int]
-
-
-@attrs.frozen
-class _Event:
-    """One event of a journal: where it begins and the transaction that it belongs to."""
-
-    offset: int
-    data: bytes
-    gtid: Gtid | None = None
-
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.data)
-
-
-@attrs.define
-class _Journal:
-    """One binlog file."""
-
-    name: str
-    executed: MysqlGtidSet | MariadbGtidSet
-    """The GTIDs of the journals before it."""
-    end: int = 4
-    events: list[_Event] = attrs.field(factory=list)
-    first: int = 4
-    """Where a reader of the whole journal begins: behind the hole that start_offset leaves, else 4."""
-    in_use: bool = True
-    """Whether its file is marked as open; a crash of MariaDB leaves the mark, MySQL takes it away when it starts again."""
-    is_gone: bool = False
-    """Whether a reset found no namesake for it in the new log."""
-
-
-@attrs.frozen
-class _Piece:
-    """An event of a transaction that is not in the log yet, so has no offset."""
-
-    kind: int
-    body: bytes
-    flags: int = 0
-
-
 def _xid_text(xa: str) -> str:
     return f"X'{xa.encode('utf-8').hex()}',X'',1"
+
+
+Bytes = bytes  # FakeBinlog has a method of that name
 
 
 class FakeTransaction:
@@ -202,19 +147,19 @@ class FakeTransaction:
         self._gtid = gtid
         self._xa = xa
         self._server_id = server_id
-        self._pieces: list[_Piece] = []
+        self._pieces: list[Piece] = []
         self._schema = ""
         self._rolled_back = False
 
     def query(self, sql: str, schema: str = "") -> None:
         """Add a statement as text, as statement format or SAVEPOINT do."""
-        self._add(self._fake._query(schema or self._schema, sql))
+        self._add(self._fake.log.query(schema or self._schema, sql))
 
     def rollback(self) -> None:
         """Leave nothing of the transaction in the log."""
         self._rolled_back = True
 
-    def _add(self, *pieces: _Piece, schema: str = "") -> None:
+    def _add(self, *pieces: Piece, schema: str = "") -> None:
         self._schema = self._schema or schema
         self._pieces.extend(pieces)
 
@@ -304,11 +249,11 @@ class FakeTable:
         if sql is not None:
             text = sql.encode("utf-8")
             pieces = [
-                _Piece(ROWS_QUERY, bytes((min(len(text), 255),)) + text, IGNORABLE_F)
+                Piece(ROWS_QUERY, bytes((min(len(text), 255),)) + text, IGNORABLE_F)
                 if fake.flavor == "mysql"
-                else _Piece(ANNOTATE_ROWS, text)
+                else Piece(ANNOTATE_ROWS, text)
             ]
-        pieces.append(_Piece(TABLE_MAP, self._encoder.table_map(self.id, fake.metadata)))
+        pieces.append(Piece(TABLE_MAP, self._encoder.table_map(self.id, fake.metadata)))
         head = len(self._encoder.rows_head(self.id, 0, images))
         pieces += [
             self._rows_piece(kind, body, head)
@@ -316,11 +261,11 @@ class FakeTable:
         ]
         fake._add(self.schema, pieces)
 
-    def _rows_piece(self, kind: int, body: bytes, head: int) -> _Piece:
+    def _rows_piece(self, kind: int, body: bytes, head: int) -> Piece:
         plain, packed = _ROWS[self._fake.row_version]
-        if self._fake.compression != "zlib" or len(body) - head < _COMPRESS_FROM:
-            return _Piece(plain + kind, body)
-        return _Piece(packed + kind, body[:head] + _encode.compressed(body[head:]))
+        if self._fake.compression != "zlib" or len(body) - head < COMPRESS_FROM:
+            return Piece(plain + kind, body)
+        return Piece(packed + kind, body[:head] + _encode.compressed(body[head:]))
 
     def _schema_now(self) -> TableSchema:
         return TableSchema(self.schema, self.name, tuple(self._column_schema(column) for column in self.columns))
@@ -331,6 +276,21 @@ class FakeTable:
             charset=column.charset if column.is_text else "utf8mb4" if column.type == "json" else None,
             nullable=column.nullable, key=column.key > 0, visible=column.visible,
         )  # fmt: skip
+
+
+def _check_options(flavor: str, metadata: str, row_image: str, compression: str, gtid: bool, version: str) -> None:
+    for name, value, known in (
+        ("flavor", flavor, ("mysql", "mariadb")),
+        ("metadata", metadata, ("FULL", "MINIMAL", "NO_LOG") if flavor == "mariadb" else ("FULL", "MINIMAL")),
+        ("row_image", row_image, ("FULL", "MINIMAL", "NOBLOB")),
+        ("compression", compression, ("", "zlib") if flavor == "mariadb" else ("", "zstd", "none")),
+    ):
+        if value not in known:
+            raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}")
+    if flavor == "mariadb" and not gtid:
+        raise UsageError("MariaDB always has GTIDs")
+    if version and (flavor != "mysql" or not version.startswith("5.1.") or compression):
+        raise UsageError("version is one of MySQL 5.1, which compresses nothing")
 
 
 class FakeBinlog:
@@ -376,18 +336,7 @@ class FakeBinlog:
         version: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        for name, value, known in (
-            ("flavor", flavor, ("mysql", "mariadb")),
-            ("metadata", metadata, ("FULL", "MINIMAL", "NO_LOG") if flavor == "mariadb" else ("FULL", "MINIMAL")),
-            ("row_image", row_image, ("FULL", "MINIMAL", "NOBLOB")),
-            ("compression", compression, ("", "zlib") if flavor == "mariadb" else ("", "zstd", "none")),
-        ):
-            if value not in known:
-                raise UsageError(f"{name} is one of {', '.join(map(str, known))}, not {value!r}")
-        if flavor == "mariadb" and not gtid:
-            raise UsageError("MariaDB always has GTIDs")
-        if version and (flavor != "mysql" or not version.startswith("5.1.") or compression):
-            raise UsageError("version is one of MySQL 5.1, which compresses nothing")
+        _check_options(flavor, metadata, row_image, compression, gtid, version)
         self.flavor: Flavor = flavor
         self.version: str = version or _VERSIONS[flavor]
         self.is_old = bool(version)
@@ -402,33 +351,15 @@ class FakeBinlog:
         self.uuid = uuid or str(uuids.UUID(int=0xFA4EFA4E << 96 | 0x4000_8000 << 48 | server_id))
         self.charset = charset or "utf8mb4"
         self.row_event_max_size = row_event_max_size
-        self.row_version = row_version or (2 if flavor == "mysql" else 1)
-        self.compression = compression
-        self._base_name = base_name
-        self._clock: Callable[[], float] = clock
-        self._changed = threading.Condition(threading.RLock())
+        self.row_version: int = row_version or (2 if flavor == "mysql" else 1)
+        self.compression: str = compression
+        self.clock: Callable[[], float] = clock
         self._local = threading.local()
         self._tables: dict[tuple[str, str], FakeTable] = {}
         self._table_ids = 100
-        self._thread_id = 10
-        self._xid = 10
-        self._sequence = 0  # of transactions in this journal, for MySQL's logical timestamps
-        self._number = 0  # of the last GTID
-        self._executed: MysqlGtidSet | MariadbGtidSet = MysqlGtidSet() if flavor == "mysql" else MariadbGtidSet()
-        self._state: dict[tuple[int, int], int] = {}  # MariaDB: the last number of each domain and server, the latest behind
-        self._timestamp = 0
-        self._journals: list[_Journal] = []
-        self._journal_number = 0
-        self._ended = False
         self._beats = 0
         self._faults: deque[_Due] = deque()
-        with self._changed:
-            self._open_journal(created=True)
-        if start_offset != 4:
-            journal = self._journals[0]
-            if start_offset < journal.end:
-                raise UsageError(f"start_offset is 4, or {journal.end} and more")
-            journal.first = journal.end = start_offset
+        self.log = FakeLog(self, base_name, start_offset)
 
     def __enter__(self) -> Self:
         return self
@@ -446,7 +377,7 @@ class FakeBinlog:
         ``columns`` is the text that CREATE TABLE has in its brackets (types, UNSIGNED, NOT NULL, PRIMARY KEY,
         AUTO_INCREMENT, CHARACTER SET, COLLATE, INVISIBLE, key clauses), or a list of :class:`Column`.
         """
-        with self._changed:
+        with self.log.changed:
             made = FakeTable(self, schema, name, self._columns(columns))
             self._tables[schema, name] = made
             return made
@@ -494,9 +425,9 @@ class FakeBinlog:
 
     def _decide(self, sql: str, xa: str, gtid: str | None) -> None:
         self._no_transaction("the end of an XA transaction")
-        with self._changed:
-            self._append_group(
-                [self._query("", sql)], standalone=False, is_ddl=False, gtid=gtid, xa=xa, xa_flag=FL_COMPLETED_XA
+        with self.log.changed:
+            self.log.append_group(
+                [self.log.query("", sql)], standalone=False, is_ddl=False, gtid=gtid, xa=xa, xa_flag=FL_COMPLETED_XA
             )
 
     def insert(self, table: FakeTable, *rows: Row) -> None:
@@ -506,10 +437,9 @@ class FakeBinlog:
     def ddl(self, sql: str, schema: str = "", *, gtid: str | None = None) -> None:
         """Log a statement that stands for itself, such as CREATE, ALTER, DROP, TRUNCATE."""
         self._no_transaction("a DDL")
-        with self._changed:
-            self._xid += 1
-            piece = self._query(schema, sql, ddl_xid=self._xid)
-            self._append_group([piece], standalone=True, is_ddl=True, gtid=gtid)
+        with self.log.changed:
+            piece = self.log.query(schema, sql, ddl_xid=self.log.next_xid())
+            self.log.append_group([piece], standalone=True, is_ddl=True, gtid=gtid)
 
     def query(self, sql: str, schema: str = "") -> None:
         """Log a statement as text: within the open transaction, or alone."""
@@ -517,18 +447,18 @@ class FakeBinlog:
         if current is not None:
             current.query(sql, schema)
             return
-        with self._changed:
-            self._append_group([self._query(schema, sql)], standalone=True, is_ddl=False, gtid=None)
+        with self.log.changed:
+            self.log.append_group([self.log.query(schema, sql)], standalone=True, is_ddl=False, gtid=None)
 
     def rotate(self) -> str:
         """End the journal as FLUSH BINARY LOGS does; the name of the new one."""
         self._no_transaction("a rotation")
-        with self._changed:
-            name = self._journal_name(self._journal_number + 1)
-            now = self._clock()  # of the one and of the other log: one statement writes both
-            self._append(ROTATE, struct.pack("<Q", 4) + name.encode("utf-8"), now=now)
-            self._close_journal()
-            self._open_journal(created=False, now=now)
+        with self.log.changed:
+            name = self.log.journal_name(self.log.journal_number + 1)
+            now = self.clock()  # of the one and of the other log: one statement writes both
+            self.log.append(ROTATE, struct.pack("<Q", 4) + name.encode("utf-8"), now=now)
+            self.log.close_journal()
+            self.log.open_journal(created=False, now=now)
             return name
 
     def restart(self) -> str:
@@ -541,15 +471,15 @@ class FakeBinlog:
 
     def _start_again(self, *, crashed: bool) -> str:
         self._no_transaction("a restart")
-        with self._changed:
+        with self.log.changed:
             if not crashed:
-                self._append(STOP, b"")
+                self.log.append(STOP, b"")
             if not crashed or self.flavor == "mysql":
-                self._close_journal()
+                self.log.close_journal()
             self._table_ids = 100
             for table in self._tables.values():
                 table.id = self._next_table_id()
-            self._open_journal(created=True)
+            self.log.open_journal(created=True)
             return self.journal
 
     def reset(self) -> None:
@@ -559,48 +489,39 @@ class FakeBinlog:
         one that is being written, when that has grown beyond what was sent; and it goes on behind one that is closed.
         """
         self._no_transaction("a reset")
-        with self._changed:
-            for journal in self._journals:
-                journal.is_gone = journal.name != self._journal_name(1)
-            self._journals.clear()
-            self._journal_number = self._number = 0
-            self._executed = type(self._executed)()
-            self._state.clear()
-            self._open_journal(created=True)
+        with self.log.changed:
+            self.log.reset()
 
     def switch_gtids(self, on: bool) -> None:
         """SET GLOBAL gtid_mode to ON or OFF, which begins a new journal; MySQL's only."""
         if self.flavor != "mysql" or self.is_old:
             raise UsageError("only MySQL from 5.6 on has a gtid_mode")
         self.rotate()
-        with self._changed:
+        with self.log.changed:
             self.gtid = on
 
     def flush_tables(self) -> None:
         """FLUSH TABLES: every table gets a new id."""
         self._no_transaction("FLUSH TABLES")
-        with self._changed:
+        with self.log.changed:
             for table in self._tables.values():
                 table.id = self._next_table_id()
-            self._append_group([self._query("", "FLUSH TABLES")], standalone=True, is_ddl=False, gtid=None)
+            self.log.append_group([self.log.query("", "FLUSH TABLES")], standalone=True, is_ddl=False, gtid=None)
 
     def heartbeat(self) -> None:
         """Send a heartbeat to every open connection that has read all there is; nothing is logged."""
-        with self._changed:
+        with self.log.changed:
             self._beats += 1
-            self._changed.notify_all()
+            self.log.changed.notify_all()
 
     def purge(self, to: str) -> None:
         """Forget the journals before ``to``."""
-        with self._changed:
-            place = self._journals.index(self._find(to))
-            del self._journals[:place]
+        with self.log.changed:
+            del self.log.journals[: self.log.journals.index(self.log.find(to))]
 
     def end(self) -> None:
         """Nothing more will come: connections that have read everything get the end of the log."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        self.log.end()
 
     close = end
 
@@ -613,9 +534,9 @@ class FakeBinlog:
         other, each counted from the one before. In process a cut is a ConnectionLostError and an error packet a
         ServerError.
         """
-        with self._changed:
+        with self.log.changed:
             self._faults.append(_Due(after_events, fault))
-            self._changed.notify_all()
+            self.log.changed.notify_all()
 
     def cut_after(self, events: int, *, inside: bool = False) -> None:
         self.fail(events, Cut(inside))
@@ -637,54 +558,51 @@ class FakeBinlog:
     @property
     def identity(self) -> str:
         """The source's identity, as a connection to the served fake would find it."""
-        if self.is_old:
-            return f"{self.server_id}@fake:3306"
-        return self.uuid if self.flavor == "mysql" else f"{self.server_id}@{self.uuid}"
+        return self.log.identity
 
     @property
     def journal(self) -> str:
         """Name of the journal that is being written."""
-        return self._journals[-1].name
+        return self.log.journals[-1].name
 
     @property
     def journals(self) -> list[tuple[str, int]]:
         """Names and sizes of the journals that are there, the oldest first."""
-        with self._changed:
-            return [(journal.name, journal.end) for journal in self._journals]
+        with self.log.changed:
+            return [(journal.name, journal.end) for journal in self.log.journals]
 
     @property
     def position(self) -> Position:
         """The end of the log."""
-        with self._changed:
-            journal = self._journals[-1]
-            return self._position(journal.name, journal.end, self._executed, self._timestamp)
+        with self.log.changed:
+            return self.log.position
 
     @property
     def executed(self) -> str:
         """The GTID set of everything in the log, as text."""
-        return str(self._executed)
+        return str(self.log.executed)
 
     @property
     def gtid_state(self) -> str:
         """MariaDB's gtid_binlog_state: the last GTID of each domain and server."""
-        with self._changed:
-            return ",".join("-".join(map(str, gtid)) for gtid in self._gtid_state())
+        with self.log.changed:
+            return ",".join("-".join(map(str, gtid)) for gtid in self.log.gtid_state())
 
     @property
     def purged(self) -> str:
         """The GTID set of the journals that were purged."""
-        return str(self._journals[0].executed)
+        return str(self.log.journals[0].executed)
 
     def events(self, journal: str | None = None) -> list[Bytes]:
         """The events of one journal, or of all."""
-        with self._changed:
-            chosen = self._journals if journal is None else [self._find(journal)]
+        with self.log.changed:
+            chosen = self.log.journals if journal is None else [self.log.find(journal)]
             return [event.data for one in chosen for event in one.events]
 
     def bytes(self, journal: str | None = None) -> Bytes:
         """A journal as a file has it, with the magic number; the one being written if none is named."""
-        with self._changed:
-            chosen = self._find(journal or self.journal)
+        with self.log.changed:
+            chosen = self.log.find(journal or self.journal)
             if chosen.first != 4:
                 raise UsageError(f"{chosen.name} begins at offset {chosen.first}, which no file can")
             head, *rest = (event.data for event in chosen.events)
@@ -695,16 +613,16 @@ class FakeBinlog:
         """Write the journals and their index into a directory; the paths of the journals."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        with self._changed:
+        with self.log.changed:
             paths = [folder / name for name, _ in self.journals]
             for path in paths:
                 path.write_bytes(self.bytes(path.name))
-            (folder / f"{self._base_name}.index").write_text("".join(f"./{path.name}\n" for path in paths))
+            (folder / f"{self.log.base_name}.index").write_text("".join(f"./{path.name}\n" for path in paths))
         return paths
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         """A table's columns as of now."""
-        with self._changed:
+        with self.log.changed:
             found = self._tables.get((schema, table))
             return found._schema_now() if found else None
 
@@ -716,7 +634,7 @@ class FakeBinlog:
 
     def read_end(self, timeout: float) -> SourceEnd:
         """The journals with their sizes, and the GTIDs in them."""
-        with self._changed:
+        with self.log.changed:
             return SourceEnd(tuple(self.journals), self.executed)
 
     def serve(self, host: str = "127.0.0.1", port: int = 0, *, user: str = "", password: str = "") -> FakeServer:
@@ -730,132 +648,8 @@ class FakeBinlog:
 
     def resolve(self, start: str | Position) -> Position:
         """The concrete position that ``start`` means now; see :class:`canal.Connection`."""
-        with self._changed:
-            if start == "latest":
-                return self.position
-            if start == "earliest":
-                oldest = self._journals[0]
-                return self._position(oldest.name, oldest.first, oldest.executed, 0)
-            if not isinstance(start, Position):
-                raise UsageError(f'a start is "latest", "earliest" or a Position, not {start!r}')
-            if not start.is_concrete:
-                return self._at_time(start.timestamp)
-            if start.gtid and self.gtid:
-                by_gtid = attrs.evolve(start, incarnation="")
-                self._locate(by_gtid)
-                is_here = start.source in ("", self.identity) and start.journal in (one.name for one in self._journals)
-                return start if is_here else by_gtid
-            self._check_offset(start)
-            return attrs.evolve(start, offset=max(start.offset, 4), source=self.identity)
-
-    def _at_time(self, timestamp: int) -> Position:
-        """The start of the first transaction at or after a time in milliseconds."""
-        executed = self._journals[0].executed
-        for journal in self._journals:
-            last: Gtid | None = None
-            for one in journal.events:
-                seconds, kind = struct.unpack_from("<IB", one.data)
-                if one.gtid is not None and one.gtid != last:
-                    if seconds * 1000 >= timestamp:
-                        return self._position(journal.name, one.offset, executed, 0)
-                    executed = self._added(executed, one.gtid)
-                last = one.gtid
-                if one.gtid is None and kind == ANONYMOUS_GTID and seconds * 1000 >= timestamp:
-                    return self._position(journal.name, one.offset, executed, 0)
-        return self.position
-
-    def _position(self, journal: str, offset: int, executed: Any, timestamp: int) -> Position:
-        return Position(
-            journal=journal, offset=offset, gtid=str(executed) if self.gtid else "", timestamp=timestamp * 1000,
-            server_id=self.server_id if timestamp else 0, source=self.identity,
-        )  # fmt: skip
-
-    def _locate(self, position: Position) -> tuple[int, int, MysqlGtidSet | MariadbGtidSet | None]:
-        """Journal, event and the GTIDs to leave out, from which a dump sends."""
-        if not position.is_concrete:  # an empty GTID set: everything
-            oldest = self._journals[0]
-            if oldest.executed:
-                raise PositionLostError(
-                    "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-                    remedy='Start from "earliest".',
-                )  # fmt: skip
-            position = self._position(oldest.name, oldest.first, oldest.executed, 0)
-        if position.gtid and self.gtid and not position.incarnation:
-            return self._locate_gtid(parse_gtid_set(position.gtid, self.flavor), position)
-        return (*self._locate_offset(position), None)
-
-    def _check_offset(self, position: Position) -> int:
-        """The number of the journal that the position names, which reaches as far as its offset."""
-        if position.source not in ("", self.identity):
-            raise PositionLostError(
-                f"the position is one of server {position.source}, and the fake binlog is {self.identity}",
-                reason=LostReason.OTHER_SERVER, position=position,
-            )  # fmt: skip
-        names = [journal.name for journal in self._journals]
-        if position.journal not in names:
-            raise PositionLostError(
-                "Could not find first log file name in binary log index file", errno=1236, position=position,
-                remedy=f"The fake binlog has {', '.join(names)}.",
-            )  # fmt: skip
-        place = names.index(position.journal)
-        if max(position.offset, 4) > self._journals[place].end:
-            raise PositionLostError(
-                "Client requested source to start replication from position > file size",
-                errno=1236, reason=LostReason.BEYOND, position=position,
-            )  # fmt: skip
-        return place
-
-    def _locate_offset(self, position: Position) -> tuple[int, int]:
-        place = self._check_offset(position)
-        journal = self._journals[place]
-        offset = max(position.offset, 4)
-        if offset == journal.end:
-            return place, len(journal.events)
-        found = next((number for number, one in enumerate(journal.events) if one.offset == offset), None)
-        if found is None or (offset == 4 and journal.first != 4):
-            raise PositionLostError(
-                "binlog truncated in the middle of event; no event of the fake binlog starts at this offset",
-                errno=1236, sqlstate="HY000", reason=LostReason.BEYOND, position=position,
-            )  # fmt: skip
-        return place, found
-
-    def _locate_gtid(self, wanted: Any, position: Position) -> tuple[int, int, MysqlGtidSet | MariadbGtidSet]:
-        if isinstance(wanted, MysqlGtidSet) and isinstance(self._executed, MysqlGtidSet):
-            unknown = wanted - self._executed
-            if unknown.intervals(self.uuid):
-                raise PositionLostError(
-                    "Replica has more GTIDs than the source has, using the source's SERVER_UUID",
-                    errno=1236, reason=LostReason.DIVERGED, position=position,
-                )
-        elif any(self._state.get((domain, server), 0) < number for domain, (server, number) in wanted.domains.items()):
-            raise PositionLostError(
-                f"connecting slave requested to start from GTID {wanted}, which is not in the master's binlog",
-                errno=1236, reason=LostReason.DIVERGED, position=position,
-            )  # fmt: skip
-        for place in range(len(self._journals) - 1, -1, -1):
-            journal = self._journals[place]
-            if journal.executed <= wanted:
-                return place, (0 if journal.first == 4 else self._first_event(journal)), wanted
-        raise PositionLostError(
-            "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-            remedy='Start from "earliest".',
-        )  # fmt: skip
-
-    def _lacking(self, wanted: Any) -> str:
-        """What the server itself has made and does not have any more."""
-        if isinstance(wanted, MysqlGtidSet):
-            assert isinstance(self._executed, MysqlGtidSet)
-            missing = wanted - self._executed
-            return str(missing) if missing.intervals(self.uuid) else ""
-        own = [(domain, *last) for domain, last in wanted.domains.items() if last[0] == self.server_id]
-        return ",".join("-".join(map(str, gtid)) for gtid in own if self._state.get(gtid[:2], 0) < gtid[2])
-
-    def _first_event(self, journal: _Journal) -> int:
-        return next(
-            (number for number, one in enumerate(journal.events) if one.offset >= journal.first), len(journal.events)
-        )
-
-    # -- writing -------------------------------------------------------------------------------------------------------
+        with self.log.changed:
+            return self.log.resolve(start)
 
     def _current(self) -> FakeTransaction | None:
         return getattr(self._local, "transaction", None)
@@ -871,7 +665,7 @@ class FakeBinlog:
         self._table_ids += 1
         return self._table_ids
 
-    def _add(self, schema: str, pieces: list[_Piece]) -> None:
+    def _add(self, schema: str, pieces: list[Piece]) -> None:
         """Rows of one statement: into this thread's transaction, or one of their own."""
         current = self._current()
         if current is not None:
@@ -881,205 +675,29 @@ class FakeBinlog:
         alone._add(*pieces, schema=schema)
         self._commit(alone)
 
-    def _query(self, schema: str, sql: str, ddl_xid: int | None = None, flags: int = 0) -> _Piece:
-        of_schema = sql.lower().split()[1:2] in (["database"], ["schema"])
-        if of_schema:
-            flags = _SUPPRESS_USE
-        is_ddl = ddl_xid is not None
-        if of_schema and self.flavor == "mariadb":
-            ddl_xid = None
-        status = _encode.query_status(self.flavor, schema, ddl_xid=ddl_xid, sql=sql if is_ddl else "", old=self.is_old)
-        text, kind = sql.encode("utf-8"), QUERY
-        if self.compression == "zlib" and len(text) >= _COMPRESS_FROM:
-            text, kind = _encode.compressed(text), QUERY_COMPRESSED
-        return _Piece(kind, _encode.query_body(self._thread_id, schema, status, text), flags)
-
     def _commit(self, made: FakeTransaction) -> None:
-        with self._changed:
+        with self.log.changed:
             pieces = list(made._pieces)
             if self.flavor == "mysql":
                 begin = f"XA START {_xid_text(made._xa)}" if made._xa else "BEGIN"
-                pieces.insert(0, self._query(made._schema, begin, flags=_SUPPRESS_USE))
+                pieces.insert(0, self.log.query(made._schema, begin, flags=SUPPRESS_USE))
             if made._xa:
                 xid = made._xa.encode("utf-8")
-                pieces.append(self._query(made._schema, f"XA END {_xid_text(made._xa)}"))
-                pieces.append(_Piece(XA_PREPARE, struct.pack("<BIII", made._end == "ONE PHASE", 1, len(xid), 0) + xid))
-                self._append_group(
+                pieces.append(self.log.query(made._schema, f"XA END {_xid_text(made._xa)}"))
+                pieces.append(Piece(XA_PREPARE, struct.pack("<BIII", made._end == "ONE PHASE", 1, len(xid), 0) + xid))
+                self.log.append_group(
                     pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=FL_PREPARED_XA,
                     server_id=made._server_id,
                 )  # fmt: skip
                 return
             if made._end == "XID":
-                self._xid += 1
-                pieces.append(_Piece(XID, struct.pack("<Q", self._xid)))
+                pieces.append(Piece(XID, struct.pack("<Q", self.log.next_xid())))
             else:
-                pieces.append(self._query(made._schema, made._end))
-            self._append_group(
+                pieces.append(self.log.query(made._schema, made._end))
+            self.log.append_group(
                 pieces, standalone=False, is_ddl=False, gtid=made._gtid, transactional=made._end == "XID",
                 server_id=made._server_id,
             )  # fmt: skip
-
-    def _append_group(
-        self,
-        pieces: list[_Piece],
-        *,
-        standalone: bool,
-        is_ddl: bool,
-        gtid: str | None,
-        transactional: bool = True,
-        xa: str = "",
-        xa_flag: int = 0,
-        server_id: int | None = None,
-    ) -> None:
-        """The events of one GTID, with the GTID event before them."""
-        if self._ended:
-            raise StateError("the fake binlog was ended")
-        now = self._clock()
-        with_gtid = self._next_gtid(gtid)
-        self._sequence += 1
-        if self.compression in ("zstd", "none") and transactional and not standalone:
-            pieces = [self._payload(pieces, now)]
-        if self.is_old:
-            head = None
-        elif self.flavor == "mysql":
-            head = self._mysql_gtid(with_gtid, pieces, now, statement=standalone)
-        else:
-            flags = FL_STANDALONE if standalone else 0
-            flags |= FL_DDL if is_ddl else FL_TRANSACTIONAL if transactional and not standalone else 0
-            body = struct.pack("<QIB", with_gtid[2], with_gtid[0], flags | xa_flag | FL_ALLOW_PARALLEL)
-            if xa:
-                body += struct.pack("<IBB", 1, len(xa.encode("utf-8")), 0) + xa.encode("utf-8")
-            body = body.ljust(19, b"\0")
-            head = _Piece(MARIADB_GTID, body, _SUPPRESS_USE)
-        if with_gtid is not None and len(with_gtid) == 3:
-            server_id = with_gtid[1]
-        for piece in (head, *pieces) if head else pieces:
-            self._append(piece.kind, piece.body, piece.flags, gtid=with_gtid, now=now, server_id=server_id)
-        if with_gtid is not None:
-            self._executed = self._added(self._executed, with_gtid)
-            if len(with_gtid) == 3:
-                domain, server, number = with_gtid
-                self._state.pop((domain, server), None)
-                self._state[domain, server] = number
-        self._timestamp = int(now)
-        self._changed.notify_all()
-
-    def _payload(self, pieces: list[_Piece], now: float) -> _Piece:
-        """A transaction as one TRANSACTION_PAYLOAD event."""
-        events = b"".join(
-            _encode.event(
-                piece.kind, piece.body, timestamp=int(now), server_id=self.server_id, end=0, flags=piece.flags,
-                checksum=False,
-            )
-            for piece in pieces
-        )  # fmt: skip
-        return _Piece(TRANSACTION_PAYLOAD, _encode.payload_body(events, "none" if self.compression == "none" else "zstd"))
-
-    def _next_gtid(self, text: str | None) -> Any:
-        """The transaction's GTID as ``(source, number)`` or ``(domain, server, sequence)``."""
-        if not self.gtid:
-            if text:
-                raise UsageError("this fake binlog has no GTIDs")
-            return None
-        if text is None:
-            self._number += 1
-            return (self.uuid, self._number) if self.flavor == "mysql" else (self.domain, self.server_id, self._number)
-        if self.flavor == "mysql":
-            source, _, number = text.rpartition(":")
-            uuid, colon, tag = source.partition(":")
-            found: Gtid = (str(uuids.UUID(uuid)) + colon + tag, int(number))
-            own = found[0] == self.uuid
-        else:
-            domain, server, sequence = map(int, text.split("-"))
-            found = (domain, server, sequence)
-            own = domain == self.domain
-        if own:
-            self._number = max(self._number, found[-1])
-        return found
-
-    @staticmethod
-    def _added(executed: Any, gtid: Any) -> Any:
-        return executed.add(*gtid)
-
-    def _mysql_gtid(self, gtid: Any, pieces: list[_Piece], now: float, *, statement: bool) -> _Piece:
-        length = sum(_encode.HEADER.size + len(piece.body) + 4 * self.checksum for piece in pieces)
-        source, number = gtid or ("0" * 32, 0)
-        uuid, _, tag = source.partition(":")
-        if tag:
-            return _Piece(GTID_TAGGED, _encode.tagged_gtid_body(uuids.UUID(uuid).bytes, tag, number, self._sequence))
-        body = _encode.mysql_gtid_body(
-            uuids.UUID(uuid).bytes, number, ddl=statement, last_committed=self._sequence - 1, sequence=self._sequence,
-            micros=int(now * 1_000_000), length=length - (0 if self.checksum else 4), version=80400,
-        )  # fmt: skip
-        return _Piece(GTID if gtid else ANONYMOUS_GTID, body)
-
-    def _append(
-        self,
-        kind: int,
-        body: Bytes,
-        flags: int = 0,
-        *,
-        gtid: Gtid | None = None,
-        now: float | None = None,
-        server_id: int | None = None,
-    ) -> None:
-        """One event at the end of the journal."""
-        if self._ended:
-            raise StateError("the fake binlog was ended")
-        journal = self._journals[-1]
-        checksum = self.checksum or (kind == FORMAT_DESCRIPTION and not self.is_old)
-        size = _encode.HEADER.size + len(body) + 4 * checksum
-        data = _encode.event(
-            kind, body, timestamp=int(self._clock() if now is None else now),
-            server_id=self.server_id if server_id is None else server_id, end=journal.end + size, flags=flags,
-            checksum=checksum,
-        )  # fmt: skip
-        journal.events.append(_Event(journal.end, data, gtid))
-        journal.end += len(data)
-        self._changed.notify_all()
-
-    def _journal_name(self, number: int) -> str:
-        return f"{self._base_name}.{number:06}"
-
-    def _close_journal(self) -> None:
-        self._journals[-1].in_use = False
-
-    def _open_journal(self, *, created: bool, now: float | None = None) -> None:
-        self._journal_number += 1
-        self._sequence = 0
-        self._journals.append(_Journal(self._journal_name(self._journal_number), self._executed))
-        now = int(self._clock() if now is None else now)
-        body = _encode.format_description(
-            self.flavor, self.version, now if created else 0, self.checksum, self.row_version, old=self.is_old
-        )
-        self._append(FORMAT_DESCRIPTION, body, now=now)
-        if self.is_old:
-            return
-        if isinstance(self._executed, MysqlGtidSet):
-            self._append(PREVIOUS_GTIDS, self._executed.encode(), IGNORABLE_F)
-        else:
-            self._append(MARIADB_GTID_LIST, self._gtid_list(self._gtid_state()))
-            # The checkpoint moves on from the journal before; a server writes the second one a little later.
-            for journal in self._journals[-1:] if created else self._journals[-2:]:
-                name = journal.name.encode("utf-8")
-                self._append(BINLOG_CHECKPOINT, struct.pack("<I", len(name)) + name)
-
-    def _gtid_state(self) -> list[tuple[int, int, int]]:
-        """MariaDB's gtid_binlog_state, by domain; the latest of a domain is its last one."""
-        state = [(domain, server, number) for (domain, server), number in self._state.items()]
-        return sorted(state, key=lambda gtid: gtid[0])
-
-    @staticmethod
-    def _gtid_list(gtids: Sequence[tuple[int, int, int]]) -> Bytes:
-        data = b"".join(struct.pack("<IIQ", *gtid) for gtid in gtids)
-        return (struct.pack("<I", len(gtids)) + data).ljust(6, b"\0")  # an empty list has two bytes more
-
-    def _find(self, name: str) -> _Journal:
-        for journal in self._journals:
-            if journal.name == name:
-                return journal
-        raise UsageError(f"the fake binlog has no journal {name}")
-
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -1110,10 +728,10 @@ class Feed:
         self._skipped = 0
         self.cut_inside: bytes = b""
         self.closed = False
-        with fake._changed:
-            self._place, self._event, self._done = fake._locate(position)
+        with fake.log.changed:
+            number, self._event, self._done = fake.log.locate(position)
             self._beats = fake._beats
-            self._journal = fake._journals[self._place]
+            self._journal = fake.log.journals[number]
             # A MySQL that leaves out the first transaction of a dump leaves all times of creation out of it.
             first = next((event for event in self._journal.events if event.gtid is not None), None)
             self._leaves_out_creation = fake.flavor == "mysql" and first is not None and self._is_done(first)
@@ -1122,7 +740,7 @@ class Feed:
     def take(self, timeout: float) -> list[bytes] | None:
         """The next events: [] when there were none in time, None at the end of the log."""
         fake, deadline = self._fake, time.monotonic() + timeout
-        with fake._changed:
+        with fake.log.changed:
             while True:
                 if self.closed:
                     raise ConnectionLostError("the connection to the fake binlog was closed")
@@ -1132,17 +750,17 @@ class Feed:
                     if events:
                         self._sent_at = now
                         return events
-                    if self._at_end() and fake._ended:
+                    if self._at_end() and fake.log.ended:
                         return None
                 if now >= deadline:
                     return []
                 wake = self._stalled_until if now < self._stalled_until else self._heartbeat_at()
-                fake._changed.wait(max(min(wake, deadline) - now, 0.0001))
+                fake.log.changed.wait(max(min(wake, deadline) - now, 0.0001))
 
     def close(self) -> None:
-        with self._fake._changed:
+        with self._fake.log.changed:
             self.closed = True
-            self._fake._changed.notify_all()
+            self._fake.log.changed.notify_all()
 
     def _heartbeat_at(self) -> float:
         return self._sent_at + self._period if self._period else float("inf")
@@ -1226,14 +844,14 @@ class Feed:
         fault = self._due()
         if isinstance(fault, Corrupt):
             faults.popleft()
-            place = len(data) // 2 if fault.byte is None else fault.byte % len(data)
-            data = data[:place] + bytes((data[place] ^ 0xFF,)) + data[place + 1 :]
+            at = len(data) // 2 if fault.byte is None else fault.byte % len(data)
+            data = data[:at] + bytes((data[at] ^ 0xFF,)) + data[at + 1 :]
         elif faults and fault is None:
             faults[0].remaining -= 1
         self._recent.append(data)
         return data
 
-    def _is_done(self, event: _Event) -> bool:
+    def _is_done(self, event: Event) -> bool:
         if self._done is None or event.gtid is None:
             return False
         contains: Callable[..., bool] = self._done.contains
@@ -1242,18 +860,18 @@ class Feed:
     def _next_journal(self) -> bool:
         """Go on with the journal that the index has behind the present one's name, as a server does: after a reset that
         name may be one of the new log."""
-        journals = self._fake._journals
-        place = next((number for number, one in enumerate(journals) if one.name == self._journal.name), None)
-        if place is None or self._journal.is_gone:
+        journals = self._fake.log.journals
+        index = next((number for number, one in enumerate(journals) if one.name == self._journal.name), None)
+        if index is None or self._journal.is_gone:
             raise _server_error(ErrorPacket(1236, "could not find next log"))
-        if place + 1 >= len(journals):
+        if index + 1 >= len(journals):
             self._check_is_written(journals[-1])
             return False
-        self._journal, self._event, self._skipped = journals[place + 1], 0, 0
+        self._journal, self._event, self._skipped = journals[index + 1], 0, 0
         self._open(0)
         return True
 
-    def _check_is_written(self, newest: _Journal) -> None:
+    def _check_is_written(self, newest: Journal) -> None:
         """After a reset the file that is read is not the one that is written: a server finds nothing where the other has
         grown beyond it."""
         if newest is self._journal or newest.end <= self._journal.end:
@@ -1280,14 +898,14 @@ class Feed:
         if self._fake.flavor == "mariadb":
             assert isinstance(self._done, MariadbGtidSet)
             done = [(domain, *last) for domain, last in sorted(self._done.domains.items())]
-            return self._artificial(MARIADB_GTID_LIST, FakeBinlog._gtid_list(done), self._skipped, ARTIFICIAL_F)
+            return self._artificial(MARIADB_GTID_LIST, FakeLog.gtid_list(done), self._skipped, ARTIFICIAL_F)
         return self._heartbeat(self._skipped)
 
     def _heartbeat(self, offset: int) -> bytes:
         name = self._journal.name.encode("utf-8")
         if self._newer_heartbeat or (self._fake.flavor == "mysql" and offset >> 32):
-            place = _encode.packed(offset)
-            return self._artificial(HEARTBEAT_V2, _encode.tlv(1, name) + _encode.tlv(2, place) + b"\0", offset)
+            packed = _encode.packed(offset)
+            return self._artificial(HEARTBEAT_V2, _encode.tlv(1, name) + _encode.tlv(2, packed) + b"\0", offset)
         return self._artificial(HEARTBEAT, name, offset)
 
     def _heartbeats(self) -> list[bytes]:
@@ -1304,13 +922,13 @@ class Feed:
         return (
             not self._ready
             and self._event >= len(self._journal.events)
-            and self._journal.name == self._fake._journals[-1].name
+            and self._journal.name == self._fake.log.journals[-1].name
         )
 
     @property
     def ended(self) -> bool:
         """Whether all that is in the log now was taken."""
-        with self._fake._changed:
+        with self._fake.log.changed:
             return self._at_end() and not self._skipped
 
 
@@ -1351,7 +969,7 @@ class FakeConnection(FullConnection):
     @property
     def clock_offset(self) -> float:
         """Seconds that the fake's clock is ahead of ours."""
-        return self._fake._clock() - time.time()
+        return self._fake.clock() - time.time()
 
     def resolve(self, start: str | Position) -> Position:
         return self._fake.resolve(start)
@@ -1369,8 +987,8 @@ class FakeConnection(FullConnection):
     def _check_executed(self, position: Position) -> None:
         """As of a server: what it has made itself it must have still."""
         wanted = parse_gtid_set(position.gtid, self.flavor)
-        with self._fake._changed:
-            lacking = self._fake._lacking(wanted)
+        with self._fake.log.changed:
+            lacking = self._fake.log.lacking(wanted)
         if lacking:
             raise self._lost(lacking, position)
 
@@ -1411,20 +1029,20 @@ class FakeConnection(FullConnection):
             raise PositionLostError(
                 f"the fake binlog has no {journal}", position=Position(journal=journal, offset=offset)
             )
-        with self._fake._changed:
-            self._fake._locate_offset(Position(journal=journal, offset=offset))
-            events = list(self._fake._find(journal).events)
+        with self._fake.log.changed:
+            self._fake.log.locate_offset(Position(journal=journal, offset=offset))
+            events = list(self._fake.log.find(journal).events)
         if events and events[0].offset < offset:
             yield _encode.resent(events[0].data, checksum=self._fake.checksum)
         yield from (event.data for event in events if event.offset >= offset)
 
     def incarnation(self, journal: str) -> str:
         """See ``Position.incarnation``; "" where there is no such journal."""
-        with self._fake._changed:
-            found = [one for one in self._fake._journals if one.name == journal]
+        with self._fake.log.changed:
+            found = [one for one in self._fake.log.journals if one.name == journal]
             return "{}-{}".format(*struct.unpack_from("<IxI", found[0].events[0].data)) if found else ""
 
-    def check_end(self, place: Position) -> bool:
+    def check_end(self, position: Position) -> bool:
         """As that of a server: whether the log ends where reading stands, which by GTID set, and before a dump, is not looked at.
 
         Raises:
@@ -1432,15 +1050,15 @@ class FakeConnection(FullConnection):
         """
         end, is_streaming = self._fake.position, self._feed is not None
         is_by_gtid = self._by_gtid if is_streaming else self.has_gtids
-        lacking: object = is_by_gtid and self._fake._lacking(parse_gtid_set(place.gtid, self.flavor))
+        lacking: object = is_by_gtid and self._fake.log.lacking(parse_gtid_set(position.gtid, self.flavor))
         if not lacking and (is_streaming or not is_by_gtid):
-            if (journal_key(end.journal), end.offset) < (journal_key(place.journal), place.offset):
+            if (journal_key(end.journal), end.offset) < (journal_key(position.journal), position.offset):
                 lacking = f"it ends at {end.journal}:{end.offset}"
-            elif is_by_gtid and place.incarnation not in ("", self.incarnation(place.journal)):
-                lacking = f"{place.journal} was begun anew"
+            elif is_by_gtid and position.incarnation not in ("", self.incarnation(position.journal)):
+                lacking = f"{position.journal} was begun anew"
         if lacking:
-            raise self._lost(str(lacking), place)
-        return is_by_gtid or (end.journal, end.offset) == (place.journal, place.offset)
+            raise self._lost(str(lacking), position)
+        return is_by_gtid or (end.journal, end.offset) == (position.journal, position.offset)
 
     def close(self) -> None:
         self._closed = True

@@ -681,7 +681,7 @@ def test_a_damaged_log_stops_the_instance_and_says_where(live: bool, tmp_path: P
     orders.insert(order(1))
     orders.insert(order(2))
     if live:
-        events = fake._journals[0].events
+        events = fake.log.journals[0].events
         events[-1] = attrs.evolve(events[-1], data=patched(events[-1].data, 20, b"x")[:-4] + b"crc!")
     else:
         (path,) = fake.write(tmp_path)

@@ -140,7 +140,7 @@ def test_no_read_from_a_server_believes_a_flipped_byte(flavor: str, read: Read) 
     """A server sends what is in its file, and the way to it may change a byte."""
     fake = two_logs(flavor)
     middle = offsets(fake)[2]
-    journal = fake._journals[1]
+    journal = fake.log.journals[1]
     events = list(journal.events)
     with fake.serve(user="u", password="p") as server:
         source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p")

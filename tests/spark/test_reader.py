@@ -1402,7 +1402,7 @@ def test_a_place_of_nobody_knows_whom_is_where_its_gtid_set_is(shop: Shop, query
 
 def rename(shop: Shop, base: str, number: int = 1) -> None:
     """As a restart with another log_bin does, with the index that was: numbers begin anew."""
-    shop.fake._base_name, shop.fake._journal_number = base, number - 1
+    shop.fake.log.base_name, shop.fake.log.journal_number = base, number - 1
     shop.fake.rotate()
 
 
