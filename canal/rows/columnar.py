@@ -661,7 +661,7 @@ def repeated(texts, numbers, size):
         text = texts[p[n] if size == 1 else wire.u32(p, 4 * n)]
         total += len(text)
     if total > _MAX_TEXT:
-        raise UsageError("a batch has over 2 GiB of text, which Arrow's offsets cannot tell", remedy="Take fewer entries at once.")
+        raise UsageError("a batch has over 2 GiB of text, which Arrow cannot hold", remedy="Take fewer entries at once.")
     offsets = bytearray(4 * count + 4)
     data = bytearray(total)
     to = offsets
