@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import attrs
@@ -102,7 +102,7 @@ class _IcebergWork:
         """A transaction whose commit is not repeated behind another's: that would not look at the table again."""
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
-        return self._table.transaction()
+        return _transactions()(self._table)
 
     def compact(self, small: int) -> None:
         """Write the rows of files that are smaller than so many bytes anew, some of them at once."""
@@ -135,7 +135,10 @@ class _IcebergWork:
         gone = [one for one in before if one.timestamp_ms < oldest and one not in newest and one.snapshot_id not in named]
         if not gone:
             return
-        self._table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in gone]).commit()
+        transaction = self._begun()
+        update = need("pyiceberg.table.update.snapshot", "lake").ExpireSnapshots(transaction)
+        update.by_ids([one.snapshot_id for one in gone]).commit()
+        transaction.commit_transaction()
         stay = set().union(*(self._files(one) for one in before if one not in gone))
         for path in set().union(*(self._files(one) for one in gone)) - stay:
             with contextlib.suppress(FileNotFoundError):
@@ -286,8 +289,36 @@ def _groups(tasks: list[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
+#: The files in manifests, which never change, by their paths: those that were looked at last.
+_MANIFESTS: dict[str, set[str]] = {}
+_MANIFESTS_KEPT: Final = 10_000
+
+
 def _in_manifest(manifest: Any, io: Any) -> set[str]:
-    return {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)}
+    path = manifest.manifest_path
+    if path not in _MANIFESTS:
+        if len(_MANIFESTS) >= _MANIFESTS_KEPT:
+            _MANIFESTS.clear()
+        _MANIFESTS[path] = {one.data_file.file_path for one in manifest.fetch_manifest_entry(io, discard_deleted=True)}
+    return _MANIFESTS[path]
+
+
+@cache
+def _transactions() -> type[Any]:
+    """pyiceberg's transactions; theirs copy the whole metadata, all snapshots in it, each time that they look at it."""
+    transaction: type[Any] = need("pyiceberg.table", "lake").Transaction
+
+    class Transaction(transaction):  # type: ignore[misc]
+        _seen: tuple[Any, Any, Any] = (None, None, None)
+
+        @property
+        def table_metadata(self) -> Any:
+            metadata, updates, found = self._seen
+            if metadata is not self._table.metadata or updates is not self._updates:
+                metadata, updates, found = self._seen = self._table.metadata, self._updates, super().table_metadata
+            return found
+
+    return Transaction
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
