@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -262,10 +263,10 @@ if not TYPE_CHECKING:  # a name that does not exist stays an error to type check
         """A public name, or a module of the library that nobody has imported yet."""
         if name in _MODULES:
             found = getattr(importlib.import_module(_MODULES[name]), name)
-        elif not name.startswith("_") and find_spec(f"canal.{name}") is not None:
+        elif name.isidentifier() and not name.startswith("_") and find_spec(f"canal.{name}") is not None:
             return importlib.import_module(f"canal.{name}")
         else:
-            raise AttributeError(f"module 'canal' has no attribute {name!r}")
+            raise AttributeError(f"module 'canal' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         globals()[name] = found
         return found
 

@@ -72,28 +72,33 @@ class Clients:
 
     def subscribe(self, client_id: int, filter: str | None, durable: bool, wait_started: Callable[[], Position]) -> bool:
         """Subscribe a client, or change its filter; True where it is new. See ``Instance.subscribe``."""
+        while True:
+            with self.lock:
+                is_new = client_id not in self._by_id
+            started = wait_started() if is_new else None
+            with self.lock:
+                self._line.check_running()  # a stop may have come meanwhile
+                if started is not None or client_id in self._by_id:  # else somebody has unsubscribed it meanwhile
+                    return self._subscribe(client_id, filter, durable, started)
+
+    def _subscribe(self, client_id: int, filter: str | None, durable: bool, started: Position | None) -> bool:
         destination = self._line.destination
-        with self.lock:
-            client = self._by_id.get(client_id)
-        if client is None:
-            started = wait_started()
-        with self.lock:
-            self._line.check_running()  # a stop may have come meanwhile
-            client = self._by_id.get(client_id)
-            is_durable = durable if client is None else client.durable
-            if filter is None:
-                if client is not None:
-                    if client.filter:
-                        log.info("[%s] client %d keeps its filter %s", destination, client_id, client.filter)
-                    return False
-                # It may be stored without a cursor.
-                filter = self._meta.subscriptions().get(client_id, "") if is_durable else ""
-            if is_durable:
-                self._meta.subscribe(client_id, filter)
+        client = self._by_id.get(client_id)
+        is_durable = durable if client is None else client.durable
+        if filter is None:
             if client is not None:
-                client.set_filter(filter)
+                if client.filter:
+                    log.info("[%s] client %d keeps its filter %s", destination, client_id, client.filter)
                 return False
-            position = self._begin(client_id, filter, durable, started).position
+            # It may be stored without a cursor.
+            filter = self._meta.subscriptions().get(client_id, "") if is_durable else ""
+        if is_durable:
+            self._meta.subscribe(client_id, filter)
+        if client is not None:
+            client.set_filter(filter)
+            return False
+        assert started is not None
+        position = self._begin(client_id, filter, durable, started).position
         log.info("[%s] client %d subscribed at %s", destination, client_id, position)
         return True
 

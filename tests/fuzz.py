@@ -59,6 +59,7 @@ from canal.schema import ColumnSchema, TableSchema
 from canal.server_facts import Release
 from canal.statement import Statement
 from canal.testing import _encode
+from canal.testing._log import FakeLog
 from canal.testing.fake import FakeBinlog
 
 #: Seconds of the processor: a case that takes longer is a finding, a worker that takes so many times that for one is killed.
@@ -661,7 +662,7 @@ class Fuzzer:
     def _gtids(self, rng: random.Random) -> str:
         tagged = MysqlGtidSet({UUID: [(1, 5), (9, 9)], f"{UUID}:tag_1": [(3, 1 << 40)]})
         plain = MysqlGtidSet({UUID: [(1, 5), (9, 9)]})
-        listed = FakeBinlog._gtid_list([(0, 1, 5), (7, 2, 1 << 60)])
+        listed = FakeLog.gtid_list([(0, 1, 5), (7, 2, 1 << 60)])
         sort, data = rng.choice(((MysqlGtidSet, tagged.encode()), (MysqlGtidSet, plain.encode()), (MariadbGtidSet, listed)))
         for _ in range(rng.choice((1, 1, 2))):
             data = damage(rng, data, data)

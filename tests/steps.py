@@ -20,7 +20,7 @@ _ROOT: Final = Path(canal.__file__).parent
 _FILES: Final = {
     str(_ROOT / name)
     for name in (
-        "instance.py", "clients.py", "delivery.py", "zookeeper.py", "ha/running.py", "ha/gate.py", "ha/clock.py",
+        "instance.py", "clients.py", "delivery.py", "turns.py", "zookeeper.py", "ha/running.py", "ha/gate.py",
         "meta/memory.py", "meta/zookeeper.py",
     )
 }
@@ -61,7 +61,7 @@ class Steps:
         thread = threading.current_thread()
         if event == "line" and self._left.get(thread, 0) > 0:
             text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-            if frame.f_code.co_name != "_get_in_turn" or text not in _BEHIND_THE_LOOK:
+            if frame.f_code.co_qualname != "Turns.get" or text not in _BEHIND_THE_LOOK:
                 self._left[thread] -= 1
                 self.passed.append(f"{frame.f_code.co_qualname}: {text}")
                 if not self._left[thread]:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import canal
 
 PACKAGE = Path(canal.__file__).parent
@@ -26,7 +28,9 @@ def imports(path: Path) -> set[str]:
     """Modules that a file imports when it is loaded (not those inside of functions or for type checkers)."""
     found = set()
     for node in _loaded(ast.parse(path.read_text()).body):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom) and node.module == "canal":
+            found |= {canal._MODULES.get(name.name, f"canal.{name.name}") for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{name.name}" for name in node.names}
             found |= (names & MODULES.keys()) | ({node.module} if names - MODULES.keys() else set())
         elif isinstance(node, ast.Import):
@@ -235,7 +239,7 @@ def test_public_names_are_where_type_checkers_find_them() -> None:
     assert set(declared) == set(canal.__all__) - {"compiled"}
 
 
-def test_each_module_can_be_the_first_that_is_imported() -> None:
+def test_each_module_of_a_public_name_can_be_the_first_that_is_imported() -> None:
     """Public names load their modules when they are first asked for, in any order."""
     code = (
         "import importlib, sys\n"
@@ -246,3 +250,10 @@ def test_each_module_can_be_the_first_that_is_imported() -> None:
     )
     subprocess.run([sys.executable, "-c", code, *sorted({*canal._MODULES.values(), "canal"})], check=True, cwd=PACKAGE.parent,
                    env={**os.environ, "CANAL_PURE": "1"})  # fmt: skip
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    for name in ("Instanze", "foo.bar", "errors.CanalError", "_hidden"):
+        with pytest.raises(AttributeError, match="has no attribute"):
+            getattr(canal, name)
+    assert canal.errors.CanalError is canal.CanalError

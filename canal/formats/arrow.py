@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from datetime import timedelta, timezone, tzinfo
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -54,8 +55,9 @@ _ABSENT = pa.list_(pa.string())
 _EXACT = pa.map_(pa.string(), pa.string())
 _HEAD = [pa.field("_op", pa.string()), pa.field("_txn", pa.string()), pa.field("_ord", pa.int64())]
 _TAIL = [pa.field("_absent", _ABSENT), pa.field("_exact", _EXACT)]
-_MANY = 4096
-_NULLS = {kind: pa.nulls(_MANY, kind) for kind in (_ABSENT, _EXACT)}
+#: Columns of all shapes that are kept, and rows of nulls.
+_COLUMNS_KEPT = 20_000
+_NULLS_KEPT = 256
 
 
 def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
@@ -126,7 +128,7 @@ class Changes:
         return Changes(self.table, **found)
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class _Shape:
     """What the batches of a table have in common."""
 
@@ -134,12 +136,18 @@ class _Shape:
     decoder: RowDecoder
     kinds: list[pa.DataType]
     usual: bytes
-    batch: pa.Schema
+    names: list[str]
+
+    @cached_property
+    def batch(self) -> pa.Schema:
+        return pa.schema(
+            [*_HEAD, *map(pa.field, self.names, self.kinds), *_TAIL],
+            metadata={"canal.schema": self.table.schema, "canal.table": self.table.table},
+        )
 
 
-#: The shapes that were used last, by the ids of their tables' schemas.
+#: Shapes by the ids of their tables' schemas; all are forgotten when they have too many columns together.
 _SHAPES: dict[int, _Shape] = {}
-_SHAPES_KEPT = 1000
 
 
 def _shape(table: TableMap) -> _Shape:
@@ -151,13 +159,9 @@ def _shape(table: TableMap) -> _Shape:
     names = [column.name for column in table.columns]
     _check_names(schema.schema, schema.table, *names)
     kinds = [arrow_type(column, _zone_name(decoder.timezone)) for column in table.columns]
-    batch = pa.schema(
-        [*_HEAD, *map(pa.field, names, kinds), *_TAIL],
-        metadata={"canal.schema": schema.schema, "canal.table": schema.table},
-    )
-    if len(_SHAPES) >= _SHAPES_KEPT:
+    if sum(len(one.kinds) for one in tuple(_SHAPES.values())) > _COLUMNS_KEPT:
         _SHAPES.clear()
-    _SHAPES[id(schema)] = made = _Shape(schema, decoder, kinds, _usual(table, kinds), batch)
+    _SHAPES[id(schema)] = made = _Shape(schema, decoder, kinds, _usual(table, kinds), names)
     return made
 
 
@@ -231,8 +235,7 @@ def _side(images: columnar.Images, shape: _Shape) -> tuple[list[pa.Array], pa.Ar
     if len(sets) == 1:
         absent = _nulls(images.rows, _ABSENT)
     else:
-        names = shape.batch.names[3:]
-        lists = pa.array([[names[slot] for slot in slots] or None for slots in sets], _ABSENT)
+        lists = pa.array([[shape.names[slot] for slot in slots] or None for slots in sets], _ABSENT)
         absent = lists.take(_buffers(pa.int32(), images.rows, images.numbers))
     exact: list[list[tuple[str, str]] | None] | None = None
     for column in images.columns:
@@ -243,9 +246,10 @@ def _side(images: columnar.Images, shape: _Shape) -> tuple[list[pa.Array], pa.Ar
     return arrays, absent, _nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)
 
 
+@lru_cache(_NULLS_KEPT)
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """A part of one array, where that is long enough: a batch's nulls are many small buffers otherwise."""
-    return pa.nulls(rows, kind) if rows > _MANY else _NULLS[kind].slice(0, rows)
+    """Of just so many rows: what is cut out of a longer array is written out whole."""
+    return pa.nulls(rows, kind)
 
 
 def _array(column: columnar.Column, kind: pa.DataType) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from canal.errors import CoordinationError
 from canal.meta.zookeeper import client_node
@@ -78,10 +78,10 @@ class Presence:
     def _members(self, address: str) -> tuple[str, str]:
         return f"{self._config.root}/cluster/{address}", self._path("cluster", address)
 
-    def mark(self, clients: Collection[int], address: str, fence: Fence | None) -> bool:
-        """Write the running nodes of clients, so that canal's tools see who consumes; True where an operator ends one."""
-        is_ended = False
-        self._marked &= set(clients)  # of those that are gone the node went with all the others
+    def mark(self, clients: Collection[int], address: str, fence: Fence | None, ended: Callable[[], None]) -> None:
+        """Write the running nodes of clients, so that canal's tools see who consumes; ``ended``: an operator ends one."""
+        clients = set(clients)
+        self._marked &= clients  # of those that are gone the node went with all the others
         for client_id in clients:
             path = self._path(client_node(client_id), "running")
             value = self._session.get(path)
@@ -92,8 +92,7 @@ class Presence:
                     self._marked.add(client_id)
             elif value.owner == self._session.id and not read_running(value.data)[1]:
                 log.info("[%s] an operator has written active=false for client %d", self._destination, client_id)
-                is_ended = True
-        return is_ended
+                ended()
 
     def unmark(self) -> None:
         """Without contact they go with the session."""

@@ -305,8 +305,8 @@ class RunningMonitor:
                 self._role = role
                 self.transitions[role] += 1
             if role not in OWNING:
-                self._fence = None
                 self.gate.shut()
+                self._fence = None
             self.gate.changed.notify_all()
 
     # -- actions ---------------------------------------------------------------------------------------------------
@@ -516,5 +516,5 @@ class RunningMonitor:
                 self.session.write([Delete(self._path("running"), value.version)])
 
     def _mark(self) -> None:
-        if self._presence.mark(self._parts.clients(), self.address, self._fence):
-            self.release()  # whoever has the destination has its clients
+        # Whoever has the destination has its clients.
+        self._presence.mark(self._parts.clients(), self.address, self._fence, ended=self.release)

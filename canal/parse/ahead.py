@@ -193,8 +193,10 @@ class LogAhead:
         if is_behind(end, seen):
             self.doing = f", still looking for schema changes between {seen} and {end}"
             log.info("[%s]%s", self.destination, self.doing[1:])
-            self._found += self.scan(seen, end)
-            self.doing = ""
+            try:
+                self._found += self.scan(seen, end)
+            finally:
+                self.doing = ""
             seen = end
         self._seen_to = seen
         return [one for one in self._found if not is_behind(one.end, end)]

@@ -367,8 +367,10 @@ class SchemaFollower:
         versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
         asked_at = connection.end_of_log()
         self._reading = True
-        now = connection.describe(accepts=self._accepts)
-        self._reading = False
+        try:
+            now = connection.describe(accepts=self._accepts)
+        finally:
+            self._reading = False
         if now is None:
             self._catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
             self._add(position, versions, self._settings())

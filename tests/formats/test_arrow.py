@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pytest
 
 import canal
 from canal.parse.source.files import rotate_event
+from canal.rows.decoder import RowDecoder
+from canal.schema import TableSchema, column_from_text
 from canal.testing import FakeBinlog
 from tests.parse.test_parser import decoded
 
@@ -110,3 +113,24 @@ def test_each_table_and_schema_version_is_a_batch() -> None:
 
     names = [(batch.schema.metadata[b"canal.table"], batch.num_rows, len(batch.schema)) for batch in batches(fake)]
     assert names == [(b"a", 1, 6), (b"b", 1, 6), (b"a", 1, 7)]
+
+
+def test_a_small_batch_is_written_out_small() -> None:
+    """What Spark and other processes are given: no part of a longer array, whose buffers would be written whole."""
+    fake = FakeBinlog()
+    fake.table("shop", "orders", "id INT").insert({"id": 1})
+    (batch,) = batches(fake)
+
+    assert batch.serialize().size + batch.schema.serialize().size < 4096
+
+
+def test_a_time_zone_is_that_of_the_decoder() -> None:
+    """Also where the same table's rows were made into a batch in another one before."""
+    from canal.formats import arrow
+
+    columns = (column_from_text("seen", "timestamp"),)
+    schema = TableSchema("shop", "orders", columns)
+    for zone, name in ((UTC, "UTC"), (timezone(timedelta(hours=5, minutes=30)), "+05:30")):
+        decoder = RowDecoder(bytes([17]), (0,), columns, None, zone)
+        shape = arrow._shape(SimpleNamespace(schema=schema, decoder=decoder, columns=columns))  # type: ignore[arg-type]
+        assert shape.kinds == [pa.timestamp("us", tz=name)]

@@ -568,3 +568,24 @@ def test_managers_of_one_process_are_refused(group: Group, tmp_path: Any) -> Non
     for meta in (canal.MemoryMeta(), canal.FileMeta(tmp_path)):
         with pytest.raises(canal.ConfigError, match="one process's own"):
             canal.InstanceConfig(destination="d", source=group.log, ha=group.config, meta=meta)
+
+
+def test_an_operator_ends_one_client_though_the_node_of_another_cannot_be_read(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = group.instance()
+    ha = owner._ha
+    assert ha is not None
+    session, path = group.session(), group.path("1001", "running")
+    until(lambda: data_of(session, path))
+    genuine = ha.session.get
+
+    def get(node: str, *arguments: Any) -> Any:
+        if node == group.path("1002", "running"):
+            raise canal.CoordinationError("no right to read it")
+        return genuine(node, *arguments)
+
+    monkeypatch.setattr(ha.session, "get", get)
+    owner.subscribe(client_id=1002)
+    session.write([Set(path, nodes.running_document(ha.address, False, 1001))])
+    until(lambda: ha.transitions[Role.RESTING] == 1)

@@ -195,7 +195,7 @@ def test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack(stage: Sta
     assert not stage.consume_with_a_pause(1_000_000), "it was held by no step"
     passed = list(stage.steps.passed)
     first = {name: count for count, name in reversed(list(enumerate(passed, 1)))}
-    looks = ("Instance._get_in_turn", "RunningMonitor", "Gate", "now")
+    looks = ("Turns.get", "RunningMonitor", "Gate")
     last_looks = {count for name, count in first.items() if name.startswith(looks)}
     held = [
         stage.consume_with_a_pause(count)
