@@ -261,7 +261,14 @@ class HistoryError(CanalError):
 
 
 class TargetError(CanalError):
-    """A table that changes are applied to is at fault; nothing of the batch was written."""
+    """A table that changes are applied to is at fault; nothing of the batch was written.
+
+    ``retry_after``: seconds that the target asks to be left alone; 0 where it says nothing.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 0.0, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.retry_after = retry_after
 
 
 class TargetSchemaError(TargetError):

@@ -42,6 +42,8 @@ log = logging.getLogger("canal.pipe")
 
 #: Seconds between two commits of nothing but a progress that moved without changes.
 _SETTLE: Final = 5.0
+#: Seconds that a target may ask to be left alone.
+_LONGEST_ASKED: Final = 3600.0
 #: What trying again may mend, and what of it does not.
 _PASSING: Final = (TargetError, ConnectionLostError, CursorError, CoordinationError)
 _LASTING: Final = (TargetSchemaError, UnfitChangeError, StreamMismatchError)
@@ -297,6 +299,8 @@ class Pipe:
         self._tell(error=error, failures=self._status.failures + 1)
         if wait is None:
             raise error
+        if isinstance(error, TargetError):
+            wait = max(wait, min(error.retry_after, _LONGEST_ASKED))
         log.warning(
             "[%s] %s failed, attempt %d; it is tried again in %.1f s: %s", self.instance.destination, self.target, failures,
             wait, error,

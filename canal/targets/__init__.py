@@ -15,6 +15,8 @@ from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
 from canal.targets.work import LogWork, StateWork, conflict
 
 if TYPE_CHECKING:
+    from canal.targets.duckdb import DuckDBTarget
+    from canal.targets.http import HTTPTarget
     from canal.targets.json_lines import JSONLinesTarget
     from canal.targets.mysql import MySQLTarget
     from canal.targets.postgresql import PostgreSQLTarget
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from canal.targets.sqlite import SQLiteTarget
 
 _MODULES: Final = {
+    "DuckDBTarget": "duckdb",
+    "HTTPTarget": "http",
     "JSONLinesTarget": "json_lines",
     "MySQLTarget": "mysql",
     "PostgreSQLTarget": "postgresql",
@@ -30,7 +34,9 @@ _MODULES: Final = {
 }
 
 __all__ = [
+    "DuckDBTarget",
     "Guarantee",
+    "HTTPTarget",
     "JSONLinesTarget",
     "LogWork",
     "MySQLTarget",

@@ -50,8 +50,6 @@ class SQLWork(StateWork):
     slot: ClassVar[str] = "?"
     quote: ClassVar[str] = '"'
     text_type: ClassVar[str] = "TEXT"
-    #: Whether a statement that failed can be taken back alone.
-    has_savepoints: ClassVar[bool] = True
 
     def __init__(self, stream: str, options: SQLOptions) -> None:
         super().__init__()
@@ -182,7 +180,8 @@ class SQLWork(StateWork):
         found = {}
         for where, values in self._where(table, list(wanted)):
             for row in self.execute(f"SELECT {columns} FROM {self.named(parts)} WHERE {where}", values).fetchall():
-                found[wanted[tuple([row[number] for number in at])]] = tuple(row)
+                if (key := wanted.get(tuple([row[number] for number in at]))) is not None:
+                    found[key] = tuple(row)
         return found
 
     def _put(self, state: TableState) -> None:
@@ -225,20 +224,22 @@ class SQLWork(StateWork):
 
     def _unfit(self, made: Sequence[TableState], error: Refused) -> UnfitChangeError | TargetSchemaError:
         """Which rows the database refuses: they are put one by one, and all is taken back."""
-        culprits = []
-        if self.has_savepoints:
-            self.begin()
-            try:
-                culprits = [(state, key) for state in made for key in self._refused(state)]
-            finally:
-                self.rollback()
+        culprits = self.culprits(made)
         if not culprits:
             return TargetSchemaError(f"the target refuses rows: {error}", remedy="Give it the columns and keys of the source.")
         found = self._unfit_change(*culprits[0], str(error))
         found.changes = tuple(change for state, key in culprits for change in state.of_key(key))
         return found
 
-    def _refused(self, state: TableState) -> list[Key]:
+    def culprits(self, made: Sequence[TableState]) -> list[tuple[TableState, Key]]:
+        """The rows that are refused; nothing of what is tried for it stays."""
+        self.begin()
+        try:
+            return [(state, key) for state in made for key in self._tried(state)]
+        finally:
+            self.rollback()
+
+    def _tried(self, state: TableState) -> list[Key]:
         self._put(attrs.evolve(state, rows=dict.fromkeys(state.rows)))
         name, refused = self.named(self.parts(state.table.name)), []
         for key, row in state.rows.items():

@@ -7,12 +7,23 @@ import base64
 import functools
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from canal.targets import JSONLinesTarget, MySQLTarget, PostgreSQLTarget, RedisTarget, SQLiteTarget
+from canal.targets import (
+    DuckDBTarget,
+    HTTPTarget,
+    JSONLinesTarget,
+    MySQLTarget,
+    PostgreSQLTarget,
+    RedisTarget,
+    SQLiteTarget,
+)
 from canal.testing.servers import ThrowawayServer
 from canal.testing.target_suite import Harness
 
@@ -36,6 +47,26 @@ def sqlite(path: Path) -> Harness:
             connection.execute(f'CREATE UNIQUE INDEX "u_{table}" ON "{table.partition(".")[2]}" ("{column}")')
 
     return Harness(lambda: SQLiteTarget(path), rows=rows, unique=unique)
+
+
+def duckdb(path: Path) -> Harness:
+    import duckdb
+
+    def ask(sql: str) -> Rows:
+        with duckdb.connect(path) as connection:
+            cursor = connection.execute(sql)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row)) for row in cursor.fetchall()]
+
+    def rows(table: str) -> Rows:
+        schema, _, name = table.partition(".")
+        there = ask(f"SELECT 1 FROM duckdb_tables() WHERE schema_name = '{schema}' AND table_name = '{name}'")
+        return ask(f"SELECT * FROM {table}") if there else []
+
+    def unique(table: str, column: str) -> None:
+        ask(f'CREATE UNIQUE INDEX "u_{table}" ON {table} ({column})')
+
+    return Harness(lambda: DuckDBTarget(path), rows=rows, unique=unique)
 
 
 @functools.cache
@@ -143,3 +174,54 @@ def redis_log(url: str, structure: Any) -> Harness:
             return [_message(fields[b"change"]) for _, fields in connection.xrange(table)]
 
     return Harness(lambda: RedisTarget(url, structure=structure), messages=messages)
+
+
+class Receiver(ThreadingHTTPServer):
+    """An address that keeps what it is sent, and answers as it is asked to."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receive)
+        self.requests: list[tuple[Message, bytes]] = []
+        self.answer: Callable[[Message, bytes], tuple[int, dict[str, str]] | None] = lambda headers, body: (204, {})
+        """The status and headers; None closes the connection without a word. What gets a 2xx is kept."""
+        self.attempts = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook"
+
+
+class _Receive(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.attempts += 1
+        answer = self.server.answer(self.headers, body)
+        if answer is None:
+            self.close_connection = True
+            return
+        status, headers = answer
+        if status < 300:
+            self.server.requests.append((self.headers, body))
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if status != 204:
+            self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def http(receiver: Receiver, **options: Any) -> Harness:
+    def messages(table: str) -> Rows:
+        found = [_message(text) for _, body in list(receiver.requests) for text in body.splitlines()]
+        return [message for message in found if message["table"] == table]
+
+    return Harness(lambda: HTTPTarget(receiver.url, **options), messages=messages)

@@ -19,6 +19,8 @@ TEXT = (ROOT / "docs/targets.md").read_text("utf-8")
 
 #: Each target as the table names it, the extra that it needs, and one of it.
 TARGETS = [
+    ("`DuckDBTarget`", "duckdb", targets.DuckDBTarget("copy.duckdb")),
+    ("`HTTPTarget`", "http", targets.HTTPTarget("https://localhost")),
     ("`JSONLinesTarget` (file)", "", targets.JSONLinesTarget("changes.jsonl")),
     ("`JSONLinesTarget` (pipe)", "", targets.JSONLinesTarget(io.BytesIO())),
     ("`MySQLTarget`", "", targets.MySQLTarget({})),

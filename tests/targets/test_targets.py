@@ -31,8 +31,23 @@ def test_sqlite(case: str, folder: Path) -> None:
 
 
 @every_case
+def test_duckdb(case: str, folder: Path) -> None:
+    target_suite.run(case, harnesses.duckdb(folder / "copy.duckdb"))
+
+
+@every_case
 def test_json_lines(case: str, folder: Path) -> None:
     target_suite.run(case, harnesses.json_lines(folder / "changes.jsonl"))
+
+
+@every_case
+def test_http(case: str, receiver: harnesses.Receiver) -> None:
+    target_suite.run(case, harnesses.http(receiver, batch=5))
+
+
+@pytest.mark.parametrize("case", ["follows", "limits", "order"])
+def test_http_with_a_request_for_each_change(case: str, receiver: harnesses.Receiver) -> None:
+    target_suite.run(case, harnesses.http(receiver))
 
 
 @every_case

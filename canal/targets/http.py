@@ -1,0 +1,231 @@
+"""HTTP: changes are posted to an address, which confirms each with a status of 2xx.
+
+Never sends a change before the one in front of it is confirmed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from time import sleep, time
+from typing import Any, ClassVar, Final
+from urllib.parse import quote, urlsplit
+
+import attrs
+
+from canal.changes import Change
+from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
+from canal.formats.change_json import line
+from canal.targets.protocol import Guarantee, Scope
+from canal.targets.tables import need
+from canal.targets.work import LogWork
+
+log = logging.getLogger("canal.pipe")
+
+#: Statuses that say that the body is wrong, and those that say to come again.
+_UNFIT: Final = (400, 413, 422)
+_AGAIN: Final = (408, 409, 425, 429)
+#: Seconds before a request is sent again: the first, doubled each time, and the most; who asks for more has the pipe wait.
+_FIRST: Final = 0.5
+_LONGEST: Final = 60.0
+#: Bytes of an answer that are read so that its connection can be used again.
+_ANSWER: Final = 1 << 16
+
+
+@attrs.frozen
+class HTTPTarget:
+    """An address that takes changes by POST, such as a webhook; one request after the other, in the order of the log.
+
+    ``Idempotency-Key`` is ``<stream>/<id of the change>``, or of several changes ``<stream>/<id of the first>,<id of the last>``,
+    with all but letters, digits and ``-_:/,`` percent-encoded: the same whenever these changes are sent again. A redirection is
+    not followed.
+
+    Args:
+        url: http or https. Credentials belong into ``headers`` or ``options``.
+        secret: signs each request as Standard Webhooks says (``webhook-id``, ``webhook-timestamp``, ``webhook-signature``):
+            base64 of 24 to 64 bytes, with or without ``whsec_``. While one is exchanged for another give both: each signs.
+        batch: changes in one request, at most. With 1 a body is what ``encode`` gives; with more it is lines of that.
+        batch_bytes: bytes of lines in one request, at most; a larger line goes alone.
+        headers: of each request.
+        encode: makes the body of a change, without an end of line.
+        attempts: how often a request is sent, before the commit fails and the pipe's ``on_error`` counts. Waits grow from half a
+            second to a minute; ``Retry-After`` has its way.
+        timeout: seconds to wait to connect, and for each part of an answer.
+        options: more arguments of ``httpx.Client``, such as ``auth``, ``verify``, ``cert``, ``proxy``.
+    """
+
+    url: str = attrs.field(repr=False)
+    secret: str | Sequence[str] = attrs.field(default=(), kw_only=True, repr=False)
+    batch: int = attrs.field(default=1, kw_only=True)
+    batch_bytes: int = attrs.field(default=1 << 20, kw_only=True)
+    headers: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
+    encode: Callable[[Change], str | bytes] = attrs.field(default=line, kw_only=True)
+    attempts: int = attrs.field(default=5, kw_only=True)
+    timeout: float = attrs.field(default=30.0, kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+
+    guarantee = Guarantee.APPENDED
+    scope: ClassVar[Scope] = "all"
+    is_log = True
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise ConfigError("the url of an HTTPTarget is http://host/… or https://host/…")
+        if min(self.batch, self.batch_bytes, self.attempts) < 1 or not self.timeout > 0:
+            raise ConfigError("batch, batch_bytes and attempts are 1 or more, and timeout is more than 0 seconds")
+        _keys(self.secret)
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"HTTP {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[LogWork]:
+        httpx = need("httpx", "http")
+        kind = "application/json" if self.batch == 1 else "application/x-ndjson"
+        headers = {"Content-Type": kind, "User-Agent": "canal-cdc", **self.headers}
+        try:
+            client = httpx.Client(headers=headers, **{"timeout": self.timeout, **self.options})
+        except (TypeError, ValueError, OSError, httpx.InvalidURL) as error:  # of a certificate that is not there, too
+            raise ConfigError(f"httpx.Client does not take the headers or options of {self}: {type(error).__name__}") from error
+        with client:
+            yield _HTTPWork(self, client, stream)
+
+
+def _keys(secret: str | Sequence[str]) -> list[bytes]:
+    """The keys of the texts of secrets."""
+    try:
+        texts = [secret] if isinstance(secret, str) else list(secret)
+        found = [base64.b64decode(text.removeprefix("whsec_"), validate=True) for text in texts]
+    except (binascii.Error, ValueError):
+        found = [b""]
+    if any(not 24 <= len(key) <= 64 for key in found):
+        raise ConfigError(
+            "a secret of an HTTPTarget is base64 of 24 to 64 bytes",
+            remedy='Make one: "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()',
+        )
+    return found
+
+
+class _HTTPWork(LogWork):
+    def __init__(self, target: HTTPTarget, client: Any, stream: str) -> None:
+        super().__init__()
+        self._target, self._client, self._stream = target, client, stream
+        self._secrets = _keys(target.secret)
+        self._confirmed: set[str] = set()  # since the last commit
+
+    def load(self, table: str) -> None:
+        return None
+
+    def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
+        for batch in self._batches([change for change in made if change.id not in self._confirmed]):
+            self._send(batch)
+        self._confirmed.clear()
+
+    def _batches(self, made: Sequence[Change]) -> Iterator[list[tuple[Change, bytes]]]:
+        """What each request has: changes with their encoded forms."""
+        batch: list[tuple[Change, bytes]] = []
+        size = 0
+        for change in made:
+            text = self._target.encode(change)
+            part = text if isinstance(text, bytes) else text.encode()
+            if batch and (len(batch) == self._target.batch or size + len(part) + 1 > self._target.batch_bytes):
+                yield batch
+                batch, size = [], 0
+            batch.append((change, part))
+            size += len(part) + 1
+        if batch:
+            yield batch
+
+    def _send(self, batch: list[tuple[Change, bytes]]) -> None:
+        """Return when it is confirmed."""
+        changes = [change for change, _ in batch]
+        status = self._status(changes, self._body(batch))
+        if 200 <= status < 300:
+            self._confirmed.update(change.id for change in changes)
+            return
+        what = f"{self._target} answers {status}"
+        if status in _UNFIT and len(batch) > 1:  # which of them it is
+            for one in batch:
+                self._send([one])
+        elif status in _UNFIT:
+            raise UnfitChangeError(
+                f"{what} to a change of {changes[0].table.name}", position=changes[0].origin.place, changes=tuple(changes),
+                remedy="Let it take the change, let a rule or encode make another body, or park it by on_unfit.",
+            )  # fmt: skip
+        elif 300 <= status < 400:
+            raise TargetError(what, remedy="Give the address that it redirects to.")
+        else:
+            raise TargetError(what, remedy="Nothing is lost: see what it means by that, such as credentials that are not right.")
+
+    def _body(self, batch: list[tuple[Change, bytes]]) -> bytes:
+        return batch[0][1] if self._target.batch == 1 else b"".join(part + b"\n" for _, part in batch)
+
+    def _status(self, changes: list[Change], body: bytes) -> int:
+        """What is answered, after so many attempts."""
+        import httpx
+
+        name = changes[0].id if len(changes) == 1 else f"{changes[0].id},{changes[-1].id}"
+        key = quote(f"{self._stream}/{name}", safe="/:,").replace(".", "%2E").replace("~", "%7E")
+        for attempt in range(1, self._target.attempts + 1):
+            asked = 0.0
+            try:
+                status, asked = self._post(key, body)
+                if status not in _AGAIN and status < 500:
+                    return status
+                what = f"{self._target} answers {status}"
+                failure: TargetError | ConnectionLostError = TargetError(what, retry_after=asked, remedy="It is sent again.")
+            except httpx.TransportError as error:
+                failure = ConnectionLostError(f"the request to {self._target} failed: {type(error).__name__}")
+                failure.__cause__ = error
+            if attempt == self._target.attempts or asked > _LONGEST:
+                raise failure
+            wait = asked or min(_FIRST * 2.0 ** (attempt - 1), _LONGEST)
+            log.warning("%s; attempt %d, again in %.1f s", failure.message, attempt, wait)
+            sleep(wait)
+        raise AssertionError("an attempt returns or raises")
+
+    def _post(self, key: str, body: bytes) -> tuple[int, float]:
+        """The status of the answer, and how many seconds it asks to wait."""
+        headers = {"Idempotency-Key": key, **signature(self._secrets, key, int(time()), body)}
+        with self._client.stream("POST", self._target.url, content=body, headers=headers) as response:
+            size = 0
+            for chunk in response.iter_raw():
+                size += len(chunk)
+                if size > _ANSWER:
+                    break
+            return int(response.status_code), _seconds(response.headers.get("Retry-After", ""))
+
+
+def signature(secrets: Sequence[bytes], key: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers of Standard Webhooks for a body; none without secrets."""
+    if not secrets:
+        return {}
+    signed = b".".join((key.encode(), str(timestamp).encode(), body))
+    digests = (hmac.digest(secret, signed, hashlib.sha256) for secret in secrets)
+    texts = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+    return {"webhook-id": key, "webhook-timestamp": str(timestamp), "webhook-signature": texts}
+
+
+def _seconds(text: str) -> float:
+    """What ``Retry-After`` says, which has seconds or a date; 0 where it says nothing."""
+    if text.strip().isascii() and text.strip().isdigit():
+        return float(min(int(text), 1 << 31))
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
+    return max((until - datetime.now(UTC)).total_seconds(), 0.0)
