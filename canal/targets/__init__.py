@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from canal.targets.http import HTTPTarget
     from canal.targets.json_lines import JSONLinesTarget
     from canal.targets.mysql import MySQLTarget
+    from canal.targets.opensearch import OpenSearchTarget
     from canal.targets.postgresql import PostgreSQLTarget
     from canal.targets.redis import RedisTarget
     from canal.targets.sqlite import SQLiteTarget
@@ -28,6 +29,7 @@ _MODULES: Final = {
     "HTTPTarget": "http",
     "JSONLinesTarget": "json_lines",
     "MySQLTarget": "mysql",
+    "OpenSearchTarget": "opensearch",
     "PostgreSQLTarget": "postgresql",
     "RedisTarget": "redis",
     "SQLiteTarget": "sqlite",
@@ -40,6 +42,7 @@ __all__ = [
     "JSONLinesTarget",
     "LogWork",
     "MySQLTarget",
+    "OpenSearchTarget",
     "PostgreSQLTarget",
     "Progress",
     "RedisTarget",

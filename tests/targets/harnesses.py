@@ -20,6 +20,7 @@ from canal.targets import (
     HTTPTarget,
     JSONLinesTarget,
     MySQLTarget,
+    OpenSearchTarget,
     PostgreSQLTarget,
     RedisTarget,
     SQLiteTarget,
@@ -225,3 +226,18 @@ def http(receiver: Receiver, **options: Any) -> Harness:
         return [message for message in found if message["table"] == table]
 
     return Harness(lambda: HTTPTarget(receiver.url, **options), messages=messages)
+
+
+def opensearch(url: str) -> Harness:
+    import httpx
+
+    client = httpx.Client(base_url=url, timeout=60)
+    atexit.register(client.close)
+
+    def rows(table: str) -> Rows:
+        if client.post(f"/{table}/_refresh").status_code == 404:
+            return []
+        hits = client.post(f"/{table}/_search", json={"size": 10_000}).json()["hits"]["hits"]
+        return [_from_json(hit["_source"]) for hit in hits]
+
+    return Harness(lambda: OpenSearchTarget(url), rows=rows)

@@ -24,6 +24,7 @@ TARGETS = [
     ("`JSONLinesTarget` (file)", "", targets.JSONLinesTarget("changes.jsonl")),
     ("`JSONLinesTarget` (pipe)", "", targets.JSONLinesTarget(io.BytesIO())),
     ("`MySQLTarget`", "", targets.MySQLTarget({})),
+    ("`OpenSearchTarget`", "opensearch", targets.OpenSearchTarget("https://localhost:9200")),
     ("`PostgreSQLTarget`", "postgresql", targets.PostgreSQLTarget("")),
     ("`RedisTarget` (hash, json)", "redis", targets.RedisTarget("redis://localhost")),
     ("`RedisTarget` (stream, list)", "redis", targets.RedisTarget("redis://localhost", structure="stream")),

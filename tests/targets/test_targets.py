@@ -10,7 +10,7 @@ import pytest
 
 from canal.testing import target_suite
 from canal.testing.servers import ThrowawayServer, _scratch
-from canal.testing.target_servers import PostgreSQLServer, RedisServer
+from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
 from tests.targets import harnesses
 
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
@@ -33,6 +33,11 @@ def test_sqlite(case: str, folder: Path) -> None:
 @every_case
 def test_duckdb(case: str, folder: Path) -> None:
     target_suite.run(case, harnesses.duckdb(folder / "copy.duckdb"))
+
+
+@every_case
+def test_opensearch(case: str, opensearch_server: OpenSearchServer) -> None:
+    target_suite.run(case, harnesses.opensearch(opensearch_server.url))
 
 
 @every_case
