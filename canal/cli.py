@@ -24,7 +24,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import canal
-from canal import launch
+from canal import formats, launch
+from canal.changes import Reader
 from canal.formats.canal_json import to_canal_json
 from canal.ha import overview
 from canal.model import Entry, EntryType, EventType, Message, Row
@@ -89,7 +90,11 @@ def _tail_options(commands: Any) -> None:
         "without a zone it is in this machine's",
     )
     tail.add_argument("--follow", action="store_true", help="go on with what is appended to the files")
-    tail.add_argument("--json", action="store_true", help="one canal-json object per line")
+    forms = tail.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="one canal-json object per line for each event, of one or more rows")
+    forms.add_argument(
+        "--format", choices=formats.TEXTS, help="a line for each row in this form; docs/formats.md has them side by side"
+    )
     tail.add_argument(
         "--limit", type=int, default=0, metavar="N", help="stop after N entries, each of one or more rows (0: never)"
     )
@@ -163,6 +168,8 @@ def _tail(options: argparse.Namespace) -> int:
                 raise canal.ConfigError(f"{option} is for binlog files", remedy="A server is asked.")
         source.connect().close()  # the instance would try for ever: here a wrong port is a mistake of the command line
     printer: Callable[[Message], int] = _print_json if options.json else _Printer().print
+    if options.format:
+        printer = _EncodedPrinter(options.format).print
     total = 0 if live or options.follow else _size(Path(options.source))
     shown = 0
     with _progress(total) as advance, canal.Instance(config) as instance, _ended_by_ctrl_c(instance):
@@ -295,6 +302,22 @@ def _print_json(message: Message) -> int:
     for line in to_canal_json(message.entries, batch_id=message.id):
         print(_json_line(line))
     return 0
+
+
+class _EncodedPrinter:
+    """Prints changes in a form of ``canal.formats``."""
+
+    def __init__(self, name: str) -> None:
+        self._encode = formats.encoder_of(name)
+        self._reader = Reader(is_log=True)
+
+    def print(self, message: Message) -> int:
+        for entry in message.entries:
+            for change in self._reader.changes(entry):
+                if text := self._encode(change):
+                    print("\n".join(map(_json_line, text.split("\n"))))
+        self._reader.forget(self._reader.mark())
+        return 0
 
 
 class _Printer:

@@ -48,6 +48,20 @@ def test_a_directory_is_printed_as_people_read_it(tmp_path: Path, capsys: pytest
     assert len(lines) == 8
 
 
+@pytest.mark.parametrize("name", ["canal-json", "debezium-json", "maxwell-json"])
+def test_a_format_has_a_line_for_each_row(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shop().write(tmp_path)
+
+    assert main(["tail", str(tmp_path), "--format", name, "--filter", r"shop\.orders"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    kinds = [line.get("op") or line.get("type") for line in found]
+    assert kinds == {
+        "canal-json": ["INSERT", "UPDATE", "ALTER", "DELETE"], "debezium-json": ["c", "u", "d"],
+        "maxwell-json": ["insert", "update", "delete"],
+    }[name]  # fmt: skip
+
+
 def test_json_lines_are_canals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path, *_) = shop().write(tmp_path)
 

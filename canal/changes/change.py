@@ -76,6 +76,27 @@ class Origin:
     ts: int
     """Time of the event in milliseconds since 1970 (the source writes whole seconds)."""
 
+    gtid: str = ""
+    """GTID of the transaction; "" where the source writes none."""
+
+    server_id: int = 0
+    """The server on which the change was first made."""
+
+    thread_id: int = 0
+    """The connection that made it; 0 where the log does not tell."""
+
+    xid: int = 0
+    """The transaction's number in the log; 0 where it has none."""
+
+    first: int = 0
+    """``ord`` of the first row of the event."""
+
+    rows: int = 0
+    """Rows of the transaction, before any filter; 0 where its end has not come yet."""
+
+    is_ddl: bool = False
+    """Whether it is a statement that changes a schema."""
+
 
 @attrs.define(eq=False)
 class Change:

@@ -156,4 +156,7 @@ def _position(entry: Entry) -> str:
 def _origin(entry: Entry) -> Origin:
     header, transaction = entry.header, entry.transaction
     begin = header.gtid or f"{transaction.journal}:{transaction.offset}"
-    return Origin(begin, _position(entry), header.execute_time)
+    return Origin(
+        begin, _position(entry), header.execute_time, header.gtid, entry.server_id, transaction.thread_id, transaction.xid,
+        entry.first_row, transaction.row_count if transaction.end else 0, entry.is_ddl,
+    )  # fmt: skip

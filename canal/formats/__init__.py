@@ -1,4 +1,45 @@
-"""Changes in the forms of other systems: canal's columns and JSON, Arrow.
+"""Changes in the forms of other systems: canal's columns and JSON, Debezium's and Maxwell's, Avro, Arrow.
 
 Never imports a format that is not asked for.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from canal.errors import ConfigError
+
+#: Module and class of each encoder, by the name that a command line or a file gives it.
+_ENCODERS: Final = {
+    "canal-json": ("canal_json", "CanalJson"),
+    "debezium-avro": ("avro", "DebeziumAvro"),
+    "debezium-json": ("debezium_json", "DebeziumJson"),
+    "maxwell-json": ("maxwell_json", "MaxwellJson"),
+}
+_MODULES: Final = {name: module for module, name in _ENCODERS.values()} | {
+    "Encoded": "encoder", "Encoder": "encoder", "SchemaRegistry": "avro",
+}  # fmt: skip
+#: Names of formats that are text.
+TEXTS: Final = ("canal-json", "debezium-json", "maxwell-json")
+
+
+def encoder_of(name: str, **options: Any) -> Any:
+    """The encoder of a name, such as ``encoder_of("debezium-json", schemas=True)``.
+
+    Raises:
+        ConfigError: there is no such format, or it has no such option.
+    """
+    if name not in _ENCODERS:
+        raise ConfigError(f"there is no format {name!r}", remedy=f"There are {', '.join(_ENCODERS)}.")
+    kind = __getattr__(_ENCODERS[name][1])
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise ConfigError(f"the format {name} cannot be made of the options {', '.join(sorted(options))}") from error
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

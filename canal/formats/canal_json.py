@@ -8,14 +8,17 @@ and it has one item for every row, so that ``old[i]`` belongs to ``data[i]``.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from canal.model import Entry, EntryType, EventType, Message, RowData
+import attrs
 
-_ROW_TYPES = frozenset((EventType.INSERT, EventType.UPDATE, EventType.DELETE))
+from canal.changes.change import Change
+from canal.formats.columns import canal_columns
+from canal.formats.encoder import ROWS, Encoded, TextEncoder, names
+from canal.formats.text import dumps
+from canal.model import Entry, EntryType, EventType, Message, RowData
 
 
 def to_canal_json(
@@ -39,36 +42,58 @@ def to_canal_json(
 
 def flat_message(entry: Entry, *, batch_id: int, now: int) -> dict[str, Any]:
     """The FlatMessage of a ROWDATA entry as a dict, its keys in alphabetical order."""
-    header = entry.header
-    change = entry.row_change
-    rows = [] if change.is_ddl or entry.event_type not in _ROW_TYPES else change.row_datas
+    header, change = entry.header, entry.row_change
+    rows = [] if change.is_ddl or entry.event_type not in ROWS else change.row_datas
+    return _document(
+        entry.event_type, rows, database=header.schema, table=header.table, es=header.execute_time, gtid=header.gtid,
+        id=batch_id, isDdl=change.is_ddl, sql=change.sql, ts=now,
+    )  # fmt: skip
+
+
+@attrs.frozen
+class CanalJson(TextEncoder):
+    """canal's FlatMessage, one for each changed row or statement; the key is JSON of the primary key, null without one.
+
+    ``id`` is -1, as there is no batch. Columns that a row image does not hold are left out.
+
+    Args:
+        clock: gives ``ts``, in nanoseconds since 1970.
+    """
+
+    clock: Callable[[], int] = time.time_ns
+
+    def messages(self, change: Change) -> Sequence[Encoded]:
+        database, table = names(change)
+        rows = []
+        if change.op in ROWS:
+            before, after = (None if row is None else row.values() for row in (change.before, change.after))
+            rows = [RowData(*canal_columns(change.table.columns, before, after))]
+        document = _document(
+            change.op, rows, database=database, table=table, es=change.origin.ts, gtid=change.origin.gtid, id=-1,
+            isDdl=change.origin.is_ddl, sql=change.sql, ts=self.clock() // 1_000_000,
+        )  # fmt: skip
+        key = {name: document["data"][0].get(name) for name in change.table.keys} if rows and change.table.keys else None
+        return (Encoded(None if key is None else dumps(key).encode(), dumps(document).encode()),)
+
+
+def _document(event_type: EventType, rows: Sequence[RowData], **members: Any) -> dict[str, Any]:
+    """A FlatMessage, its members in alphabetical order."""
     data: list[dict[str, str | None]] = []
     old: list[dict[str, str | None]] = []
     sql_type: dict[str, int] = {}
     mysql_type: dict[str, str] = {}
     for row in rows:
-        columns = row.before_columns if entry.event_type == EventType.DELETE else row.after_columns
+        columns = row.before_columns if event_type == EventType.DELETE else row.after_columns
         data.append({column.name: column.value for column in columns})
         sql_type.update((column.name, column.sql_type) for column in columns)
         mysql_type.update((column.name, column.mysql_type) for column in columns)
-        if entry.event_type == EventType.UPDATE:
+        if event_type == EventType.UPDATE:
             old.append(_old_values(row))
-    return {
-        "data": data or None,
-        "database": header.schema,
-        "es": header.execute_time,
-        "gtid": header.gtid,
-        "id": batch_id,
-        "isDdl": change.is_ddl,
-        "mysqlType": mysql_type or None,
-        "old": old or None,
-        "pkNames": _key_names(rows, entry.event_type),
-        "sql": change.sql,
-        "sqlType": sql_type or None,
-        "table": header.table,
-        "ts": now,
-        "type": entry.event_type.name,
-    }
+    members |= {
+        "data": data or None, "mysqlType": mysql_type or None, "old": old or None, "pkNames": _key_names(rows, event_type),
+        "sqlType": sql_type or None, "type": event_type.name,
+    }  # fmt: skip
+    return {name: members[name] for name in sorted(members)}
 
 
 def _old_values(row: RowData) -> dict[str, str | None]:
@@ -77,19 +102,9 @@ def _old_values(row: RowData) -> dict[str, str | None]:
     return {column.name: column.value for column in row.before_columns if column.name in updated}
 
 
-def _key_names(rows: list[RowData], event_type: EventType) -> list[str] | None:
+def _key_names(rows: Sequence[RowData], event_type: EventType) -> list[str] | None:
     """The primary key's columns, from the first row."""
     if not rows:
         return None
     columns = rows[0].before_columns if event_type == EventType.DELETE else rows[0].after_columns
     return [column.name for column in columns if column.is_key] or None
-
-
-def dumps(message: dict[str, Any]) -> str:
-    """JSON that is valid UTF-8, whatever a statement or a name holds."""
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # bytes of a statement that are no text in its charset: escaped, the line can be written
-        return json.dumps(message, separators=(",", ":"))
-    return text

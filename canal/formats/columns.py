@@ -113,12 +113,12 @@ def _texts(columns: Sequence[ColumnSchema], values: Sequence[Any], form: Form) -
 
 def _column(column: ColumnSchema, index: int, text: str | None, updated: bool, form: Form) -> Column:
     code = value_type(text, column) if form.codes_of_values else sql_type(column)
-    if form.labels and _type_code(column) in (_ENUM, _SET):
+    if form.labels and type_code(column) in (_ENUM, _SET):
         code = VARCHAR
     return Column(index, code, column.name, column.key, updated, text is None, text, column.column_type)
 
 
-def _type_code(column: ColumnSchema) -> int:
+def type_code(column: ColumnSchema) -> int:
     """The type code, with that of ENUM and SET instead of the STRING that stands for them in the log."""
     code = column.type_code
     if code == _STRING or code < 0:
@@ -132,7 +132,7 @@ def _type_code(column: ColumnSchema) -> int:
 
 def sql_type(column: ColumnSchema) -> int:
     """The column's ``java.sql.Types`` code: the same for all its values, NULL or not."""
-    code = _type_code(column)
+    code = type_code(column)
     if code in _INTEGERS:
         return _INTEGERS[code][column.unsigned]
     if code in _STRINGS:
@@ -142,7 +142,7 @@ def sql_type(column: ColumnSchema) -> int:
 
 def value_type(text: str | None, column: ColumnSchema) -> int:
     """The code that canal gives to one value of the column, by its text: see ``Form.codes_of_values``."""
-    code = _type_code(column)
+    code = type_code(column)
     if text is None and code in (_SET, _JSON):
         return BLOB if code == _SET else OTHER
     if code in _INTEGERS:
@@ -168,7 +168,7 @@ def column_text(value: Any, column: ColumnSchema, form: Form = _DEFAULT) -> str 
     """
     if value is None:
         return None
-    code = _type_code(column)
+    code = type_code(column)
     if code in (_ENUM, _SET) and not form.labels:
         return _label_number(value, column, code)
     if isinstance(value, PartialJson):
@@ -184,11 +184,11 @@ def column_text(value: Any, column: ColumnSchema, form: Form = _DEFAULT) -> str 
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
-        return f"{_date_text(value)} {_time_text(value)}{_fraction(value.microsecond, _digits(column))}"
+        return f"{_date_text(value)} {_time_text(value)}{_fraction(value.microsecond, fraction_digits(column))}"
     if isinstance(value, date):
         return _date_text(value)
     if isinstance(value, timedelta):
-        return _duration_text(value, _digits(column))
+        return _duration_text(value, fraction_digits(column))
     return str(value)
 
 
@@ -215,7 +215,7 @@ def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
         ) from None  # fmt: skip
 
 
-def _digits(column: ColumnSchema) -> int:
+def fraction_digits(column: ColumnSchema) -> int:
     """Digits of the fraction of seconds: from ``datetime(3)``, or from the table map where the text is not known."""
     text = column.column_type.partition("(")[2]
     if text[:1].isdigit():

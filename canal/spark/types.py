@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
 from canal.formats.arrow import changes, long_array, text_array
-from canal.formats.canal_json import dumps
 from canal.formats.columns import Form, column_text
+from canal.formats.text import dumps
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -34,7 +34,7 @@ class JSONLinesTarget:
 
     Args:
         path: of the file, which is made where there is none, or a binary file object.
-        encode: makes the text of a change, without an end of line.
+        encode: makes the text of a change, without an end of line, such as ``canal.formats.DebeziumJson()``; "" writes nothing.
     """
 
     path: str | os.PathLike[str] | BinaryIO
@@ -77,6 +77,10 @@ def _understood(what: str) -> Iterator[None]:
         raise TargetError(f"{what} cannot be written: {error.strerror}", remedy="Mend that; nothing is lost.") from error
 
 
+def _lines(texts: Iterable[str]) -> bytes:
+    return b"".join(text.encode() + b"\n" for text in texts if text)
+
+
 class _PipeWork(LogWork):
     def __init__(self, file: BinaryIO, encode: Callable[[Change], str]) -> None:
         super().__init__()
@@ -86,7 +90,7 @@ class _PipeWork(LogWork):
         return None
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        self._file.write(b"".join(self._encode(change).encode() + b"\n" for change in made))
+        self._file.write(_lines(map(self._encode, made)))
         self._file.flush()
 
 
@@ -103,7 +107,7 @@ class _FileWork(LogWork):
             return None if found is None else str(found)
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        data = b"".join(self._encode(change).encode() + b"\n" for change in made)
+        data = _lines(map(self._encode, made))
         with self._locked() as file:
             document = self._committed()
             if document["streams"].get(self._stream) != old:

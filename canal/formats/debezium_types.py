@@ -1,0 +1,281 @@
+"""Columns as Debezium gives them: for each its Connect schema, and what makes its values.
+
+Never gives a value that its schema cannot hold: such a one is a ValueError, which says what it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import attrs
+
+from canal.formats.columns import fraction_digits, type_code
+from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
+from canal.schema import ColumnSchema
+
+Schema = Mapping[str, Any]
+_MICRO: Final = timedelta(microseconds=1)
+_MOMENT: Final = datetime(1970, 1, 1)
+_DAY: Final = 86_400_000_000
+_INTEGERS: Final = {1: ("int16", "int16"), 2: ("int16", "int32"), 9: ("int32", "int32"), 3: ("int32", "int64")}
+_LOGICAL: Final = "org.apache.kafka.connect.data."
+_TIMES: Final = "io.debezium.time."
+#: Spaces between the parts of a document, where the text of a value is left as it is.
+_SPACES: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+
+
+@attrs.frozen
+class Modes:
+    """Debezium's options of the same meaning: ``decimal.handling.mode``, ``time.precision.mode``,
+    ``bigint.unsigned.handling.mode`` and ``binary.handling.mode``."""
+
+    decimals: Literal["precise", "double", "string"]
+    times: Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
+    unsigned_bigints: Literal["long", "precise"]
+    binaries: Literal["bytes", "base64", "base64-url-safe", "hex"]
+
+
+@attrs.frozen
+class Field:
+    """A column: ``schema`` with its name under ``field``; ``give`` makes its values, of which bytes stay bytes."""
+
+    name: str
+    schema: Schema
+    make: Callable[[Any], Any]
+    zero: Any
+    """What stands for a date that is none in a column that cannot be null."""
+
+    def give(self, value: Any) -> Any:
+        """The value.
+
+        Raises:
+            ValueError: the schema has none that means the same.
+        """
+        if value is None:
+            return None
+        if isinstance(value, ZeroDate):
+            return None if self.schema["optional"] else self.zero
+        if value is ABSENT:
+            raise ValueError("the row image does not hold the column")
+        if isinstance(value, InvalidText):
+            raise ValueError("it holds bytes that are no text in its charset")
+        if isinstance(value, PartialJson):
+            raise ValueError("the log tells only how its document was changed")
+        return self.make(value)
+
+
+def field(column: ColumnSchema, modes: Modes) -> Field:
+    """What a column is."""
+    kind, name, parameters, make, zero = _kind(column, modes)
+    schema: dict[str, Any] = {"type": kind, "optional": bool(column.nullable) and not column.key}
+    if kind == "struct":
+        members, doc = parameters
+        schema = {"type": kind, "fields": members, **schema, "name": name, "version": 1, "doc": doc}
+    elif kind == "array":
+        schema = {"type": kind, "items": {"type": "float", "optional": False}, **schema, "name": name, "version": 1}
+    elif name:
+        schema |= {"name": name, "version": 1}
+        if parameters:
+            schema["parameters"] = parameters
+    return Field(column.name, schema | {"field": column.name}, make, zero)
+
+
+_Kind = tuple[str, str, Any, Callable[[Any], Any], Any]
+
+
+def _kind(column: ColumnSchema, modes: Modes) -> _Kind:
+    """(type, name, parameters, what makes values, what stands for a zero date)."""
+    code = type_code(column)
+    if code in _INTEGERS:
+        return _INTEGERS[code][column.unsigned], "", None, int, None
+    if code == 8:
+        return _bigint(column, modes)
+    if code in (0, 246):
+        return _decimal(column, modes)
+    if code in (4, 5):
+        return ("float", "double")[code - 4], "", None, float, None
+    if code == 16:
+        return _bit(column)
+    if code == 13:
+        return "int32", f"{_TIMES}Year", None, int, None
+    if code in (7, 10, 11, 12, 14, 17, 18, 19):
+        return _temporal(code, column, modes)
+    if code in (247, 248):
+        if column.labels is None:
+            raise ValueError("the labels of an ENUM or SET are not known")
+        allowed = ",".join(label.replace(",", "\\,") for label in column.labels)
+        name = "io.debezium.data.Enum" if code == 247 else "io.debezium.data.EnumSet"
+        return "string", name, {"allowed": allowed}, _text, None
+    if code == 245 or column.base_type == "json":
+        return "string", "io.debezium.data.Json", None, _document, None
+    if code == 255:
+        return _geometry(column)
+    if code == 242:
+        return "array", "io.debezium.data.FloatVector", None, _vector, None
+    return _binary(modes) if column.charset in (None, "binary") and column.base_type not in _TEXT_FORM else _TEXT
+
+
+def _text(value: Any) -> str:
+    return "" if isinstance(value, NoLabel) else str.__str__(value)
+
+
+_TEXT: Final[_Kind] = ("string", "", None, _text, None)
+#: MariaDB's types whose values are text.
+_TEXT_FORM: Final = ("uuid", "inet4", "inet6")
+
+
+def _unscaled(scale: int) -> Callable[[Any], bytes]:
+    """The unscaled number as Java's BigInteger has it: two's complement, as few bytes as hold it."""
+
+    def make(value: Any) -> bytes:
+        sign, digits, exponent = Decimal(value).as_tuple()
+        number = int("".join(map(str, digits))) * 10 ** (scale + int(exponent))
+        number = -number if sign else number
+        return int(number).to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
+
+    return make
+
+
+def _exact_decimal(precision: int, scale: int) -> _Kind:
+    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    return "bytes", f"{_LOGICAL}Decimal", parameters, _unscaled(scale), None
+
+
+def _bigint(column: ColumnSchema, modes: Modes) -> _Kind:
+    if not column.unsigned:
+        return "int64", "", None, int, None
+    if modes.unsigned_bigints == "precise":
+        return _exact_decimal(20, 0)
+    return "int64", "", None, lambda value: value - (1 << 64) if value >> 63 else value, None
+
+
+def _decimal(column: ColumnSchema, modes: Modes) -> _Kind:
+    if modes.decimals == "string":
+        return "string", "", None, lambda value: format(value, "f"), None
+    if modes.decimals == "double":
+        return "double", "", None, float, None
+    inside = re.search(r"\((\d+)(?:,(\d+))?\)", column.column_type)
+    precision, scale = (int(inside[1]), int(inside[2] or 0)) if inside else (column.meta & 0xFF, column.meta >> 8)
+    return _exact_decimal(precision, scale)
+
+
+def _bit(column: ColumnSchema) -> _Kind:
+    inside = re.search(r"\((\d+)\)", column.column_type)
+    size = int(inside[1]) if inside else (column.meta >> 8) * 8 + (column.meta & 0xFF)
+    if size <= 1:
+        return "boolean", "", None, bool, None
+    return "bytes", "io.debezium.data.Bits", {"length": str(size)}, lambda value: value.to_bytes(-(-size // 8), "little"), None
+
+
+def _binary(modes: Modes) -> _Kind:
+    makes: dict[str, Callable[[bytes], Any]] = {
+        "bytes": bytes, "base64": lambda value: base64.b64encode(value).decode(),
+        "base64-url-safe": lambda value: base64.urlsafe_b64encode(value).decode(), "hex": bytes.hex,
+    }  # fmt: skip
+    return "bytes" if modes.binaries == "bytes" else "string", "", None, makes[modes.binaries], None
+
+
+def _document(value: Any) -> str:
+    return _SPACES.sub(r"\1", value) if isinstance(value, str) else _refuse("JSON must come as text")
+
+
+def _vector(value: bytes) -> list[float]:
+    return list(struct.unpack(f"<{len(value) // 4}f", value))
+
+
+def _geometry(column: ColumnSchema) -> _Kind:
+    members: list[dict[str, Any]] = [
+        {"type": "bytes", "optional": False, "field": "wkb"}, {"type": "int32", "optional": True, "field": "srid"},
+    ]  # fmt: skip
+    if column.base_type != "point":
+        return "struct", "io.debezium.data.geometry.Geometry", (members, "Geometry"), _shape, None
+    axes = [{"type": "double", "optional": False, "field": axis} for axis in "xy"]
+    members[0]["optional"] = True
+    return "struct", "io.debezium.data.geometry.Point", (axes + members, "Geometry (POINT)"), _point, None
+
+
+def _shape(value: bytes) -> dict[str, Any]:
+    srid = int.from_bytes(value[:4], "little")
+    return {"wkb": value[4:], "srid": srid or None}
+
+
+def _point(value: bytes) -> dict[str, Any]:
+    x, y = struct.unpack_from("<2d", value, 9)
+    return {"x": x, "y": y, **_shape(value)}
+
+
+# -- dates and times ---------------------------------------------------------------------------------------------------
+
+
+def _temporal(code: int, column: ColumnSchema, modes: Modes) -> _Kind:
+    if code in (7, 17):
+        return "string", f"{_TIMES}ZonedTimestamp", None, _zoned(fraction_digits(column)), "1970-01-01T00:00:00Z"
+    if code in (10, 14):
+        if modes.times == "isostring":
+            return "string", f"{_TIMES}IsoDate", None, lambda value: f"{value.isoformat()}Z", "1970-01-01Z"
+        name = f"{_LOGICAL}Date" if modes.times == "connect" else f"{_TIMES}Date"
+        return "int32", name, None, lambda value: (value - date(1970, 1, 1)).days, 0
+    if code in (11, 19):
+        return _time(modes)
+    return _datetime(fraction_digits(column), modes)
+
+
+def _time(modes: Modes) -> _Kind:
+    if modes.times == "isostring":
+        return "string", f"{_TIMES}IsoTime", None, _time_of_day, None
+    if modes.times == "connect":
+        return "int32", f"{_LOGICAL}Time", None, lambda value: _within_a_day(value) // 1000, None
+    if modes.times == "nanoseconds":
+        return "int64", f"{_TIMES}NanoTime", None, lambda value: value // _MICRO * 1000, None
+    return "int64", f"{_TIMES}MicroTime", None, lambda value: value // _MICRO, None
+
+
+def _datetime(digits: int, modes: Modes) -> _Kind:
+    if modes.times == "isostring":
+        return "string", f"{_TIMES}IsoTimestamp", None, lambda value: f"{_iso(value)}Z", "1970-01-01T00:00:00Z"
+    if modes.times == "nanoseconds":
+        return "int64", f"{_TIMES}NanoTimestamp", None, lambda value: _nanoseconds((value - _MOMENT) // _MICRO * 1000), 0
+    if modes.times == "microseconds" or modes.times != "connect" and digits > 3:
+        return "int64", f"{_TIMES}MicroTimestamp", None, lambda value: (value - _MOMENT) // _MICRO, 0
+    name = f"{_LOGICAL}Timestamp" if modes.times == "connect" else f"{_TIMES}Timestamp"
+    return "int64", name, None, lambda value: (value - _MOMENT) // _MICRO // 1000, 0
+
+
+def _zoned(digits: int) -> Callable[[datetime], str]:
+    """With as many digits of the fraction as the column has."""
+
+    def make(value: datetime) -> str:
+        moment = value.astimezone(UTC).replace(tzinfo=None)
+        fraction = f".{moment.microsecond:06}"[: digits + 1] if digits else ""
+        return f"{moment.replace(microsecond=0).isoformat()}{fraction}Z"
+
+    return make
+
+
+def _iso(value: datetime) -> str:
+    """With as many digits of the fraction as there are."""
+    text = value.isoformat()
+    return text.rstrip("0") if value.microsecond else text
+
+
+def _within_a_day(value: timedelta) -> int:
+    micros = value // _MICRO
+    return micros if 0 <= micros < _DAY else _refuse("its type has no TIME below zero or of a day and more")
+
+
+def _time_of_day(value: timedelta) -> str:
+    return f"{_iso(_MOMENT + _MICRO * _within_a_day(value)).partition('T')[2]}Z"
+
+
+def _nanoseconds(value: int) -> int:
+    return value if -(1 << 63) <= value < 1 << 63 else _refuse("64 bits of nanoseconds do not reach as far")
+
+
+def _refuse(what: str) -> Any:
+    raise ValueError(what)
