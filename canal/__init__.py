@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     )
     from canal.pipes import Pipe, PipeStatus, Retry, pipe
     from canal.position import Position
+    from canal.rows.mask import Mask
     from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate
     from canal.rules import Rule
     from canal.schema import ColumnSchema, TableSchema
@@ -148,6 +149,7 @@ __all__ = [
     "Lag",
     "LocalBinlogSource",
     "LogPositionManager",
+    "Mask",
     "LostReason",
     "MemoryHistory",
     "MemoryLogPositionManager",
@@ -244,6 +246,7 @@ _MODULES: Final[dict[str, str]] = {
         "parse.zookeeper_log_positions": "MixedLogPositionManager PeriodMixedLogPositionManager ZooKeeperLogPositionManager",
         "pipes": "Pipe PipeStatus Retry pipe",
         "position": "Position",
+        "rows.mask": "Mask",
         "rows.values": "ABSENT InvalidJson InvalidText JsonDiff NoLabel PartialJson ZeroDate",
         "rules": "Rule",
         "schema": "ColumnSchema TableSchema",

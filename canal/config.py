@@ -6,7 +6,7 @@ Never connects to anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from canal.parse.schema.zookeeper_history import ZooKeeperHistory
 from canal.parse.source.protocol import Source
 from canal.parse.start import ON_LOST
 from canal.position import Position
+from canal.rows.mask import Mask, Masks
 from canal.sink import Hook, Kind, LeaveOut, RowPredicate
 from canal.zookeeper import ZooKeeper
 
@@ -112,6 +113,8 @@ class InstanceConfig:
             ``schema.`` when it names none.
         black_filter: tables not to deliver, in the same syntax.
         field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
+        mask: what becomes of columns' values: ``{"shop.users": {"email": canal.Mask.hmac(env="KEY")}}``, with tables in the
+            syntax of ``filter``. Texts of statements that may hold them are withheld; docs/masking.md.
         row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.
         leave_out: kinds of changes not to deliver: "insert", "update", "delete" (rows); "ddl", "dml", "dcl" (statements, as
             canal sorts them); "tableless": statements that name no table, which canal never delivers, such as GRANT, CREATE VIEW
@@ -169,6 +172,7 @@ class InstanceConfig:
     black_filter: str = attrs.field(default="", validator=_check_text)
     field_filter: str = attrs.field(default="", validator=_check_text)
     black_field_filter: str = attrs.field(default="", validator=_check_text)
+    mask: Mapping[str, Mapping[str, Mask]] = attrs.field(factory=dict)
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     leave_out: Sequence[Kind] = attrs.field(default=(), validator=lambda _, __, value: LeaveOut(value))
     shadow_tables: bool = False
@@ -227,6 +231,7 @@ class InstanceConfig:
             )
         self.table_filter()
         self.column_filter()
+        self.masks()
 
     def history(self) -> SchemaHistory:
         """The schema history to use."""
@@ -239,6 +244,10 @@ class InstanceConfig:
     def table_filter(self) -> TableFilter:
         """What ``filter`` and ``black_filter`` say."""
         return TableFilter(self.filter, self.black_filter)
+
+    def masks(self) -> Masks:
+        """What ``mask`` says."""
+        return Masks(self.mask)
 
     def column_filter(self) -> FieldFilter:
         """What ``field_filter`` and ``black_field_filter`` say."""

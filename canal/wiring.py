@@ -21,6 +21,7 @@ def parser_of(config: InstanceConfig) -> BinlogParser:
         start=config.start,
         tables=config.table_filter(),
         fields=config.column_filter(),
+        masks=config.masks(),
         time_zone=config.time_zone,
         json_text=config.json == "text",
         backoff=config.reconnect_backoff,
@@ -46,6 +47,7 @@ def sink_of(config: InstanceConfig) -> EntrySink:
         hooks=config.hooks,
         row_filter=config.row_filter,
         leave_out=config.leave_out,
+        masks=config.masks(),
         empty_interval=config.empty_transaction_interval,
         empty_count=config.empty_transaction_count,
     )

@@ -91,6 +91,9 @@ class CanalFiles:
         """Whether canal would start it at its first use only."""
         return _flag(self._values(destination, {}), *_of_one(destination, "lazy"))
 
+    def pipe(self, destination: str) -> None:
+        """None: canal's own files have no targets."""
+
     def digest(self, destination: str) -> str:
         """Of all that its config is made of, references included; of the texts where those cannot be read."""
         try:

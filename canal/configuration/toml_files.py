@@ -30,6 +30,7 @@ from zoneinfo import ZoneInfo
 import attrs
 
 from canal.config import InstanceConfig
+from canal.configuration.pipe_tables import pipe_options
 from canal.errors import ConfigError
 from canal.ha import Heartbeat
 from canal.meta import FileMeta, MemoryMeta
@@ -37,10 +38,12 @@ from canal.parse.schema.history import FileHistory
 from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
+from canal.rows.mask import Mask
 from canal.zookeeper import ZooKeeper
 
 #: Keys of a destination that are no options of its config.
 _LAZY: Final = "lazy"
+_PIPE: Final = "pipe"
 
 
 class TomlFiles:
@@ -106,12 +109,23 @@ class TomlFiles:
         try:
             options = self._resolved(self._written(destination), where)
             options.pop(_LAZY, None)
+            options.pop(_PIPE, None)
             made = {name: _MAKE[name](value, f"{where}.{name}") if name in _MAKE else value for name, value in options.items()}
             config: InstanceConfig = _call(InstanceConfig, {"destination": destination, **made}, where)
             return config
         except ConfigError as error:
             error.destination = error.destination or destination
             raise
+
+    def pipe(self, destination: str) -> dict[str, Any] | None:
+        """The arguments of ``canal.pipe`` for ``canal run``; None where the destination has none.
+
+        Raises:
+            ConfigError: an option that there is not, or a value that cannot be.
+        """
+        written = self._written(destination).get(_PIPE)
+        where = f"{self._where}: destinations.{destination}.pipe"
+        return None if written is None else pipe_options(self._resolved(written, where), where, _call)
 
     def _written(self, destination: str) -> dict[str, Any]:
         text = self._others.get(destination)
@@ -194,6 +208,27 @@ def _made(kind: Callable[..., Any]) -> Callable[[Any, str], Any]:
     return lambda value, where: _call(kind, _table(value, where), where)
 
 
+def _mask(value: Any, where: str) -> Any:
+    """``{ hmac = "key" }``, ``{ last = 4 }``, ``{ cut = 3 }`` or ``"drop"``, by table and column."""
+    return {
+        table: {name: _one_mask(one, f"{where}.{table}.{name}") for name, one in _table(columns, f"{where}.{table}").items()}
+        for table, columns in _table(value, where).items()
+    }
+
+
+def _one_mask(value: Any, where: str) -> Mask:
+    if value == "drop":
+        return Mask.drop()
+    if isinstance(value, dict) and len(value) == 1:
+        ((kind, argument),) = value.items()
+        if kind == "hmac" and isinstance(argument, str):
+            return Mask.hmac(key=argument)
+        if kind in ("last", "cut"):
+            mask: Mask = getattr(Mask, kind)(argument)
+            return mask
+    raise ConfigError(f'{where} is {{ hmac = {{ env = "NAME" }} }}, {{ last = 4 }}, {{ cut = 3 }} or "drop"')
+
+
 def _zone(value: Any, where: str) -> Any:
     try:
         return ZoneInfo(value)
@@ -203,7 +238,7 @@ def _zone(value: Any, where: str) -> Any:
 
 _MAKE: Final[dict[str, Callable[[Any, str], Any]]] = {
     "source": _source, "standby": _source, "start": _position, "standby_start": _position, "meta": _meta,
-    "heartbeat": _made(Heartbeat), "ha": _made(ZooKeeper), "time_zone": _zone,
+    "heartbeat": _made(Heartbeat), "ha": _made(ZooKeeper), "time_zone": _zone, "mask": _mask,
     "schema_history": lambda value, where: _call(FileHistory, {"directory": value}, where),
     "reconnect_backoff": lambda value, where: tuple(value) if isinstance(value, list) else value,
 }  # fmt: skip

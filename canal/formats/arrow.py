@@ -47,7 +47,8 @@ _LAYOUTS = {
     native.DATE: pa.date32(), native.DATETIME: pa.timestamp("us"), native.TIME: pa.duration("us"), native.BIT: pa.uint64(),
     native.NUMBER: pa.uint64(), native.BYTES: pa.binary(), native.PADDED: pa.binary(),
     **dict.fromkeys(
-        (native.UTF8, native.ASCII, native.CODEC, native.ENUM, native.SET, native.JSON, native.UUID, native.INET4, native.INET6),
+        (native.UTF8, native.ASCII, native.CODEC, native.ENUM, native.SET, native.JSON, native.UUID, native.INET4, native.INET6,
+         native.MASKED),
         pa.string(),
     ),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from canal.parse.log_positions import LogPositionManager
 from canal.parse.schema.history import SchemaHistory
 from canal.parse.source.protocol import Source
 from canal.position import Position
+from canal.rows.mask import Masks
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -22,6 +23,7 @@ class ParserOptions:
     sources: list[tuple[Source, str | Position]]
     tables: TableFilter
     fields: FieldFilter
+    masks: Masks
     time_zone: tzinfo
     json_text: bool
     backoff: tuple[float, float]

@@ -19,6 +19,7 @@ from canal.parse.run import ParserRun
 from canal.parse.schema.history import MemoryHistory, SchemaHistory
 from canal.parse.source.protocol import Completed, Source
 from canal.position import Position
+from canal.rows.mask import Masks
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
 
@@ -99,6 +100,7 @@ class BinlogParser:
         log_positions: keeps where parsing stands.
         on_lost, dump_error_threshold, fallback_interval: see :class:`canal.parse.start.Facts`.
         tables, fields: filters, decided once per table map.
+        masks: of columns; statements keep their texts, which the sink withholds.
         time_zone: zone of TIMESTAMP values.
         json_text: give JSON as text, not as objects.
         backoff: seconds before the first and (at most) before any later attempt to reconnect.
@@ -121,6 +123,7 @@ class BinlogParser:
         start: str | Position = "latest",
         tables: TableFilter | None = None,
         fields: FieldFilter | None = None,
+        masks: Masks | None = None,
         time_zone: tzinfo = timezone.utc,
         json_text: bool = True,
         backoff: tuple[float, float] = (0.1, 10.0),
@@ -149,6 +152,7 @@ class BinlogParser:
             sources=sources,
             tables=tables or TableFilter(),
             fields=fields or FieldFilter(),
+            masks=masks or Masks(),
             time_zone=time_zone,
             json_text=json_text,
             backoff=backoff,

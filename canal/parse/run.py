@@ -96,6 +96,7 @@ class ParserRun:
         self._resolver = TableResolver(
             self._follower.find, options.tables, options.fields, options.time_zone,
             None if options.json_text else self._json_columns, self._shadows, options.unknown_columns, schema,
+            options.masks,
         )  # fmt: skip
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False

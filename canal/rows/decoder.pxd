@@ -26,7 +26,7 @@ cdef class RowDecoder:
     cdef readonly Py_ssize_t count, width, bitmap_bytes
     cdef readonly object timezone
     cdef readonly bint json_text, old_temporals
-    cdef readonly tuple plan, json_columns, unlogged, hidden
+    cdef readonly tuple plan, json_columns, unlogged, hidden, masks
     cdef RowDecoder _text_form
     cdef readonly Image full
     cdef bint _fixed_zone

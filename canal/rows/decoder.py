@@ -156,7 +156,8 @@ class Image:
         here = [i for i in range(decoder.count) if present[i >> 3] >> (i & 7) & 1]
         plan = decoder.plan
         rows = [(native.JSON_DIFFS, _VARIABLE + 4, *plan[i][2:]) if i in partial else plan[i] for i in here]
-        slots = [_SKIP if i in decoder.unlogged else plan[i][2] for i in here]
+        masked = {i for i, _ in decoder.masks}  # of diffs nothing can be masked
+        slots = [_SKIP if i in decoder.unlogged or i in partial and i in masked else plan[i][2] for i in here]
         self.present = present
         found = set(slots)
         self.count = len(rows)
@@ -207,14 +208,15 @@ class RowDecoder:
         wanted: indexes of the columns to produce, in the order of the tuples; None for all.
         timezone: zone of TIMESTAMP values, UTC if None.
         json_text: give JSON as text, not as decoded objects.
+        masks: of masked columns the index, and what has ``text(value)``.
 
     Raises:
         UnsupportedError: a column's length cannot be told.
         DecodeError: a column's metadata is impossible.
     """
 
-    def __init__(self, types, metas, columns, wanted=None, timezone=None, json_text=True):
-        self._arguments = (types, metas, columns, wanted, timezone, json_text)
+    def __init__(self, types, metas, columns, wanted=None, timezone=None, json_text=True, masks=()):
+        self._arguments = (types, metas, columns, wanted, timezone, json_text, masks)
         self.count = len(types)
         if len(metas) != self.count or columns is not None and len(columns) != self.count:
             raise DecodeError(f"{self.count} column types do not go with {len(metas)} metadata and their schema")
@@ -226,6 +228,7 @@ class RowDecoder:
             self._offset = shift.days * 86400 + shift.seconds
             self._fixed_zone = shift.microseconds == 0
         self.json_text = json_text
+        self.masks = tuple(masks)
         chosen = tuple(range(self.count)) if wanted is None else tuple(wanted)
         self.width = len(chosen)
         places = {column: slot for slot, column in enumerate(chosen)}
@@ -235,6 +238,8 @@ class RowDecoder:
             self._resolve(i, types[i], metas[i], None if columns is None else columns[i], places.get(i, _SKIP))
             for i in range(self.count)
         )
+        if self.masks:
+            self.plan = self._masked_plan()
         known = () if columns is None else columns
         self.unlogged = tuple(i for i, column in enumerate(known) if not column.logged)
         self.hidden = tuple(i for i, column in enumerate(known) if column.hidden)
@@ -255,7 +260,7 @@ class RowDecoder:
         if self.json_text:
             return self
         if self._text_form is None:
-            self._text_form = RowDecoder(*self._arguments[:5])
+            self._text_form = RowDecoder(*self._arguments[:5], True, self.masks)
         return self._text_form
 
     def decodes_as(self, other):
@@ -274,6 +279,15 @@ class RowDecoder:
             raise
         kind, param, extra = self._value_kind(code, meta, column, column_type)
         return kind, width, slot, param, extra, name
+
+    def _masked_plan(self):
+        """The plan in which masked columns are made of what a decoder without masks gives."""
+        plain = RowDecoder(*self._arguments[:3])
+        plan = list(self.plan)
+        for i, mask in self.masks:
+            _, width, slot, _, _, name = plan[i]
+            plan[i] = native.MASKED, width, slot, 0, (mask, i, plain), name
+        return tuple(plan)
 
     def _value_kind(self, code, meta, column, column_type):
         if code in _INTEGERS:
@@ -764,6 +778,9 @@ class RowDecoder:
         if kind == native.COMPRESSED:
             raw = _inflate(image, i, data, start, end)
             return self._text(image, i, digits, raw, 0, len(raw))
+        if kind == native.MASKED:
+            mask, column, plain = image.extras[i]
+            return mask.text(plain.cell(plain.full, column, data, start, end))
         if kind == native.JSON_TEXT:
             return text_objects(self._text(image, i, digits, data, start, end))
         if kind == native.UUID or kind == native.INET6 or kind == native.INET4:

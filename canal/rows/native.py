@@ -15,8 +15,8 @@ import struct
     FLOAT, DOUBLE, DECIMAL, YEAR, DATE, DATETIME, TIMESTAMP, TIME,
     ENUM, SET, NUMBER, BIT, JSON, UUID, INET6, INET4,
     OLD_TIME, OLD_DATETIME, OLD_TIMESTAMP, HIRES_TIME, HIRES_DATETIME, HIRES_TIMESTAMP,
-    JSON_DIFFS, JSON_TEXT, COMPRESSED,
-) = range(41)  # fmt: skip
+    JSON_DIFFS, JSON_TEXT, COMPRESSED, MASKED,
+) = range(42)  # fmt: skip
 
 #: Exact for every DECIMAL, whatever the user's context says; a method of a context takes one argument, which is quick.
 make_decimal = decimal.Context(prec=100, Emin=-1000, Emax=1000, traps=[decimal.Inexact]).create_decimal

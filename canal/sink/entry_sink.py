@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from canal.errors import CanalError, HookError, StateError
 from canal.model import Entry, EntryType, Header, Row
+from canal.rows.mask import WITHHELD, Masks
 from canal.sink.condense import Condenser
 from canal.sink.leave_out import LeaveOut
 from canal.sink.protocol import Hook
@@ -25,6 +26,7 @@ class EntrySink:
     Args:
         hooks: called in this order before the store, and after it.
         leave_out: kinds of changes that are not delivered; hooks do not see them.
+        masks: tables of which statements come without their texts.
         row_filter: keeps the row changes for which it is true; it makes the parser's thread decode every row.
         empty_interval, empty_count: let an empty transaction pass this often.
     """
@@ -35,6 +37,7 @@ class EntrySink:
         hooks: Sequence[Hook] = (),
         row_filter: RowPredicate | None = None,
         leave_out: Iterable[str] = (),
+        masks: Masks | None = None,
         empty_interval: float = 5.0,
         empty_count: int = 8192,
         clock: Callable[[], float] = time.monotonic,
@@ -42,6 +45,7 @@ class EntrySink:
         self._hooks = tuple(hooks)
         self._row_filter = row_filter
         self._leave_out = LeaveOut(leave_out)
+        self._masks = masks or Masks()
         self._condenser = Condenser(empty_interval, empty_count)
         self._clock = clock
         self._store: EntryStore | None = None
@@ -62,6 +66,11 @@ class EntrySink:
             raise StateError("the sink is not started")
         if self._leave_out:
             entries = self._leave_out.kept(entries)
+        if self._masks:
+            for entry in entries:
+                entry.query = None
+                if entry.statement is not None and self._masks.withholds(entry.statement):
+                    entry.sql = WITHHELD
         for hook in self._hooks:
             entries = _kept_by(hook, entries)
         if self._row_filter is not None:

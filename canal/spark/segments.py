@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
-from canal.errors import CanalError, ChecksumError, DecodeError, TruncatedError, UnsupportedError
+from canal.errors import CanalError, ChecksumError, ConfigError, DecodeError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
@@ -81,6 +81,8 @@ class SegmentWriter:
 
 
 def _table_body(table: TableMap) -> bytes:
+    if table.decoder.masks:  # files of the spool hold events as the server sent them
+        raise ConfigError(f"{table.schema.name} is masked, and Spark's spool keeps what the log has", remedy="Mask it in Spark.")
     types, metas, columns, wanted = table.decoder.__reduce__()[1][:4]
     document = {
         "schema": table.schema.schema, "table": table.schema.table, "types": list(types), "metas": list(metas),

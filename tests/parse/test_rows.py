@@ -904,7 +904,7 @@ def test_constants_of_the_compiled_form() -> None:
     assert listed is not None
     names = re.findall(r"\w+", listed[1])
     assert [getattr(native, name) for name in names] == list(range(len(names)))
-    assert len(names) == 41
+    assert len(names) == 42
 
 
 def test_old_and_new_temporal_formats_in_one_table() -> None:

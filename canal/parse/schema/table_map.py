@@ -22,6 +22,7 @@ from canal.parse.schema.online_ddl import ShadowTables
 from canal.recent import Told
 from canal.rows.charsets import MAX_CHAR_BYTES, charset_of, label_text
 from canal.rows.decoder import RowDecoder
+from canal.rows.mask import Mask, Masks
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema, unsure_label
 from canal.server_facts import Release
 from canal.statement import Statement
@@ -291,6 +292,7 @@ class TableResolver:
         unknown_columns: "positions" names the columns of a table that nobody knows @1, @2 and so on, "error" is a SchemaError,
             "leave_out" drops its rows.
         alarm: called with a text when such a table comes.
+        masks: of columns.
     """
 
     def __init__(
@@ -303,7 +305,9 @@ class TableResolver:
         shadows: ShadowTables | None = None,
         unknown_columns: str = "positions",
         alarm: Callable[[str], None] = log.warning,
+        masks: Masks | None = None,
     ) -> None:
+        self._masks = masks or Masks()
         self._shadows = shadows
         self._unknown_columns = unknown_columns
         self._alarm = alarm
@@ -342,7 +346,9 @@ class TableResolver:
         if chosen is not None:
             self._narrowed.add(name)
         wanted = shown if chosen is None else [shown[i] for i in chosen]
-        key = (raw.types, raw.metas, schema.columns, tuple(wanted))
+        masks = tuple((shown[i], mask) for i, mask in self._masks.of(raw.schema, raw.table, names).items()) if self._masks else ()
+        dropped = {i for i, mask in masks if mask.kind == "drop"}
+        key = (raw.types, raw.metas, schema.columns, tuple(i for i in wanted if i not in dropped), masks)
         size = _TABLE_BYTES + len(body)
         shape = self._shapes.get(key)
         if shape is None:
@@ -355,10 +361,14 @@ class TableResolver:
         return TableMap(TableSchema(raw.schema, raw.table, shape.shown), shape.wanted, shape.decoder, True, shape.names, size)
 
     def _shape(
-        self, types: bytes, metas: tuple[int, ...], columns: tuple[ColumnSchema, ...], wanted: tuple[int, ...], shown: list[int]
-    ) -> _Shape:
+        self, types: bytes, metas: tuple[int, ...], columns: tuple[ColumnSchema, ...], wanted: tuple[int, ...],
+        masks: tuple[tuple[int, Mask], ...], shown: list[int],
+    ) -> _Shape:  # fmt: skip
         chosen = None if wanted == tuple(range(len(types))) else wanted
-        decoder = RowDecoder(types, metas, columns, chosen, self._timezone, self._json_columns is None)
+        decoder = RowDecoder(types, metas, columns, chosen, self._timezone, self._json_columns is None, masks)
+        if masks:
+            masked = dict(masks)
+            columns = tuple(masked[i].column(column) if i in masked else column for i, column in enumerate(columns))
         delivered = tuple(columns[i] for i in wanted)
         names = ColumnNames(tuple(column.name for column in delivered))
         return _Shape(decoder, tuple(columns[i] for i in shown), delivered, names)
