@@ -17,6 +17,7 @@ from canal.alarm import log_alarm
 from canal.configuration.sources import DirectorySource
 from canal.errors import CanalError, ConfigError, StateError
 from canal.model import Message
+from canal.pipes import pipe
 from canal.server import Server
 
 log = logging.getLogger("canal")
@@ -48,6 +49,7 @@ def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
     for name in source.files.destinations():
         try:
             source.files.config(name)
+            source.files.pipe(name)
         except CanalError as error:
             failed = 1
             tell(f"{name}: {error}")
@@ -60,6 +62,8 @@ def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
 
 def run(source: DirectorySource, handler: Handler, interval: float | None = None) -> int:
     """Start all destinations and hand their messages to ``handler`` until the process is told to end; gives the exit status.
+
+    Of a destination with a pipe the changes go there instead.
 
     Destinations that the configuration gets later are read too. What the handler raises stops that destination's reading for a
     while, with what was in hand rolled back.
@@ -78,7 +82,7 @@ def run(source: DirectorySource, handler: Handler, interval: float | None = None
         while not server.wait(_LOOK):
             for name in server.configured():
                 if name not in readers or not readers[name].is_alive():
-                    work = partial(_read, server, name, handler)
+                    work = partial(_read, server, source, name, handler)
                     readers[name] = threading.Thread(target=work, name=f"canal-{name}-run", daemon=True)
                     readers[name].start()
     for reader in readers.values():
@@ -86,7 +90,7 @@ def run(source: DirectorySource, handler: Handler, interval: float | None = None
     return 0
 
 
-def _read(server: Server, destination: str, handler: Handler) -> None:
+def _read(server: Server, source: DirectorySource, destination: str, handler: Handler) -> None:
     """Read one destination until it is gone or the server stops."""
     wait = 0.5
     while destination in server.configured():
@@ -94,7 +98,11 @@ def _read(server: Server, destination: str, handler: Handler) -> None:
             instance = server.instance(destination)
             instance.subscribe()
             wait = 0.5
-            instance.consume(lambda message: handler(destination, message))
+            piped = source.files.pipe(destination)
+            if piped is None:
+                instance.consume(lambda message: handler(destination, message))
+            else:
+                pipe(instance, **piped).run()
             if server.wait(_PAUSE):  # the log has ended
                 return
         except StateError:  # stopped, or started anew with another configuration

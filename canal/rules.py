@@ -76,6 +76,8 @@ class Rule:
                 self.to.format(schema="", table="")
             except (KeyError, IndexError, ValueError) as error:
                 raise ConfigError(f"to of a rule may have {{schema}} and {{table}}, not {self.to!r}") from error
+        elif self.to is not None and not callable(self.to):
+            raise ConfigError(f"to of a rule must be text or callable, not {self.to!r}")
 
     def accepts(self, table: Table) -> bool:
         """Whether it is about this table."""

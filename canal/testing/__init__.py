@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from canal.testing.fake import FakeBinlog
     from canal.testing.load import Load
     from canal.testing.proxy import FaultProxy
+    from canal.testing.rules import check_rule
     from canal.testing.servers import MariaDBServer, MySQLServer
     from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
     from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "FakeBinlog": "fake", "FaultProxy": "proxy", "Load": "load", "MariaDBServer": "servers", "MySQLServer": "servers",
     "OpenSearchServer": "target_servers", "PostgreSQLServer": "target_servers", "RedisServer": "target_servers",
-    "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper",
+    "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper", "check_rule": "rules",
 }  # fmt: skip
 
 __all__ = [
     "FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "OpenSearchServer", "PostgreSQLServer", "RedisServer",
-    "ZooKeeperEnsemble", "ZooKeeperServer", "target_suite",
+    "ZooKeeperEnsemble", "ZooKeeperServer", "check_rule", "target_suite",
 ]  # fmt: skip
 
 
