@@ -30,6 +30,7 @@ from canal.formats.canal_json import to_canal_json
 from canal.ha import overview
 from canal.model import Entry, EntryType, EventType, Message, Row
 from canal.parse.source.mysql import URL_FORM, parse_url
+from canal.parse.source.preflight import look
 from canal.zookeeper import ROOT, Session
 
 _STYLES = {EventType.INSERT: "green", EventType.UPDATE: "yellow", EventType.DELETE: "red"}
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     _tail_options(commands)
     _run_options(commands)
+    _check_options(commands)
     _ha_options(commands)
     return parser
 
@@ -119,6 +121,28 @@ def _run_options(commands: Any) -> None:
     run.add_argument("--check", action="store_true", help="only tell whether it can be used, and which keys have no meaning")
     run.add_argument("--verbose", action="store_true", help="log what the library does")
     run.set_defaults(run=_run)
+
+
+def _check_options(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="look at a server before the start",
+        description="Look at a server's settings and the user's privileges, and tell what mends what is amiss.",
+        epilog="The password comes from the URL, from CANAL_PASSWORD, or is asked for. "
+        "The exit status is 1 where an instance could not run.",
+    )
+    check.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…]")
+    check.add_argument("--verbose", action="store_true", help="log what the library does")
+    check.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    if not _is_url(options.source):
+        raise canal.ConfigError("a server is named by its URL", remedy=URL_FORM)
+    found = look(_server(options.source))
+    for one in found:
+        print(visible(str(one)))
+    return int(any(one.level == "error" for one in found))
 
 
 def _ha_options(commands: Any) -> None:

@@ -130,7 +130,8 @@ def test_what_is_left_of_each_value() -> None:
             "raw": KEYED.text(SECRET), "n": 1,
         }  # fmt: skip
         assert after.as_dict() == expected
-        assert update.rows[0].before == after
+        assert update.rows[0].before is not None
+        assert update.rows[0].before.as_dict() == expected
         assert delete.rows[0].before is not None
         assert delete.rows[0].before["phone"] is None
         (batch,) = to_arrow([first])

@@ -78,7 +78,7 @@ cdef class RowDecoder:
                    micros=int, year=int)
     cdef object _value(self, Image image, Py_ssize_t i, int kind, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(p="const unsigned char*", digits=int, number="unsigned long long", year="unsigned long long",
-                   day="unsigned long long", negative=bint, raw=bytes)
+                   day="unsigned long long", negative=bint, raw=bytes, plain=RowDecoder, column=Py_ssize_t)
     cdef object _rare_value(self, Image image, Py_ssize_t i, int kind, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(moment="long long", second=int, days="long long", era=int, of_era=int, year=int, of_year=int, month=int, day=int)
     cdef object _timestamp(self, long long seconds, int micros, int digits)
