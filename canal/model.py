@@ -467,7 +467,7 @@ class Row:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Row):
-            return self._values == other._values and self._names.names == other._names.names
+            return self._values == other.values() and list(self._names.names) == other.keys()
         return NotImplemented
 
     def __hash__(self) -> int:

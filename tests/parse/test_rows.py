@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 import canal.rows.decoder as rows
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
+from canal.model import ColumnNames, Row
 from canal.rows import native
 from canal.rows.decoder import RowDecoder, unsupported_columns
 from canal.rows.values import ABSENT, InvalidJson, InvalidText, ZeroDate
@@ -985,3 +986,11 @@ def test_rows_without_columns_have_an_empty_form() -> None:
     decoder = RowDecoder(b"\x03\x03", (0, 0), None)
     data = event(2, present=[b"\xfc"])
     assert bytes(decoder.canonical(data, 0, len(data), INSERT)) == b""
+
+
+def test_rows_are_equal_by_names_and_values() -> None:
+    names = ColumnNames(("a", "b"))
+    row = Row((1, None), names)
+
+    assert row == Row((1, None), ColumnNames(("a", "b")))
+    assert row not in (Row((1, 2), names), Row((1, None), ColumnNames(("a", "c"))), (1, None), None)
