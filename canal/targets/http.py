@@ -54,7 +54,7 @@ class HTTPTarget:
         batch: changes in one request, at most. With 1 a body is what ``encode`` gives; with more it is lines of that.
         batch_bytes: bytes of lines in one request, at most; a larger line goes alone.
         headers: of each request.
-        encode: makes the body of a change, without an end of line.
+        encode: makes the body of a change, without an end of line, such as ``canal.formats.DebeziumJson()``; "" sends nothing.
         attempts: how often a request is sent, before the commit fails and the pipe's ``on_error`` counts. Waits grow from half a
             second to a minute; ``Retry-After`` has its way.
         timeout: seconds to wait to connect, and for each part of an answer.
@@ -141,6 +141,8 @@ class _HTTPWork(LogWork):
         for change in made:
             text = self._target.encode(change)
             part = text if isinstance(text, bytes) else text.encode()
+            if not part:
+                continue
             if batch and (len(batch) == self._target.batch or size + len(part) + 1 > self._target.batch_bytes):
                 yield batch
                 batch, size = [], 0

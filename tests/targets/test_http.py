@@ -16,6 +16,7 @@ import pytest
 import canal
 from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
+from canal.formats.change_json import line
 from canal.targets import HTTPTarget, JSONLinesTarget
 from canal.targets.http import _keys, signature
 from canal.testing import FakeBinlog
@@ -83,6 +84,12 @@ def test_a_batch_has_so_many_lines_or_bytes(fake_binlog: FakeBinlog, receiver: R
     keys = [headers["Idempotency-Key"].rpartition("/")[2] for headers, _ in receiver.requests]
     assert [headers["Content-Type"] for headers, _ in receiver.requests] == ["application/x-ndjson"] * 4
     assert keys == ["2", "4", "6", "7"]
+
+
+def test_nothing_is_sent_of_a_change_for_which_there_is_no_body(fake_binlog: FakeBinlog, receiver: Receiver) -> None:
+    send(fake_binlog, HTTPTarget(receiver.url, encode=lambda change: "" if change.row["id"] == 2 else line(change)))
+
+    assert ids(receiver) == [[1], [3]]
 
 
 def test_a_signature_is_that_of_standard_webhooks(fake_binlog: FakeBinlog, receiver: Receiver) -> None:
