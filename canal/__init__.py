@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         RowData,
         Transaction,
     )
+    from canal.parse.group import GroupParser
     from canal.parse.log_positions import (
         FailbackLogPositionManager,
         FileLogPositionManager,
@@ -135,6 +136,7 @@ __all__ = [
     "FileLogPositionManager",
     "FileMeta",
     "FlatChange",
+    "GroupParser",
     "Header",
     "Heartbeat",
     "HistoryError",
@@ -233,6 +235,7 @@ _MODULES: Final[dict[str, str]] = {
         "instance": "Instance",
         "meta": "FileMeta MemoryMeta MetaManager MixedMeta PeriodMixedMeta ZooKeeperMeta",
         "model": "ChangedRow Entry EntryType EventType Header Message Row RowChange RowData Transaction",
+        "parse.group": "GroupParser",
         "parse.log_positions": (
             "FailbackLogPositionManager FileLogPositionManager LogPositionManager MemoryLogPositionManager "
             "MetaLogPositionManager"

@@ -40,7 +40,7 @@ class AlarmKind(enum.Enum):
     MISSING = "missing"
     """Changes that the source does not log will be missing."""
     SLOW = "slow"
-    """A client holds the others back, or reads on by itself for that."""
+    """A client holds the others back, or reads on by itself for that; a member of a group holds the others back."""
     CONFIGURATION = "configuration"
     """A configuration that is followed was changed and cannot be used: what runs goes on."""
     STOPPED = "stopped"

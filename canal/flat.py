@@ -70,7 +70,7 @@ def _rows(entry: Entry) -> Iterator[FlatChange]:
     for number, (before, after) in enumerate(entry.rows):
         done = first + 1 + (number if selected is None else selected[number])
         key = _key(before if after is None else after, names)
-        yield FlatChange(header.schema, header.table, op, before, after, key, entry.transaction.position_before(done), entry)
+        yield FlatChange(header.schema, header.table, op, before, after, key, entry.position_at(done), entry)
 
 
 def _key_names(entry: Entry) -> tuple[str, ...]:

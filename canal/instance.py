@@ -35,6 +35,7 @@ from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
 from canal.parallel import Handling, Key, ParallelConsumer
+from canal.parse.group import GroupParser
 from canal.parse.parser import BinlogParser, EventParser, parser_teller
 from canal.position import Position
 from canal.sink import EntrySink, Sink
@@ -62,7 +63,7 @@ class Instance:
 
     #: What it was made from; None where it was composed of parts.
     config: InstanceConfig | None = None
-    _health: SourceHealth | None = None
+    _healths: tuple[SourceHealth, ...] = ()
     _ha: RunningMonitor | None = None
     _turns: Turns | None = None
     _alarms = AlarmDesk()
@@ -72,7 +73,7 @@ class Instance:
         parser = parser_of(config)
         heartbeat = config.heartbeat or (Heartbeat() if config.standby is not None else None)
         if heartbeat is not None:
-            self._health = SourceHealth(heartbeat, parser.open_probe, parser.switch)
+            self._healths = (SourceHealth(heartbeat, parser.open_probe, parser.switch),)
         self._compose(
             config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout
         )
@@ -95,8 +96,12 @@ class Instance:
         store: EntryStore | None = None,
         meta: MetaManager | None = None,
         start_timeout: float = 30.0,
+        heartbeat: Heartbeat | None = None,
     ) -> Self:
-        """An instance from parts; any of them may be the user's own class that meets the Protocol of the part."""
+        """An instance from parts; any of them may be the user's own class that meets the Protocol of the part.
+
+        With a ``heartbeat`` the sources are watched of each :class:`canal.BinlogParser` that has a standby, also in a group.
+        """
         self = cls.__new__(cls)
         for part, protocol in ((parser, EventParser), (sink, Sink), (store, EntryStore), (meta, MetaManager)):
             if part is not None and not isinstance(part, protocol):
@@ -105,6 +110,10 @@ class Instance:
         self._compose(
             destination, parser, sink or EntrySink(), store or MemoryStore(), meta or MemoryMeta(), start_timeout
         )
+        members = parser.members.values() if isinstance(parser, GroupParser) else (parser,)
+        watched = [one for one in members if isinstance(one, BinlogParser) and one.other_source is not None]
+        if heartbeat is not None:
+            self._healths = tuple(SourceHealth(heartbeat, one.open_probe, one.switch) for one in watched)
         return self
 
     def _compose(
@@ -126,7 +135,7 @@ class Instance:
         )  # fmt: skip
         clients = self._clients = Clients(line, meta)
         self._lent: Callable[[Sink], Sink] = _OwnSink
-        if isinstance(parser, BinlogParser):
+        if isinstance(parser, (BinlogParser, GroupParser)):
             parser.oldest, parser.marks, parser.translated = clients.oldest_cursor, clients.marks, clients.translate
             self._lent = lambda sink: sink
         self.store = store
@@ -195,9 +204,9 @@ class Instance:
                 self._turns.restore(self.meta)
             resume = self._clients.restore()
             self.parser.start(self.destination, self._lent(self.sink), resume, self.store.end)
-            if self._health is not None:
-                steps.add(self._health.stop)
-                self._health.start(self.destination)
+            for health in self._healths:
+                steps.add(health.stop)
+                health.start(self.destination)
             with self._clients.lock:
                 self._started_at = time.monotonic()
                 self._running = True

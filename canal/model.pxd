@@ -54,6 +54,7 @@ cdef class Entry:
     cdef public bint last
     cdef public bint is_end
     cdef public long long size
+    cdef public object group
     cdef object _props
     cdef _set(self, object entry_type, object event_type, Transaction transaction, bytes data, long long offset,
               long long timestamp, long long server_id)

@@ -169,7 +169,8 @@ class Entry:
         header: journal, offset, time, schema, table, GTID.
         rows, json_diffs(): the changed rows, decoded each time they are asked for; ``header.row_count`` counts them undecoded.
         row_change: the same in canal's terms, and the text of a statement.
-        position: where to resume behind it.
+        position: where to resume behind it; in a :class:`canal.GroupParser` a position for each of its members.
+        member: which of them it is of.
         transaction: the one it belongs to, shared by its entries.
         is_ddl, is_end: whether it is a statement that changes a schema, or ends its transaction.
         part, last: which piece it comes in of a transaction that was too large to wait for its end, from 0, and whether
@@ -183,7 +184,7 @@ class Entry:
     __slots__ = (
         "entry_type", "event_type", "transaction", "table", "data", "body", "body_end", "kind", "offset", "ordinal",
         "timestamp", "server_id", "row_count", "first_row", "skip_rows", "selected", "sql", "statement", "query", "part",
-        "last", "is_end", "size", "_props",
+        "last", "is_end", "size", "group", "_props",
     )  # fmt: skip
 
     def __init__(
@@ -219,6 +220,7 @@ class Entry:
         self.last = True
         self.is_end = False
         self.size = len(data) + 256
+        self.group: Any = None
         self._props: dict[str, Any] | None = None
 
     @property
@@ -284,9 +286,25 @@ class Entry:
     @property
     def position(self) -> Position:
         """Where to resume when everything up to and including this entry is done."""
+        own = self.own_position
+        return own if self.group is None else self.group.around(own)
+
+    @property
+    def own_position(self) -> Position:
+        """As ``position``, of its own source alone."""
         if self.is_end:
             return self.transaction.position_after()
         return self.transaction.position_before(self.first_row + self.skip_rows + self.row_count)
+
+    def position_at(self, row: int) -> Position:
+        """Where to resume when everything up to and including the first ``row`` row changes of its transaction is done."""
+        own = self.transaction.position_before(row)
+        return own if self.group is None else self.group.around(own)
+
+    @property
+    def member(self) -> str:
+        """The member of a :class:`canal.GroupParser` that it is of; "" outside of a group."""
+        return "" if self.group is None else self.group.member
 
     def move(self, transaction: Transaction, offset: int) -> None:
         """Make it part of another transaction, which commits what this one has prepared."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from canal.errors import ConfigError, CursorError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet
-from canal.position import Position, PreparedXa, journal_key, resume_at
+from canal.position import Position, PreparedXa, earliest, journal_key, resume_at
 
 U1 = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 U2 = "fd50e54f-e561-11f1-856b-02fc00000001"
@@ -238,7 +238,9 @@ def test_text_is_canonical() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "null", "[]", "{}", '{"v":4}', '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
+        '{"v":5}', '{"v":4,"members":[]}', '{"v":4,"members":{"a":1}}', '{"v":4,"journal":"x","members":{"a":{"v":2}}}',
+        '{"v":4,"members":{"a":{"v":4,"members":{"b":{"v":2}}}}}',
+        "", "null", "[]", "{}", '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
         '{"v":2,"xa":[["X","binlog.1"]]}', '{"v":2,"xa":[["X","binlog.1","4"]]}', '{"v":1,"offset":"4"}',
         '{"v":1,"offset":-4}', '{"v":1,"offset":4.0}', '{"v":1,"journal":5}', '{"v":1,"gtid":"x"}', "\0\0", "[" * 99999,
     ],
@@ -346,3 +348,37 @@ def test_equal_gtid_sets_with_other_transactions_behind_them_do_not_compare() ->
     assert here.precedes(there) is None
     assert there.precedes(here) is None
     assert there.precedes(attrs.evolve(here, tail="33" * 8 + "22" * 8)) is True
+
+
+# Positions of several members.
+
+
+def of(**offsets: int) -> Position:
+    return Position(members={name: Position("b.1", offset, source="x") for name, offset in offsets.items()})
+
+
+def test_a_position_of_members_precedes_one_where_a_member_does_and_none_is_behind() -> None:
+    assert of(a=4, b=4).precedes(of(a=5, b=4)) is True
+    assert of(a=5, b=4).precedes(of(a=4, b=4)) is False
+    assert of(a=4, b=4).precedes(of(b=4, a=4)) is False
+    assert of(a=4, b=5).precedes(of(a=5, b=4)) is None
+    assert of(a=4).precedes(of(a=4, b=4)) is None
+    assert of(a=4).precedes(Position("b.1", 4)) is None
+    assert Position("b.1", 4).precedes(of(a=4)) is None
+
+
+def test_the_earliest_of_positions_of_members_is_that_of_each_member() -> None:
+    assert earliest([of(a=4, b=9), of(a=7, b=5)]) == resume_at([of(a=4, b=9), of(a=7, b=5)]) == of(a=4, b=5)
+    with pytest.raises(CursorError, match="cannot be compared"):
+        resume_at([of(a=4, b=9), of(a=7)])
+    with pytest.raises(CursorError, match="cannot be compared"):
+        resume_at([of(a=4), Position("b.1", 4)])
+
+
+def test_the_text_of_members_comes_back_and_canal_reads_all_of_them_from_the_earliest_time() -> None:
+    times = {"a": Position("b.1", 4, timestamp=9000), "b": Position("b.1", 4, incarnation="8-1")}
+    position = Position(members=times)
+
+    assert Position.from_text(position.to_text()) == position == Position(members=tuple(reversed(times.items())))
+    assert position.to_text().startswith('{"v":4,"members":{"a":{"v":2,')
+    assert position.to_canal()["postion"]["timestamp"] == 8000

@@ -528,13 +528,14 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
 
     class Decoder:
         event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
+        is_inside_transaction = False
         journal, offset = "b.1", 4
 
         def reset_counts(self) -> None:
             pass
 
     class Connection:
-        identity, flavor, is_alive, clock_offset = "uuid", "mysql", True, None
+        identity, flavor, is_alive, clock_offset, sends_heartbeats = "uuid", "mysql", True, None, True
 
     decoder, now = Decoder(), [1000.0]
     progress = Progress(lambda: teller(object()), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
@@ -566,6 +567,7 @@ def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() ->
 
     class Decoder:
         event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
+        is_inside_transaction = False
         journal, offset = "b.1", 100
 
         def reset_counts(self) -> None:

@@ -10,7 +10,7 @@ from datetime import timezone, tzinfo
 from typing import Any, Callable, Protocol, cast, runtime_checkable
 
 from canal.alarm import Alarm, log_alarm
-from canal.errors import CanalError, StateError
+from canal.errors import CanalError, CursorError, StateError
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
@@ -74,6 +74,12 @@ class ParserTeller(Protocol):
     def switch(self) -> Callable[[str], bool] | None:
         """Goes on at the other source, for a reason; gives False where that does not answer."""
         return None
+
+    @property
+    def complete_to(self) -> float:
+        """The source has said that it has nothing more which it made before this time, in seconds by its clock, and all of
+        that has been given to the sink; 0: it has said nothing."""
+        return 0.0
 
     def address_of(self, cursor: Position) -> tuple[str, int]:
         """Host and port of the server that a cursor is of; ("", 0): not known."""
@@ -178,6 +184,12 @@ class BinlogParser:
     def start(
         self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]
     ) -> None:
+        if resume is not None and resume.members:
+            raise CursorError(
+                f"the cursor names the members of a group, {resume}", destination=destination,
+                remedy="Use canal.GroupParser with these members, or write the cursor of one of them: "
+                "meta.update_cursor(client, cursor.member(name)).",
+            )  # fmt: skip
         last = self._run
         if last.thread is not None and not last.link.is_stopping():
             raise StateError("the parser is started already", destination=destination)
@@ -232,6 +244,11 @@ class BinlogParser:
     @property
     def is_finished(self) -> bool:
         return self._run.link.ended
+
+    @property
+    def complete_to(self) -> float:
+        """The source has said that it has nothing more which it made before this time, in seconds by its clock."""
+        return self._run.progress.complete_to
 
     @property
     def received(self) -> tuple[int, int]:

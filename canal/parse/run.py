@@ -175,7 +175,7 @@ class ParserRun:
     def _delivered(self) -> Position | None:
         """Behind the last entry that was delivered, or where the stream began."""
         handed = self._locator.handed
-        return handed.position if handed is not None else self._locator.started
+        return handed.own_position if handed is not None else self._locator.started
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -430,7 +430,7 @@ class ParserRun:
         self.progress.delivering()
         self._sink.sink(entries)
         self._locator.handed = last
-        self._options.log_positions.persist(lambda: last.position)
+        self._options.log_positions.persist(lambda: last.own_position)
 
     def _table_changed(self, statement: Statement, sql: str, data: bytes) -> None:
         if self._shadows is not None:

@@ -155,6 +155,11 @@ class Pipe:
         batch_size: int, linger: float,
     ) -> None:  # fmt: skip
         _check(target, on_error, on_unfit, on_large, acknowledged, batch_size)
+        if getattr(instance.parser, "members", None):
+            raise ConfigError(
+                "a pipe follows one source, and this instance merges several, anew after each restart",
+                remedy="Make an instance and a pipe for each source; each stream has its own progress in the target.",
+            )
         self.instance = instance
         self.target = target
         self.stream = stream or instance.destination

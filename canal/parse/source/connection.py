@@ -83,6 +83,10 @@ class MySQLConnection(FullConnection):
         return self._dump.known
 
     @property
+    def sends_heartbeats(self) -> bool:
+        return True
+
+    @property
     def is_alive(self) -> bool:
         """Whether silence means that the server has no more: it has begun to send, and its heartbeats come."""
         stream = self._dump.stream

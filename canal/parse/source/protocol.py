@@ -229,6 +229,11 @@ class StreamTeller(Protocol):
         return True
 
     @property
+    def sends_heartbeats(self) -> bool:
+        """Whether the source says by heartbeats that it has no more: silence for a moment may be the network's."""
+        return False
+
+    @property
     def warnings(self) -> Sequence[str]:
         """What an operator should know about the position from which it streams."""
         return ()

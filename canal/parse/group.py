@@ -1,0 +1,331 @@
+"""Several parsers as one: whole transactions of several sources in one stream, with a position for each of them.
+
+Never decodes anything: each member is a parser with its own thread, connection and schema history, and canal.parse.merge says
+whose turn it is.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import attrs
+
+from canal.alarm import Alarm, AlarmDesk, log_alarm
+from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorError, StateError, StoreClosedError
+from canal.life import Steps
+from canal.model import Entry, Transaction
+from canal.parse.merge import Lane, Merge
+from canal.parse.parser import BinlogParser, EventParser, parser_teller
+from canal.position import Position
+from canal.sink.protocol import Sink
+from canal.status import Lag, ParserStatus, State
+
+#: The first that a member is at is what the group is at.
+_WORST = (
+    State.FAILED, State.WAITING, State.CONNECTING, State.SEEKING, State.RUNNING, State.STREAMING, State.STOPPED, State.ENDED,
+)  # fmt: skip
+
+
+@attrs.frozen(eq=False)
+class Standing:
+    """Where the others of a group stand while transactions of one member pass."""
+
+    member: str
+    others: tuple[tuple[str, Position | Transaction], ...]
+
+    def around(self, own: Position) -> Position:
+        """The group's position, where this is the member's own."""
+        others = ((name, one if isinstance(one, Position) else one.position_after()) for name, one in self.others)
+        return Position(members=(*others, (self.member, own)))
+
+
+class GroupParser:
+    """An :class:`EventParser` that merges those of several sources: n sources in one store.
+
+    Transactions pass whole, each member's in the order of its log. A position names each member's own
+    (``Position.members``), so that a restart is exact for each of them; ``entry.member`` says whose an entry is. Each member
+    is started for the destination ``DESTINATION.NAME``, by which its alarms and its schema history go. The first failure of a
+    member, as :class:`canal.PositionLostError`, stops the group; a source that does not answer is waited for.
+
+    Args:
+        parsers: the members by their names, which cursors know them by: letters, digits, "_" and "-". A cursor that lacks a
+            member lets it begin at its own start; one that names a member which is not here is refused.
+        order: "arrival" lets transactions pass as they come. "time" lets those go first that ended earlier, in whole seconds
+            by the clocks of their servers: a transaction waits until every other member has come to its time. That is an order
+            of clocks and says nothing of causes, see docs/groups.md; ``late`` counts what came behind a later one.
+        idle_after: seconds; with "time", a member that has nothing more counts as having come to the time of its last
+            heartbeat (``MySQLSource.heartbeat_interval``), less this: what clocks and statements that run long may take.
+        stalled_after: seconds without a change and without a heartbeat, after which an alarm names a member that others wait
+            for.
+        on_stalled: with "time", whether the others then "wait" for it or "go_on"; they always wait for the end of a
+            transaction that has begun to pass.
+        alarm: told of members that others wait for.
+
+    Attributes:
+        members: the parsers by their names.
+    """
+
+    def __init__(
+        self,
+        parsers: Mapping[str, EventParser],
+        *,
+        order: Literal["time", "arrival"] = "time",
+        idle_after: float = 3.0,
+        stalled_after: float = 60.0,
+        on_stalled: Literal["wait", "go_on"] = "wait",
+        alarm: Alarm = log_alarm,
+    ) -> None:
+        self.members = _checked(parsers)
+        if order not in ("time", "arrival"):
+            raise ConfigError(f'order is "time" or "arrival", not {order!r}')
+        if on_stalled not in ("wait", "go_on"):
+            raise ConfigError(f'on_stalled is "wait" or "go_on", not {on_stalled!r}')
+        _check_seconds("idle_after", idle_after)
+        _check_seconds("stalled_after", stalled_after)
+        self._merge_options = (order == "time", float(idle_after), float(stalled_after), on_stalled == "go_on")
+        self._alarms = AlarmDesk(alarm)
+        self.oldest: Callable[[], Position | None] = lambda: None
+        self.marks: Callable[[], list[Position]] = list
+        self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
+        for name, parser in self.members.items():
+            if isinstance(parser, BinlogParser):
+                parser.oldest = partial(self._oldest_of, name)
+                parser.marks = partial(self._marks_of, name)
+                parser.translated = partial(self._translate, name)
+        self._run = _GroupRun(self, "", None, {}, lambda: None)  # one that never starts, until there is another
+
+    def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
+        if self._run.is_started:
+            raise StateError("the parser is started already", destination=destination)
+        places = {} if resume is None else self._places(resume)
+        self._alarms.reset(destination)
+        self._run = _GroupRun(self, destination, sink, places, finished)
+        self._run.start()
+
+    def stop(self) -> None:
+        self._run.stop()
+
+    def wait_started(self, timeout: float) -> Position:
+        return self._run.wait_started(timeout)
+
+    @property
+    def error(self) -> CanalError | None:
+        return next((parser.error for parser in self.members.values() if parser.error is not None), None)
+
+    @property
+    def is_finished(self) -> bool:
+        return self._run.is_over
+
+    @property
+    def late(self) -> int:
+        """Transactions that came behind one of a later time since the start: of clocks that were set back, of statements that
+        ran for longer than ``idle_after``, of members that had stalled. With "arrival" it counts what nobody has sorted."""
+        return self._run.merge.late
+
+    def status(self, source_timeout: float | None = None) -> ParserStatus | None:
+        """How the members stand, in one: the worst state, the longest lag, the sums of counts; None where none of them tells."""
+        told = {name: parser_teller(parser).status(source_timeout) for name, parser in self.members.items()}
+        return _together({name: status for name, status in told.items() if status is not None})
+
+    def new_merge(self) -> Merge:
+        """That of a run."""
+        lanes = [Lane(name, partial(_complete_to, parser)) for name, parser in self.members.items()]
+        return Merge(lanes, *self._merge_options, self._alarms)
+
+    # -- positions of members -----------------------------------------------------------------------------------------
+
+    def _places(self, resume: Position) -> dict[str, Position]:
+        """Where each member resumes."""
+        if not resume.members and not resume.is_concrete:  # a time, as canal keeps it for a group
+            return dict.fromkeys(self.members, resume)
+        unknown = [name for name, _ in resume.members if name not in self.members]
+        if unknown or not resume.members:
+            what = f"names the members {', '.join(unknown)}, which the group has not" if unknown else "is of one source"
+            raise CursorError(
+                f"the cursor {what}",
+                remedy="Use the members that it was written with, or write the cursor that you mean: "
+                "meta.update_cursor(client, canal.Position(members={…})).",
+            )  # fmt: skip
+        return dict(resume.members)
+
+    def _oldest_of(self, name: str) -> Position | None:
+        oldest = self.oldest()
+        return None if oldest is None else oldest.member(name)
+
+    def _marks_of(self, name: str) -> list[Position]:
+        return [own for mark in self.marks() if (own := mark.member(name)) is not None]
+
+    def _translate(self, name: str, found: dict[Position, Position | None]) -> None:
+        """A member's source has changed; what is not known of a cursor there comes again."""
+        translated: dict[Position, Position | None] = {}
+        for mark in self.marks():
+            own = mark.member(name)
+            if own is not None and own in found:
+                members = {**dict(mark.members), name: found[own]}
+                known = {one: position for one, position in members.items() if position is not None}
+                translated[mark] = Position(members=known) if known else None
+        self.translated(translated)
+
+
+class _GroupRun:
+    """One run of a group, from its start to its end."""
+
+    def __init__(
+        self, group: GroupParser, destination: str, sink: Sink | None, places: dict[str, Position], finished: Callable[[], None]
+    ) -> None:
+        self._members = group.members
+        self._destination = destination
+        self._sink = sink
+        self._places = places
+        self._finished = finished
+        self._at: dict[str, Position | Transaction] = {**places}  # how far each member has passed
+        self._count = 0
+        self._lock = threading.Lock()
+        self._left = set(group.members)
+        self._steps = Steps()
+        self.merge = group.new_merge()
+        self.is_started = False
+        self.is_over = False
+
+    def start(self) -> None:
+        self.is_started = True
+        try:
+            for name, parser in self._members.items():
+                self._steps.add(parser.stop)
+                lane = _LaneSink(self, name)
+                parser.start(f"{self._destination}.{name}", lane, self._places.get(name), partial(self._ended, name))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        self.merge.stop()
+        self._steps.carry_out()
+        self.is_started = False
+
+    def _ended(self, name: str) -> None:
+        self.merge.end(name)
+        if self._members[name].error is not None:
+            self.merge.stop()
+        with self._lock:
+            self._left.discard(name)
+            is_last = not self.is_over and (not self._left or self._members[name].error is not None)
+            self.is_over = self.is_over or is_last
+        if is_last:
+            self._finished()
+
+    def wait_started(self, timeout: float) -> Position:
+        deadline = time.monotonic() + timeout
+        found = {}
+        for name, parser in self._members.items():
+            place = self._places.get(name)
+            if place is None or not place.is_concrete:
+                place = parser.wait_started(max(deadline - time.monotonic(), 0.0))
+            found[name] = place
+        return Position(members=found)
+
+    # -- the members' threads -----------------------------------------------------------------------------------------
+
+    def take(self, name: str, entries: list[Entry]) -> None:
+        self._await_starts()
+        self.merge.pass_on(name, entries, partial(self._put, name))
+
+    def _await_starts(self) -> None:
+        """Nothing passes before each member's start is known: a cursor without it would let that member begin anew."""
+        for name in [name for name in self._members if name not in self._at]:
+            while name not in self._at:
+                if self.merge.is_stopping:
+                    raise StoreClosedError("the group is being stopped")
+                try:
+                    self._at.setdefault(name, self._members[name].wait_started(0.2))
+                except ConnectionLostError:
+                    continue
+                except CanalError as error:  # which stops the group
+                    raise StoreClosedError("a member of the group has failed") from error
+
+    def _put(self, name: str, entries: list[Entry]) -> None:
+        assert self._sink is not None
+        standing = Standing(name, tuple(one for one in self._at.items() if one[0] != name))
+        for entry in entries:
+            entry.group = standing
+            entry.transaction.before = self._count
+            self._count += entry.is_end
+        self._sink.sink(entries)
+        last = entries[-1]
+        self._at[name] = last.transaction if last.is_end else last.own_position
+
+    def restart(self, name: str) -> None:
+        if self._sink is not None and self.merge.has_open(name):
+            self._sink.restart()
+
+
+class _LaneSink:
+    """The sink as one member gets it."""
+
+    def __init__(self, run: _GroupRun, name: str) -> None:
+        self._run = run
+        self._name = name
+
+    def start(self, destination: str, store: Any) -> None:
+        """The group's sink was started."""
+
+    def stop(self) -> None:
+        """The group's sink will be stopped."""
+
+    def sink(self, entries: list[Entry]) -> None:
+        if entries:
+            self._run.take(self._name, entries)
+
+    def restart(self) -> None:
+        self._run.restart(self._name)
+
+
+def _checked(parsers: object) -> dict[str, EventParser]:
+    if not isinstance(parsers, Mapping) or not parsers:
+        raise ConfigError(f"parsers must be a mapping of names to parsers, such as canal.BinlogParser, not {parsers!r}")
+    for name, parser in parsers.items():
+        if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            raise ConfigError(f"the name of a member has letters, digits, '_' and '-' only, 64 at most, not {name!r}")
+        if not isinstance(parser, EventParser) or isinstance(parser, GroupParser):
+            raise ConfigError(f"member {name} must be a parser of one source, such as canal.BinlogParser, not {parser!r}")
+    if len({id(parser) for parser in parsers.values()}) < len(parsers):
+        raise ConfigError("a parser is in the group twice")
+    return dict(parsers)
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ConfigError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
+
+
+def _complete_to(parser: EventParser) -> float:
+    return parser_teller(parser).complete_to
+
+
+def _together(told: dict[str, ParserStatus]) -> ParserStatus | None:
+    if not told:
+        return None
+    every = list(told.values())
+    received = {name: one.received for name, one in told.items() if one.received is not None}
+    failed = max(every, key=lambda one: one.last_error_at or 0.0)
+    return ParserStatus(
+        min((one.state for one in every), key=_WORST.index),
+        ", ".join(f"{name} {one.address}".rstrip() for name, one in told.items()),
+        received=Position(members=received) if received else None,
+        lag=Lag(*(_whole(kind, (getattr(one.lag, name) for one in every)) for name, kind in (
+            ("seconds", max), ("bytes", sum), ("transactions", sum)))),
+        **{name: sum(getattr(one, name) for one in every) for name in (
+            "events", "bytes", "transactions", "statements", "reconnects", "alarms", "errors", "held_bytes")},
+        last_error=failed.last_error, last_error_at=failed.last_error_at,
+    )  # fmt: skip
+
+
+def _whole(kind: Callable[[Any], Any], values: Iterator[Any]) -> Any:
+    """Of all members; None where one is not known."""
+    known = list(values)
+    return None if None in known else kind(known)

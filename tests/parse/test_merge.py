@@ -1,0 +1,270 @@
+"""Whose turn it is in a group: times, heartbeats, members that stall, large transactions. No log and no parser."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal.alarm import AlarmDesk
+from canal.parse.merge import Lane, Merge
+
+
+@attrs.define(eq=False)
+class Piece:
+    """As much of an entry as the merge looks at."""
+
+    member: str
+    timestamp: int
+    number: int = 0
+    is_end: bool = True
+
+
+class Group:
+    """A merge whose clock and whose members' heartbeats the test sets."""
+
+    def __init__(self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False) -> None:
+        self.now = 0.0
+        self.said = dict.fromkeys(names, 0.0)
+        self.passed: list[Piece] = []
+        self.told: list[Any] = []
+        desk = AlarmDesk(lambda destination, message: self.told.append(message))
+        lanes = [Lane(name, lambda name=name: self.said[name]) for name in names]  # type: ignore[misc]
+        self.merge = Merge(lanes, by_time, idle, stalled, goes_on, desk, clock=lambda: self.now)
+        self.threads: list[threading.Thread] = []
+
+    def give(self, *pieces: Piece) -> threading.Thread:
+        """On a thread of the member's."""
+
+        def work() -> None:
+            try:
+                self.merge.pass_on(pieces[0].member, list(pieces), self.passed.extend)  # type: ignore[arg-type]
+            except canal.StoreClosedError:
+                pass
+
+        thread = threading.Thread(target=work, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        return thread
+
+    def waits(self, thread: threading.Thread, *passed: int) -> None:
+        """It has looked at the others, and waits."""
+        thread.join(0.25)
+        assert thread.is_alive()
+        assert self.times == list(passed)
+
+    def goes(self, thread: threading.Thread, *passed: int) -> None:
+        thread.join(10)
+        assert not thread.is_alive()
+        assert self.times == list(passed)
+
+    @property
+    def times(self) -> list[int]:
+        return [piece.timestamp for piece in self.passed]
+
+    def stop(self) -> None:
+        self.merge.stop()
+        for thread in self.threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_who_is_later_waits_until_the_other_has_come_to_its_time() -> None:
+    group = Group("ab")
+
+    first = group.give(Piece("a", 10), Piece("a", 12))
+    group.waits(first)
+    group.goes(group.give(Piece("b", 11)), 10, 11)
+    group.waits(first, 10, 11)
+    second = group.give(Piece("b", 12), Piece("b", 20))  # of one second, in whatever order
+
+    first.join(10)
+    assert group.times[2:4] == [12, 12]
+    group.waits(second, 10, 11, 12, 12)
+    group.stop()
+
+
+def test_a_heartbeat_lets_pass_what_was_before_it_by_idle_after_and_nothing_later() -> None:
+    group = Group("ab", idle=2.0)
+    group.said["b"] = 11.9
+
+    first = group.give(Piece("a", 10))
+    group.waits(first)
+    group.said["b"] = 12.0
+    group.goes(first, 10)
+
+    assert group.merge.late == 0
+    group.stop()
+
+
+def test_what_a_heartbeat_has_waved_through_and_comes_after_all_is_late_and_not_lost() -> None:
+    group = Group("ab", idle=0)
+    group.said["b"] = 10.0
+    group.goes(group.give(Piece("a", 10)), 10)
+
+    group.goes(group.give(Piece("b", 7)), 10, 7)
+
+    assert group.merge.late == 1
+    group.stop()
+
+
+def test_a_member_keeps_the_order_of_its_log_where_its_clock_was_set_back() -> None:
+    group = Group("ab")
+
+    first = group.give(Piece("a", 10), Piece("a", 5), Piece("a", 11))
+    group.waits(first)
+    group.give(Piece("b", 10))
+    until(lambda: len(group.passed) == 3)
+
+    assert [piece.timestamp for piece in group.passed if piece.member == "a"] == [10, 5]
+    group.stop()
+
+
+def test_with_arrival_nobody_waits_for_who_has_nothing_and_who_came_first_goes_first() -> None:
+    group = Group("abc", by_time=False)
+
+    group.goes(group.give(Piece("a", 10, is_end=False)), 10)
+    waiting = group.give(Piece("b", 3))
+    group.waits(waiting, 10)
+    last = group.give(Piece("c", 2))
+    group.waits(last, 10)
+    group.give(Piece("a", 11)).join(10)
+
+    waiting.join(10)
+    last.join(10)
+    assert group.times == [10, 11, 3, 2]
+    group.stop()
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+def test_nothing_passes_between_the_pieces_of_a_transaction(by_time: bool) -> None:
+    group = Group("ab", by_time=by_time)
+    group.said["b"] = 100.0
+    group.goes(group.give(Piece("a", 10, is_end=False)), 10)
+
+    other = group.give(Piece("b", 9))
+    group.waits(other, 10)
+    group.goes(group.give(Piece("a", 30, is_end=False)), 10, 30)
+    group.waits(other, 10, 30)
+    group.give(Piece("a", 31))
+
+    group.goes(other, 10, 30, 31, 9)
+    group.stop()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_member_that_says_nothing_is_told_of_and_waited_for_or_not_as_chosen(goes_on: bool) -> None:
+    group = Group("ab", stalled=60, goes_on=goes_on)
+
+    first = group.give(Piece("a", 10))
+    group.waits(first)
+    group.now = 61.0
+    until(lambda: bool(group.told))
+
+    assert group.told[0].kind is canal.AlarmKind.SLOW
+    assert "nothing came of member b for 61 s, not a heartbeat" in group.told[0]
+    if goes_on:
+        group.goes(first, 10)
+        group.goes(group.give(Piece("b", 5)), 10, 5)
+        assert group.merge.late == 1
+        assert "go on without it" in group.told[0]
+    else:
+        group.waits(first)
+        group.give(Piece("b", 12))
+        group.goes(first, 10)
+    group.stop()
+
+
+def test_an_alarm_is_over_when_the_member_says_something() -> None:
+    group = Group("ab", stalled=60)
+    first = group.give(Piece("a", 10))
+    group.waits(first)
+    group.now = 61.0
+    until(lambda: len(group.told) == 1)
+
+    group.said["b"] = 5.0
+    until(lambda: len(group.told) == 2)
+
+    assert group.told[1].is_over
+    group.waits(first)
+    group.stop()
+
+
+def test_who_stalls_inside_a_transaction_is_waited_for_in_any_case() -> None:
+    group = Group("ab", by_time=False, stalled=60, goes_on=True)
+    group.goes(group.give(Piece("a", 10, is_end=False)), 10)
+
+    other = group.give(Piece("b", 10))
+    group.waits(other, 10)
+    group.now = 61.0
+    until(lambda: bool(group.told))
+
+    assert "its transaction has not ended" in group.told[0]
+    group.waits(other, 10)
+    group.give(Piece("a", 11))
+    group.goes(other, 10, 11, 10)
+    group.stop()
+
+
+def test_who_has_ended_holds_nobody_and_leaves_the_floor() -> None:
+    group = Group("ab")
+    group.merge.end("b")
+    group.goes(group.give(Piece("a", 10, is_end=False)), 10)
+
+    group.merge.end("a")
+
+    assert not group.merge.has_open("a")
+    group.stop()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_histories_pass_whole_in_the_order_of_their_times(seed: int) -> None:
+    """Every member's in its own order, nothing lost, nothing between the pieces of one; by time unless a clock was set back."""
+    rng = random.Random(seed)
+    names = "abcd"[: rng.randint(2, 4)]
+    group = Group(names)
+    histories = {}
+    for name in names:
+        now, pieces = 0, []
+        for number in range(60):
+            now += rng.choice((0, 0, 1, 3))
+            for _ in range(rng.choice((0, 0, 0, 2))):
+                pieces.append(Piece(name, now, number, is_end=False))
+            pieces.append(Piece(name, now, number))
+        histories[name] = pieces
+
+    def play(name: str, seed: int) -> None:
+        own, pieces = random.Random(seed), list(histories[name])
+        while pieces:
+            count = own.randint(1, 12)
+            group.merge.pass_on(name, pieces[:count], group.passed.extend)  # type: ignore[arg-type]
+            del pieces[:count]
+        group.merge.end(name)
+
+    threads = [threading.Thread(target=play, args=(name, rng.random()), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+    for name in names:
+        assert [piece for piece in group.passed if piece.member == name] == histories[name]
+    for one, following in zip(group.passed, group.passed[1:]):
+        if not one.is_end:
+            assert following.member == one.member
+    assert group.times == sorted(group.times)
+    assert group.merge.late == 0

@@ -1,0 +1,328 @@
+"""A group of parsers behind an Instance: fakes, random histories, restarts, lost connections, several clients."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+import canal.targets
+from canal.testing import FakeBinlog
+
+#: Silence lets nobody pass: only what a member has given counts.
+NEVER = 1e12
+
+
+@attrs.define(eq=False)
+class Member:
+    """A source whose clock the test sets, and what was committed to it."""
+
+    name: str
+    log: FakeBinlog
+    now: list[float]
+    rows: list[int] = attrs.field(factory=list)
+    times: dict[int, int] = attrs.field(factory=dict)
+    transactions: list[tuple[int, ...]] = attrs.field(factory=list)
+
+    @classmethod
+    def of(cls, name: str, number: int, flavor: Any, **options: Any) -> Member:
+        now = [1_700_000_000.0]
+        log = FakeBinlog(flavor, server_id=number, clock=lambda: now[0], row_event_max_size=40, **options)
+        log.table("shop", "orders", "id INT PRIMARY KEY")
+        return cls(name, log, now)
+
+    def commit(self, count: int = 1) -> None:
+        """A transaction of so many rows."""
+        ids = range(len(self.rows), len(self.rows) + count)
+        with self.log.transaction():
+            for one in ids:
+                self.log.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": one})
+                self.times[one] = int(self.now[0])
+        self.rows += ids
+        self.transactions.append(tuple(ids))
+
+
+def members(number: int = 3) -> list[Member]:
+    kinds: list[tuple[Any, dict[str, Any]]] = [("mysql", {}), ("mysql", {"gtid": False}), ("mariadb", {})]
+    return [Member.of("abc"[one], one + 1, kinds[one][0], **kinds[one][1]) for one in range(number)]
+
+
+def group_of(every: list[Member], **options: Any) -> canal.GroupParser:
+    parsers = {
+        one.name: canal.BinlogParser(one.log, start="earliest", piece_entries=8, backoff=(0.01, 0.05)) for one in every
+    }
+    return canal.GroupParser(parsers, **options)
+
+
+def instance_of(every: list[Member], meta: canal.MetaManager, **options: Any) -> canal.Instance:
+    return canal.Instance.compose("shop", parser=group_of(every, **options), meta=meta, store=canal.MemoryStore(max_entries=64))
+
+
+def got_of(message: canal.Message) -> list[tuple[str, int]]:
+    return [(entry.member, row.after["id"]) for entry in message.entries for row in entry.rows if row.after]
+
+
+class Reader:
+    """One client over several lives of an instance: what it acked, and what each life gave it."""
+
+    def __init__(self, client: int, rng: random.Random) -> None:
+        self.client = client
+        self.rng = rng
+        self.acked: list[tuple[str, int]] = []
+        self.lives: list[list[tuple[str, int]]] = []
+        self.out: list[canal.Message] = []
+
+    def begin(self) -> None:
+        self.out = []
+        self.lives.append([])
+
+    def step(self, instance: canal.Instance) -> bool:
+        """Whether there was anything."""
+        message = instance.get_without_ack(self.rng.randint(1, 12), timeout=0.1, client_id=self.client)
+        if message:
+            self.out.append(message)
+        if self.out and self.rng.random() < 0.15:
+            number = self.rng.randrange(len(self.out))
+            instance.rollback(self.out[number].id, client_id=self.client)
+            del self.out[number:]
+        while self.out and self.rng.random() < 0.6:
+            first = self.out.pop(0)
+            instance.ack(first, client_id=self.client)
+            self.acked += got_of(first)
+            self.lives[-1] += got_of(first)
+        return bool(message or self.out)
+
+
+def check(reader: Reader, every: list[Member], by_time: bool) -> None:
+    known = {one.name: one for one in every}
+    for one in every:
+        assert [id for name, id in reader.acked if name == one.name] == one.rows
+    for life in reader.lives:
+        for (name, id), (following, _) in zip(life, life[1:]):
+            whole = next(ids for ids in known[name].transactions if id in ids)
+            assert following == name or id == whole[-1], "a transaction was not whole"
+        if by_time:
+            order = [known[name].times[id] for name, id in life]
+            assert order == sorted(order)
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories_come_once_whole_and_in_the_order_promised(seed: int, order: Any) -> None:
+    """Through restarts that lose what was not acked, lost connections and rollbacks, for two clients of different speeds."""
+    rng = random.Random(seed)
+    every = members()
+    meta = canal.MemoryMeta()
+    readers = [Reader(1, random.Random(seed + 1)), Reader(2, random.Random(seed + 2))]
+    left = 90
+    instance = instance_of(every, meta, order=order, idle_after=NEVER)
+    is_done = False
+    while not is_done:
+        with instance:
+            for reader in readers:
+                instance.subscribe(reader.client)
+                reader.begin()
+            for _ in range(rng.randint(3, 25)):
+                for _ in range(min(rng.randint(0, 6), left)):
+                    one, left = rng.choice(every), left - 1
+                    one.now[0] += rng.choice((0.0, 0.3, 1.0, 4.0))
+                    one.commit(rng.choice((1, 1, 2, 5, 30)))
+                if not left:
+                    for one in every:
+                        one.log.end()
+                if rng.random() < 0.1:
+                    rng.choice(every).log.cut_after(rng.randint(1, 20), inside=rng.random() < 0.5)
+                some = [reader.step(instance) for reader in rng.sample(readers, rng.randint(1, 2))]
+                if not any(some) and instance.is_exhausted:
+                    last = [reader.step(instance) for reader in readers]
+                    is_done = not any(last)
+                    break
+        if rng.random() < 0.5:
+            instance = instance_of(every, meta, order=order, idle_after=NEVER)
+
+    for reader in readers:
+        check(reader, every, order == "time")
+
+
+def drained(instance: canal.Instance, client: int = 1001) -> list[tuple[str, int]]:
+    """All that comes until the logs end, acked."""
+    found = []
+    while True:
+        is_over = instance.is_exhausted
+        message = instance.get(timeout=0.2, client_id=client)
+        found += got_of(message)
+        if is_over and not message:
+            return found
+
+
+def stored(position: canal.Position) -> canal.MemoryMeta:
+    meta = canal.MemoryMeta()
+    meta.start("shop")
+    meta.subscribe(1001, "")
+    meta.update_cursor(1001, position)
+    meta.stop()
+    return meta
+
+
+def ended(number: int = 2, count: int = 1) -> list[Member]:
+    """Members with so many transactions, and no more."""
+    every = members(number)
+    for one in every:
+        for _ in range(count):
+            one.now[0] += 1
+            one.commit()
+        one.log.end()
+    return every
+
+
+def test_a_cursor_names_each_member_and_the_text_of_it_is_refused_by_who_knows_only_one(tmp_path: Path) -> None:
+    every = ended(count=2)
+    meta = canal.FileMeta(tmp_path)
+    with instance_of(every, meta) as instance:
+        instance.subscribe()
+        assert len(drained(instance)) == 4
+        cursor = instance.position()
+
+    assert [(name, one.offset) for name, one in cursor.members] == [(one.name, one.log.position.offset) for one in every]
+    assert json.loads(cursor.to_text())["v"] == 4
+    assert canal.Position.from_text(cursor.to_text()) == cursor
+    kept = json.loads((tmp_path / "shop" / "meta.dat").read_text())["clientDatas"][0]["cursor"]["postion"]
+    assert (kept["journalName"], kept["timestamp"]) == ("", min(int(one.now[0]) for one in every) * 1000)
+    with instance_of(every, canal.FileMeta(tmp_path)) as instance:
+        assert drained(instance) == []
+
+
+def test_changes_and_entries_name_the_member_and_the_place_of_all() -> None:
+    every = ended(count=1)
+    with instance_of(every, canal.MemoryMeta()) as instance:
+        instance.subscribe()
+        changes = list(instance.changes())
+
+    assert sorted(change.entry.member for change in changes) == ["a", "b"]
+    for change in changes:
+        assert [name for name, _ in change.position.members] == ["a", "b"]
+        assert change.position.member(change.entry.member).row == 1  # type: ignore[union-attr]
+
+
+def test_the_cursor_of_one_source_is_refused_by_a_group_and_that_of_a_group_by_one_source() -> None:
+    every = ended()
+    group = canal.Position(members={one.name: one.log.position for one in every})
+
+    with pytest.raises(canal.CursorError, match="is of one source"):
+        instance_of(every, stored(every[0].log.position)).start()
+    with pytest.raises(canal.CursorError, match="names the members of a group"):
+        canal.Instance(canal.InstanceConfig(destination="shop", source=every[0].log, meta=stored(group))).start()
+    with pytest.raises(canal.CursorError, match="names the members b, which the group has not"):
+        instance_of(every[:1], stored(group)).start()
+
+
+def test_a_member_that_is_added_begins_at_its_own_start() -> None:
+    every = ended()
+    meta = stored(canal.Position(members={"a": every[0].log.position}))
+
+    with instance_of(every, meta) as instance:
+        assert drained(instance) == [("b", 0)]
+        assert [name for name, _ in instance.position().members] == ["a", "b"]
+
+
+def test_a_time_is_where_every_member_resumes_as_canal_keeps_it() -> None:
+    every = ended(count=3)
+    late = int(every[0].now[0])
+
+    with instance_of(every, stored(canal.Position(timestamp=late * 1000))) as instance:
+        assert sorted(drained(instance)) == [("a", 2), ("b", 2)]
+
+
+def test_a_member_that_fails_stops_the_group_with_its_error_behind_what_came_before() -> None:
+    every = members(2)
+    every[0].commit()
+    lost = canal.Position(journal="binlog.000009", offset=4)
+    meta = stored(canal.Position(members={"a": every[0].log.resolve("earliest"), "b": lost}))
+
+    with instance_of(every, meta, order="arrival") as instance:
+        with pytest.raises(canal.PositionLostError):
+            while True:
+                instance.get(timeout=1)
+        assert instance.is_exhausted
+        assert instance.status().state is canal.State.FAILED
+
+
+def test_nothing_passes_before_the_start_of_each_member_is_known() -> None:
+    """Else a cursor would lack it, and the next start would begin it anew."""
+    every = members(2)
+    every[0].commit()
+    away = Away(every[1].log)
+    parsers = {
+        "a": canal.BinlogParser(every[0].log, start="earliest"),
+        "b": canal.BinlogParser(away, backoff=(0.01, 0.05)),
+    }
+    with canal.Instance.compose("shop", parser=canal.GroupParser(parsers, order="arrival")) as instance:
+        with pytest.raises(canal.ConnectionLostError):
+            instance.subscribe(timeout=0.3)
+        assert instance.status().store.put_entries == 0  # type: ignore[union-attr]
+        away.is_there = True
+        instance.subscribe()
+
+        assert got_of(instance.get(timeout=10)) == [("a", 0)]
+        assert [name for name, _ in instance.position().members] == ["a", "b"]
+
+
+class Away:
+    """A source that does not answer at first."""
+
+    def __init__(self, log: FakeBinlog) -> None:
+        self.log = log
+        self.is_there = False
+        self.address = "away"
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        if not self.is_there:
+            raise canal.ConnectionLostError("nobody is there")
+        return self.log.connect(server_id_hint)
+
+
+def test_a_heartbeat_of_an_idle_server_lets_the_others_pass() -> None:
+    """Over the network: its silence alone does not."""
+    busy, idle = FakeBinlog(server_id=1), FakeBinlog(server_id=2)
+    orders = busy.table("shop", "orders", "id INT PRIMARY KEY")
+    with idle.serve() as server:
+        parsers = {
+            "busy": canal.BinlogParser(busy, start="earliest"),
+            "idle": canal.BinlogParser(canal.MySQLSource(port=server.port, user="", password="", heartbeat_interval=600)),
+        }
+        with canal.Instance.compose("shop", parser=canal.GroupParser(parsers, idle_after=0)) as instance:
+            instance.subscribe()
+            orders.insert({"id": 1})
+            assert not instance.get(timeout=2.5)
+            message = canal.Message(-1, [])
+            for _ in range(100):
+                idle.heartbeat()
+                message = instance.get(timeout=0.2)
+                if message:
+                    break
+
+            assert got_of(message) == [("busy", 1)]
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    parser = canal.BinlogParser(FakeBinlog())
+    for wrong, text in (
+        ({}, "mapping of names"), ({"a.b": parser}, "name of a member"), ({"a": 1}, "must be a parser"),
+        ({"a": parser, "b": parser}, "twice"), ({"a": canal.GroupParser({"a": parser})}, "one source"),
+    ):  # fmt: skip
+        with pytest.raises(canal.ConfigError, match=text):
+            canal.GroupParser(wrong)  # type: ignore[arg-type]
+    for options in ({"order": "size"}, {"on_stalled": "skip"}, {"idle_after": -1}, {"stalled_after": "1"}):
+        with pytest.raises(canal.ConfigError, match=next(iter(options))):
+            canal.GroupParser({"a": parser}, **options)  # type: ignore[arg-type]
+    with pytest.raises(canal.ConfigError, match="no journal"):
+        canal.Position(journal="x", members={"a": canal.Position()})
+    with pytest.raises(canal.ConfigError, match="follows one source"):
+        canal.pipe(
+            canal.Instance.compose("shop", parser=canal.GroupParser({"a": parser})), canal.targets.JSONLinesTarget("never")
+        )
