@@ -13,6 +13,7 @@ import pytest
 import canal
 import canal.targets
 from canal.testing import FakeBinlog
+from tests.test_failover import Pair
 
 #: Silence lets nobody pass: only what a member has given counts.
 NEVER = 1e12
@@ -326,3 +327,97 @@ def test_options_that_cannot_be_are_refused() -> None:
         canal.pipe(
             canal.Instance.compose("shop", parser=canal.GroupParser({"a": parser})), canal.targets.JSONLinesTarget("never")
         )
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb", "without GTIDs"])
+def test_a_member_that_switches_loses_nothing_for_clients_that_stand_apart(kind: str) -> None:
+    """What only the other server has, as here a statement, lets come again what follows it, as it does without a group."""
+    pair = Pair(gtid=kind != "without GTIDs", flavor="mariadb" if kind == "mariadb" else "mysql")
+    other = members(1)[0]
+    meta = canal.MemoryMeta()
+
+    def instance() -> canal.Instance:
+        moves = canal.BinlogParser(pair.first, standby=pair.second, start="earliest", standby_start="earliest",
+                                   backoff=(0.01, 0.02), tables=canal.TableFilter(r"shop\..*"))  # fmt: skip
+        group = canal.GroupParser({"a": canal.BinlogParser(other.log, start="earliest"), "m": moves}, order="arrival")
+        return canal.Instance.compose("shop", parser=group, meta=meta)
+
+    def ids(one: canal.Instance, client: int, count: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < count:
+            message = one.get(1, timeout=30, client_id=client)
+            assert message, found
+            found += [id for name, id in got_of(message) if name == "m"]
+        return found
+
+    pair.write(1, 2, 3, 4, 5, 6)
+    with instance() as one:
+        for client in (1, 2):
+            one.subscribe(client)
+        assert ids(one, 1, 2) == [1, 2]
+        assert ids(one, 2, 6) == [1, 2, 3, 4, 5, 6]
+        for client in (1, 2):
+            one.get(1, timeout=0, client_id=client)
+    with instance() as one:
+        group = one.parser
+        assert isinstance(group, canal.GroupParser)
+        assert group.members["m"].switch()  # type: ignore[attr-defined]
+        pair.write(7, to=(pair.second,))
+
+        assert ids(one, 1, 5) == [3, 4, 5, 6, 7]
+        again = ids(one, 2, 1)
+        while again[-1] != 7:
+            again += ids(one, 2, 1)
+        assert again == list(range(again[0], 8))
+
+
+def test_the_cursors_of_a_member_are_those_that_a_switch_of_it_translates() -> None:
+    here, there, other = (canal.Position(journal="b.1", offset=offset) for offset in (4, 5, 6))
+    both = canal.Position(members={"a": here, "b": other})
+    found: list[Any] = []
+    parsers = {name: canal.BinlogParser(FakeBinlog()) for name in "ab"}
+    group = canal.GroupParser(parsers)
+    group.marks = lambda: [both]
+    group.translated = found.append
+    group.oldest = lambda: both
+
+    assert (parsers["a"].marks(), parsers["b"].marks()) == ([here], [other])
+    assert (parsers["a"].oldest(), parsers["b"].oldest()) == (here, other)
+    parsers["a"].translated({here: there})
+    parsers["a"].translated({here: None})
+    parsers["b"].translated({here: there})
+
+    assert found == [{both: canal.Position(members={"a": there, "b": other})}, {both: canal.Position(members={"b": other})}, {}]
+
+
+def test_each_member_has_a_schema_history_of_its_own(tmp_path: Path) -> None:
+    """Tables of one name differ, and what the log says of them is read after a restart that comes behind a later change."""
+    logs = {name: FakeBinlog(server_id=number, metadata="MINIMAL") for number, name in enumerate("ab", 1)}
+    tables = {
+        "a": logs["a"].table("shop", "t", "id INT PRIMARY KEY, one INT"),
+        "b": logs["b"].table("shop", "t", "two INT, id INT PRIMARY KEY"),
+    }
+
+    def instance() -> canal.Instance:
+        parsers = {
+            name: canal.BinlogParser(log, history=canal.FileHistory(tmp_path)) for name, log in logs.items()
+        }
+        group = canal.GroupParser(parsers, order="arrival")
+        return canal.Instance.compose("shop", parser=group, meta=canal.FileMeta(tmp_path))
+
+    with instance() as one:
+        one.subscribe()
+        tables["a"].insert({"id": 1, "one": 10})
+        tables["b"].insert({"id": 2, "two": 20})
+        while one.status().store.put_rows < 2:  # type: ignore[union-attr]
+            one.get_without_ack(timeout=0.1)
+        tables["a"].alter("ALTER TABLE shop.t RENAME COLUMN one TO three", "id INT PRIMARY KEY, three INT")
+        tables["a"].insert({"id": 3, "three": 30})
+        for log in logs.values():
+            log.end()
+        while not one.is_exhausted:
+            one.get_without_ack(timeout=0.1)
+    with instance() as one:
+        found = [change.after.as_dict() for change in one.changes() if change.after]
+
+    assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "one": 10}, {"two": 20, "id": 2}, {"id": 3, "three": 30}]

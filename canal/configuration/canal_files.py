@@ -239,8 +239,9 @@ class _Reading:
             )
         if found[1] == "group":
             raise ConfigError(
-                "the preset group has two sources in one store, which is not there yet",
-                remedy="Make a destination of each of its masters.",
+                "the preset group has two sources in one store, which no configuration makes here",
+                remedy="Compose it: canal.Instance.compose(name, parser=canal.GroupParser({name: canal.BinlogParser(source), …}, "
+                'order="arrival")); or make a destination of each of its masters.',
             )
         return found[1]
 

@@ -29,7 +29,9 @@ class Piece:
 class Group:
     """A merge whose clock and whose members' heartbeats the test sets."""
 
-    def __init__(self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False) -> None:
+    def __init__(
+        self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False
+    ) -> None:
         self.now = 0.0
         self.said = dict.fromkeys(names, 0.0)
         self.passed: list[Piece] = []
