@@ -57,7 +57,7 @@ class GroupParser:
             member lets it begin at its own start; one that names a member which is not here is refused.
         order: "arrival" lets transactions pass as they come. "time" lets those go first that ended earlier, in whole seconds
             by the clocks of their servers: a transaction waits until every other member has come to its time. That is an order
-            of clocks and says nothing of causes, see docs/how-to/several-sources.md; ``late`` counts what came behind a later one.
+            of clocks and says nothing of causes (docs/how-to/several-sources.md); ``late`` counts what came behind a later one.
         idle_after: seconds; with "time", a member that has nothing more counts as having come to the time of its last
             heartbeat (``MySQLSource.heartbeat_interval``), less this: what clocks and statements that run long may take.
         stalled_after: seconds without a change and without a heartbeat, after which an alarm names a member that others wait
