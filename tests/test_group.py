@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +290,8 @@ class Away:
 
 def test_a_heartbeat_of_an_idle_server_lets_the_others_pass() -> None:
     """Over the network: its silence alone does not."""
-    busy, idle = FakeBinlog(server_id=1), FakeBinlog(server_id=2)
+    now = [time.time()]
+    busy, idle = FakeBinlog(server_id=1, clock=lambda: now[0]), FakeBinlog(server_id=2)
     orders = busy.table("shop", "orders", "id INT PRIMARY KEY")
     with idle.serve() as server:
         parsers = {
@@ -298,8 +300,12 @@ def test_a_heartbeat_of_an_idle_server_lets_the_others_pass() -> None:
         }
         with canal.Instance.compose("shop", parser=canal.GroupParser(parsers, idle_after=0)) as instance:
             instance.subscribe()
+            while not parsers["idle"].complete_to:
+                idle.heartbeat()
+                assert not instance.get(timeout=0.2)
+            now[0] = parsers["idle"].complete_to + 1
             orders.insert({"id": 1})
-            assert not instance.get(timeout=2.5)
+            assert not instance.get(timeout=3.5)
             message = canal.Message(-1, [])
             for _ in range(100):
                 idle.heartbeat()
