@@ -96,6 +96,11 @@ def _check_unknown_columns(instance: object, attribute: object, value: object) -
         raise ConfigError(f'unknown_columns is "positions", "error" or "leave_out", not {value!r}')
 
 
+def _check_column_types(instance: object, attribute: object, value: object) -> None:
+    if value not in ("log", "history"):
+        raise ConfigError(f'column_types is "log" or "history", not {value!r}')
+
+
 def _check_on_slow(instance: object, attribute: object, value: object) -> None:
     if value not in ("wait", "evict"):
         raise ConfigError(f'on_slow is "wait" or "evict", not {value!r}')
@@ -126,6 +131,10 @@ class InstanceConfig:
             statement of the log has changed them in a way that cannot be followed. "positions" names them @1, @2 and so on, with
             an alarm, and what the log does not tell of them is taken for signed numbers and bytes; "error" stops the instance;
             "leave_out" does not deliver its rows, with an alarm.
+        column_types: where the texts of numeric and geometry types come from (``Column.mysql_type``) if the source writes
+            binlog_row_metadata=FULL. "log": from it, which has no display width, no ZEROFILL and no ``point``; nobody is asked.
+            "history": the whole text, such as ``tinyint(1)``, as canal gives it. The tables are looked up and followed then in
+            ``schema_history``, as without FULL; of one that cannot be, a warning tells, and the text is that of the log.
         start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
             ``timestamp`` (milliseconds since 1970).
         standby: another server of the same replication, read when ``source`` does not answer, or after
@@ -141,7 +150,9 @@ class InstanceConfig:
         ha: ZooKeeper, by which several processes that embed the destination take turns; one delivers, the others stand by.
         meta: keeps subscriptions and cursors: in memory when none is given, with ``ha`` in ZooKeeper.
         schema_history: keeps the columns of tables by position, where the source does not write
-            binlog_row_metadata=FULL. Not given: with ``ha`` in ZooKeeper, beside the cursors of a FileMeta, else in memory.
+            binlog_row_metadata=FULL, or with
+            ``column_types="history"``. Not given: with ``ha`` in ZooKeeper, beside the cursors of a FileMeta, else
+            in memory.
         hooks: see :class:`canal.Hook`.
         time_zone: zone of TIMESTAMP values.
         json: "text" gives JSON as the server prints it, "objects" as dict, list, str, int, float, bool and None, with
@@ -179,6 +190,7 @@ class InstanceConfig:
     unknown_columns: Literal["positions", "error", "leave_out"] = attrs.field(
         default="positions", validator=_check_unknown_columns
     )
+    column_types: Literal["log", "history"] = attrs.field(default="log", validator=_check_column_types)
     start: str | Position = attrs.field(default="latest", validator=check_start)
     standby: Source | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))

@@ -14,6 +14,7 @@ cdef class Transaction:
     cdef public unsigned long long gtid_first
     cdef public unsigned long long gtid_previous
     cdef public object gtid_base
+    cdef public long long last_committed, sequence_number
     cdef public long long thread_id
     cdef public unsigned long long xid
     cdef public long long row_count

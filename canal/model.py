@@ -63,12 +63,15 @@ class Transaction:
     ``journal`` and ``offset`` say where it starts, ``end`` is the offset after its last event (0 until that has come).
     The set of transactions executed before it is kept as ``gtid_base`` (immutable, shared by many transactions) plus the
     run ``gtid_first`` … ``gtid_previous`` of ``gtid_source``, so that following it costs nothing per transaction.
+
+    ``sequence_number`` and ``last_committed`` are MySQL's clock of the journal: this transaction may be applied beside others as
+    soon as the one of number ``last_committed`` is done. 0 where the source does not tell: no GTIDs, a GTID with a tag, MariaDB.
     """
 
     __slots__ = (
         "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
         "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end", "before",
-        "tape", "tape_start", "tape_end", "incarnation", "is_done",
+        "tape", "tape_start", "tape_end", "incarnation", "is_done", "last_committed", "sequence_number",
     )  # fmt: skip
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
@@ -86,6 +89,8 @@ class Transaction:
         self.gtid_first = 0
         self.gtid_previous = 0
         self.gtid_base: Any = None
+        self.last_committed = 0
+        self.sequence_number = 0
         self.thread_id = 0
         self.xid = 0
         self.row_count = 0
@@ -415,6 +420,22 @@ class Header:
         return self._entry.transaction.gtid
 
     @property
+    def props(self) -> dict[str, str]:
+        """What canal tells beside: ``rowsCount``, the rows of the event; with GTIDs of MySQL ``curtGtid``, ``curtGtidSn`` and
+        ``curtGtidLct``: the transaction's own one, its ``sequence_number`` and ``last_committed``."""
+        entry = self._entry
+        transaction = entry.transaction
+        found = {}
+        if type(transaction.gtid_source) is str:
+            found["curtGtid"] = transaction.gtid
+            if transaction.sequence_number:
+                found["curtGtidSn"] = str(transaction.sequence_number)
+                found["curtGtidLct"] = str(transaction.last_committed)
+        if entry.table is not None:
+            found["rowsCount"] = str(entry.row_count + entry.skip_rows)
+        return found
+
+    @property
     def event_length(self) -> int:
         """Bytes of the event in the log."""
         return len(self._entry.data)
@@ -668,9 +689,10 @@ class RowChange:
             return []
         from canal.formats.columns import Form, canal_columns
 
-        columns = entry.table.columns
+        columns, numbers = entry.table.columns, entry.table.numbers
         form = Form(labels, codes_of_values)
-        return [RowData(*canal_columns(columns, before, after, form)) for before, after in decode_tuples(entry, json_text=True)]
+        rows = decode_tuples(entry, json_text=True)
+        return [RowData(*canal_columns(columns, before, after, form, numbers)) for before, after in rows]
 
 
 class RowData:
@@ -706,6 +728,12 @@ class TableMap:
         self.decoder = decoder
         self.accepted = accepted
         self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of each delivered column its number among all columns of the table, from 0."""
+        all_of = {column.name: number for number, column in enumerate(self.schema.columns)}
+        return [all_of[column.name] for column in self.columns]
 
     def __repr__(self) -> str:
         return f"<TableMap {self.schema.schema}.{self.schema.table}>"

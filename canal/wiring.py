@@ -31,6 +31,7 @@ def parser_of(config: InstanceConfig) -> BinlogParser:
         alarm=config.alarm,
         shadow_tables=config.shadow_tables,
         unknown_columns=config.unknown_columns,
+        column_types=config.column_types,
         history=config.history(),
         standby=config.standby,
         standby_start=config.standby_start,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.plugins.fix_servers", "tests.plugins.fix_spark"]
+pytest_plugins = ["tests.plugins.fix_servers", "tests.plugins.fix_spark", "tests.plugins.fix_canal_java"]
 
 # "ci" draws the same examples in each run, so that a change lands or not by what it changes; the others draw new ones.
 hypothesis.settings.register_profile("dev", max_examples=60, deadline=None)

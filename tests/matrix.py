@@ -37,6 +37,7 @@ AREAS: Final = {
     "failover": "failover ha_sources",
     "upgrades": "upgrade",
     "login, queries, errors": "logins server_errors server_facts refusals",
+    "beside canal (Java)": "canal_java",
 }
 OF_MODULE: Final = {f"test_{module}": area for area, modules in AREAS.items() for module in modules.split()}
 ABILITIES: Final = (

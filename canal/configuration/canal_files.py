@@ -217,6 +217,7 @@ class _Reading:
             field_filter=values.get("canal.instance.filter.field"),
             black_field_filter=values.get("canal.instance.filter.black.field"),
             leave_out=tuple(dict.fromkeys([*leave_out, "tableless"])),
+            column_types="history",  # canal asks the server for each table
             unknown_columns="leave_out" if self._filter("table.error") else "error",
             isolate_ddl=_flag(values, "canal.instance.get.ddl.isolation"),
             fallback_interval=_number(values, "canal.instance.fallbackIntervalInSeconds", float),

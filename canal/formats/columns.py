@@ -77,7 +77,7 @@ class Form:
 
 @attrs.frozen
 class Column:
-    """One column of one row as canal gives it; ``index`` counts from 0."""
+    """One column of one row as canal gives it; ``index`` is its number among all columns of the table, from 0."""
 
     index: int
     sql_type: int
@@ -93,17 +93,23 @@ _DEFAULT = Form()
 
 
 def canal_columns(
-    columns: Sequence[ColumnSchema], before: Sequence[Any] | None, after: Sequence[Any] | None, form: Form = _DEFAULT
+    columns: Sequence[ColumnSchema],
+    before: Sequence[Any] | None,
+    after: Sequence[Any] | None,
+    form: Form = _DEFAULT,
+    numbers: Sequence[int] | None = None,
 ) -> tuple[list[Column], list[Column]]:
     """The columns of a row before and after its change; columns that an image does not hold are left out.
 
-    ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before.
+    ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before. ``numbers``
+    are those of the columns in their table; None: these are all of them.
     """
+    numbers = range(len(columns)) if numbers is None else numbers
     old = {} if before is None else _texts(columns, before, form)
     new = {} if after is None else _texts(columns, after, form)
     return (
-        [_column(columns[i], i, text, False, form) for i, text in old.items()],
-        [_column(columns[i], i, text, i not in old or old[i] != text, form) for i, text in new.items()],
+        [_column(columns[i], numbers[i], text, False, form) for i, text in old.items()],
+        [_column(columns[i], numbers[i], text, i not in old or old[i] != text, form) for i, text in new.items()],
     )
 
 

@@ -33,6 +33,7 @@ class ParserOptions:
     alarm: Alarm
     shadow_tables: bool
     unknown_columns: str
+    column_types: str
     history: SchemaHistory
     log_positions: LogPositionManager
     on_lost: str

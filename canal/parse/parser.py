@@ -114,7 +114,7 @@ class BinlogParser:
         inflated_bytes: an event that comes out of a compressed one and is larger is refused.
         alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
         shadow_tables: deliver the tables of online schema changes too.
-        unknown_columns: see :class:`canal.InstanceConfig`.
+        unknown_columns, column_types: see :class:`canal.InstanceConfig`.
         history: keeps the schemas of tables whose names the log does not carry.
 
     An Instance sets three callables. ``oldest`` gives the position before which nobody will resume (None: not known).
@@ -139,6 +139,7 @@ class BinlogParser:
         alarm: Alarm = log_alarm,
         shadow_tables: bool = False,
         unknown_columns: str = "positions",
+        column_types: str = "log",
         history: SchemaHistory | None = None,
         standby: Source | None = None,
         standby_start: str | Position = "latest",
@@ -168,6 +169,7 @@ class BinlogParser:
             alarm=alarm,
             shadow_tables=shadow_tables,
             unknown_columns=unknown_columns,
+            column_types=column_types,
             history=self.history,
             log_positions=log_positions or MemoryLogPositionManager(),
             on_lost=on_lost,

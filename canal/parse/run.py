@@ -97,6 +97,7 @@ class ParserRun:
             self._follower.find, options.tables, options.fields, options.time_zone,
             None if options.json_text else self._json_columns, self._shadows, options.unknown_columns, schema,
             options.masks,
+            options.column_types == "history",
         )  # fmt: skip
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False

@@ -51,6 +51,7 @@ def test_there_is_no_key_that_canal_does_not_have() -> None:
         ("canal.instance.filter.query.ddl=true", "leave_out", ("ddl", "tableless")),
         ("canal.instance.filter.query.dml=true", "leave_out", ("dml", "tableless")),
         ("canal.instance.filter.query.dcl=true", "leave_out", ("dcl", "tableless")),
+        ("", "column_types", "history"),
         ("canal.instance.filter.table.error=true", "unknown_columns", "leave_out"),
         ("canal.instance.filter.table.error=false", "unknown_columns", "error"),
         ("canal.instance.get.ddl.isolation=true", "isolate_ddl", True),

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import canal
 from canal.errors import DecodeError
 from canal.formats.columns import Form, canal_columns, column_text, float32_text, float_text, sql_type
 from canal.rows.values import ABSENT, InvalidText, NoLabel, ZeroDate
 from canal.schema import ColumnSchema, column_from_text
+from canal.testing import FakeBinlog
 
 FLAGS = tuple(f"f{i}" for i in range(64))
 
@@ -269,3 +271,18 @@ def test_no_label_is_not_the_empty_label() -> None:
     column = column_from_text("e", "enum('x','')")
 
     assert [column_text(value, column) for value in (NoLabel(), "", "x", None)] == ["0", "2", "1", None]
+
+
+def test_a_column_has_its_number_in_the_table_and_the_header_what_canal_tells_beside() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "orders", "id INT PRIMARY KEY, a INT, b INT, c INT").insert({"id": 1}, {"id": 2})
+    config = canal.InstanceConfig(destination="d", source=fake, start="earliest", field_filter="shop.orders:id/c")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        begin, entry, _ = instance.get(timeout=60).entries
+
+    assert [(column.name, column.index) for column in entry.row_change.row_datas[0].after_columns] == [("id", 0), ("c", 3)]
+    assert {name: entry.header.props[name] for name in ("rowsCount", "curtGtid")} == {
+        "rowsCount": "2", "curtGtid": entry.header.gtid,
+    }  # fmt: skip
+    assert "rowsCount" not in begin.header.props

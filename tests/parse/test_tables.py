@@ -31,14 +31,14 @@ def map_body(**options: Any) -> bytes:
     return event[25:-4]
 
 
-def resolver(known: canal.TableSchema | None = None) -> tuple[TableResolver, list[str]]:
+def resolver(known: canal.TableSchema | None = None, **options: Any) -> tuple[TableResolver, list[str]]:
     asked: list[str] = []
 
     def find(raw: RawTableMap) -> canal.TableSchema | None:
         asked.append(raw.table)
         return known
 
-    return TableResolver(find, TableFilter(), FieldFilter(), UTC), asked
+    return TableResolver(find, TableFilter(), FieldFilter(), UTC, **options), asked
 
 
 def schema(columns: str = COLUMNS) -> canal.TableSchema:
@@ -104,6 +104,25 @@ def test_without_any_schema_columns_are_positional_and_text_of_unknown_charset_i
 
     assert [c.name for c in columns][:3] == ["@1", "@2", "@3"]
     assert columns[2].charset is None
+
+
+def test_whole_types_come_from_the_schema_where_the_map_does_not_tell_them(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeBinlog(metadata="FULL")
+    fake.table("shop", "orders", "flag TINYINT, n INT UNSIGNED, note VARCHAR(9)").insert({"flag": 1})
+    (body,) = [event[25:-4] for event in fake.events() if event[4] == 19]
+    plain = ["tinyint", "int unsigned", "varchar(9)"]
+    known = schema("flag TINYINT(1), n INT(5) UNSIGNED ZEROFILL, note VARCHAR(9)")
+
+    def types(known: canal.TableSchema | None, **options: Any) -> list[str]:
+        return [column.column_type for column in resolver(known, **options)[0].resolve(body).columns]
+
+    assert types(known) == plain
+    assert types(known, whole_types=True) == ["tinyint(1)", "int(5) unsigned zerofill", "varchar(9)"]
+    assert caplog.text == ""
+    assert types(None, whole_types=True) == plain
+    assert "the whole types of shop.orders are not known" in caplog.text
+    # Of another time: what does not fit is not taken.
+    assert types(schema("flag INT(1), n INT(5), note VARCHAR(9)"), whole_types=True) == plain
 
 
 def old_temporal_map(**options: Any) -> bytes:

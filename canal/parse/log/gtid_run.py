@@ -20,6 +20,7 @@ class GtidRun:
         is_open: a group has begun and not ended.
         offset: where that group begins in its journal.
         source, number: its GTID: a UUID or MariaDB's (domain, server id); None where it has none.
+        last_committed, sequence_number: MySQL's clock of the journal, see ``Transaction``; 0 where it is not told.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class GtidRun:
         self.adopt(executed)
         self.offset = 0
         self.number = 0
+        self.last_committed = self.sequence_number = 0
         self._previous = 0
         self._first = 0
 
@@ -46,6 +48,7 @@ class GtidRun:
         self.offset = offset
         self.source = source
         self.number = number
+        self.last_committed = self.sequence_number = 0
         self._previous = 0
         if self.base is None:
             return False
@@ -99,3 +102,5 @@ class GtidRun:
         txn.gtid_first = self._first
         txn.gtid_previous = self._previous
         txn.gtid_base = self.base
+        txn.last_committed = self.last_committed
+        txn.sequence_number = self.sequence_number

@@ -41,6 +41,8 @@ YEAR = 13
 #: Types that have a bit in the SIGNEDNESS field, in the order of the columns; YEAR has one of its own in newer releases.
 _NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 246))
 _ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255)) | _BLOBS
+#: Types of which a table map does not tell the whole text.
+_PARTLY_TOLD = _NUMERIC | {YEAR, GEOMETRY, VECTOR}
 _TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, VARCHAR_COMPRESSED))
 
 #: Type codes that a column of a data type may have in the log beside its usual one: old formats, and MariaDB's own.
@@ -293,6 +295,7 @@ class TableResolver:
             "leave_out" drops its rows.
         alarm: called with a text when such a table comes.
         masks: of columns.
+        whole_types: look up the texts of types also for maps that name their columns, which have no display widths.
     """
 
     def __init__(
@@ -306,11 +309,13 @@ class TableResolver:
         unknown_columns: str = "positions",
         alarm: Callable[[str], None] = log.warning,
         masks: Masks | None = None,
+        whole_types: bool = False,
     ) -> None:
         self._masks = masks or Masks()
         self._shadows = shadows
         self._unknown_columns = unknown_columns
         self._alarm = alarm
+        self._whole_types = whole_types
         self._find = find
         self._tables = tables
         self._fields = fields
@@ -321,6 +326,7 @@ class TableResolver:
         self._shape_columns = 0
         self._positional = Told[tuple[str, str]]()
         self._untold = Told[tuple[str, str]]()
+        self._untyped = Told[tuple[str, str]]()
         self._narrowed: set[tuple[str, str]] = set()  # tables of the field filter that came by
 
     def resolve(self, body: bytes, release: Release = NEWEST) -> TableMap:
@@ -337,6 +343,8 @@ class TableResolver:
         schema = self._schema(raw, known)
         if release.is_mariadb:
             schema = self._completed(raw, schema, known)
+        if self._whole_types and raw.names is not None:
+            schema = self._with_whole_types(raw, schema)
         if not release.has("virtual_values"):
             schema = attrs.evolve(schema, columns=tuple(attrs.evolve(c, logged=not c.virtual) for c in schema.columns))
         # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
@@ -427,6 +435,20 @@ class TableResolver:
             for i in texts:
                 if columns[i].name in names:
                     columns[i] = attrs.evolve(columns[i], column_type="json")
+        return attrs.evolve(schema, columns=tuple(columns))
+
+    def _with_whole_types(self, raw: RawTableMap, schema: TableSchema) -> TableSchema:
+        """With display widths, ZEROFILL and kinds of geometry, as far as they are known beside the log."""
+        columns = list(schema.columns)
+        wanted = [i for i in range(len(columns)) if raw.real_type(i) in _PARTLY_TOLD]
+        found = self._fitting(raw, columns, wanted, strict=False) if wanted else {}
+        for i, column in found.items():
+            columns[i] = attrs.evolve(columns[i], column_type=column.column_type)
+        if len(found) < len(wanted) and self._untyped.is_first((raw.schema, raw.table)):
+            log.warning(
+                "[%s] the whole types of %s.%s are not known at this position of the log: they are given without display widths",
+                self.destination, raw.schema, raw.table,
+            )  # fmt: skip
         return attrs.evolve(schema, columns=tuple(columns))
 
     def _fitting(
