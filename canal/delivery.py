@@ -29,13 +29,16 @@ from canal.model import Message
 from canal.narrowing import Narrowing, Place, is_done
 from canal.parse.parser import EventParser
 from canal.position import Position
-from canal.status import ClientStatus, Lag, ParserStatus, StoreStatus
+from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
 from canal.store import EntryStore, MemoryStore, Slice
 
 #: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
 _SETTLE, _SCAN = 0.1, 1.0
 #: Seconds of one look into the store at most: a stream that was left is not announced to who waits.
 _WAIT = 1.0
+
+#: Batches whose latency is kept.
+_LATENCIES = 1000
 
 
 @attrs.frozen
@@ -123,6 +126,7 @@ class Delivery:
         self._look_at = 0.0  # when to look next whether it has caught up
         self._settled = 0.0  # when entries that its filter dropped were last acked
         self._narrowing = Narrowing(filter)
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # by this machine's clock
 
     @property
     def cursor(self) -> Position:
@@ -345,6 +349,8 @@ class Delivery:
                     _plus(state.rows_acked, rows), state.rollbacks,
                 )
             )  # fmt: skip
+            if after.position.timestamp:
+                self._latencies.append(time.time() - after.position.timestamp / 1000)
 
     def _ack(self, state: State) -> None:
         """The durable cursor first, then the state, then the store's room: what an exception leaves out is made up for."""
@@ -467,8 +473,10 @@ class Delivery:
 
     # -- status -------------------------------------------------------------------------------------------------------
 
-    def status(self, state: State, store: StoreStatus | None, parser: ParserStatus | None, now: float) -> ClientStatus:
-        """How it stood when its state was looked at."""
+    def status(
+        self, state: State, store: StoreStatus | None, parser: ParserStatus | None, now: float, complete: float | None
+    ) -> ClientStatus:
+        """How it stood when its state was looked at; what was committed before ``complete`` was in the store by then."""
         acked = state.acked.position
         kept = store.places.get(self.id) if store is not None else None
         entries = transactions = unacked_age = ungot_age = None
@@ -483,6 +491,8 @@ class Delivery:
             self.id, self.filter, state.reading.position, acked, len(state.batches),
             Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
             entries, transactions, ungot_age, state.rows_got, state.rows_acked, state.rollbacks, self.kept is None,
+            Latency.of(seconds + (parser.clock_offset if parser is not None else 0.0) for seconds in tuple(self._latencies)),
+            max(acked.timestamp / 1000, complete or 0.0 if entries == 0 else 0.0) or None,
         )  # fmt: skip
 
 

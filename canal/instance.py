@@ -532,6 +532,7 @@ class Instance:
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
         self._life.check_process()
+        complete = self._asked.complete_to  # before the look at what the store holds
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
         clients = [(client, client.state) for client in self._clients.all()]
         got = {client.id: state.reading.start for client, state in clients}
@@ -542,7 +543,7 @@ class Instance:
         return InstanceStatus(
             self.destination, self._state(parser), now,
             time.monotonic() - self._started_at if self._running else None,
-            tuple(client.status(state, store, parser, now) for client, state in clients), store, parser,
+            tuple(client.status(state, store, parser, now, complete) for client, state in clients), store, parser,
             self.parser.error or (None if ha is None else ha.error),
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
         )  # fmt: skip

@@ -39,7 +39,7 @@ def register(
         raise ConfigError(
             "canal.metrics needs the package prometheus-client", remedy="pip install 'canal-cdc[metrics]'."
         ) from error
-    collector = _Collector(_statuses(instances, source_timeout))
+    collector = _Collector(statuses_of(instances, source_timeout))
     try:
         (REGISTRY if registry is None else registry).register(collector)
     except ValueError as error:
@@ -50,17 +50,22 @@ def register(
     return collector
 
 
-def _statuses(
+def statuses_of(
     instances: Server | Instance | Iterable[Instance], source_timeout: float | None
 ) -> Callable[[], Iterator[InstanceStatus]]:
+    """What gives the status of one instance, of several, or of all that a server has by then.
+
+    Raises:
+        ConfigError: they are no instances, or two have one destination.
+    """
     if isinstance(instances, Server):
         server = instances
         return lambda: iter(server.status(source_timeout).values())
     known = (instances,) if isinstance(instances, Instance) else tuple(instances)
     if not all(isinstance(instance, Instance) for instance in known):
-        raise ConfigError("metrics are made of a canal.Server, a canal.Instance or several of them")
+        raise ConfigError("this is made of a canal.Server, a canal.Instance or several of them")
     if len({instance.destination for instance in known}) < len(known):
-        raise ConfigError("two of the instances have one destination, so their metrics could not be told apart")
+        raise ConfigError("two of the instances have one destination, so they could not be told apart")
     return lambda: (instance.status(source_timeout) for instance in known)
 
 
@@ -138,6 +143,15 @@ def _sum(name: str) -> Callable[[InstanceStatus], list[Sample]]:
     return samples
 
 
+def _latencies(status: InstanceStatus) -> list[Sample]:
+    return [
+        ({"client": str(client.client_id), "quantile": quantile}, getattr(client.latency, name))
+        for client in status.clients
+        if client.latency is not None
+        for quantile, name in (("0.5", "median"), ("0.95", "p95"), ("0.99", "p99"), ("1", "longest"))
+    ]
+
+
 def _states(status: InstanceStatus) -> list[Sample]:
     return [({"state": state.value}, float(status.state is state)) for state in State]
 
@@ -213,5 +227,8 @@ METRICS: tuple[tuple[str, str, str, Callable[[InstanceStatus], list[Sample]]], .
      _client(lambda client: client.unacked_entries)),
     ("canal_instance_client_batches", _PLAIN, "Batches that the client got and has not acked",
      _client(lambda client: client.batches)),
+    ("canal_instance_client_latency_seconds", _PLAIN, "Seconds from a change to its ack, of 1000 batches", _latencies),
+    ("canal_instance_client_complete_to", _PLAIN,
+     "All that the source committed before it is acked: seconds since 1970", _client(lambda client: client.complete_to)),
     ("canal_instance_client_rollbacks", _COUNT, "Rollbacks of the client", _client(lambda client: client.rollbacks)),
 )  # fmt: skip

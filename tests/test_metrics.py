@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import time
@@ -183,3 +185,28 @@ except canal.ConfigError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
 
     assert done.stdout.strip() == "canal.metrics needs the package prometheus-client. pip install 'canal-cdc[metrics]'."
+
+
+def test_every_metric_of_the_dashboard_exists_with_its_labels() -> None:
+    dashboard = json.loads((Path(__file__).parent.parent / "docs/grafana.json").read_text())
+    fake = FakeBinlog()
+    fake.table("s", "orders", "id INT PRIMARY KEY").insert({"id": 1})
+    registry = prometheus.CollectorRegistry()
+    with canal.Instance(config(fake)) as instance:
+        metrics.register(instance, registry)
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(timeout=60).id)
+        labels = {name: set().union(*(one for one, _ in samples)) for name, samples in scraped(registry).items()}
+    labels |= {f"canal_instance_{name}": {"destination", "role"} for name in ("role", "role_changes")}  # only with ha
+
+    texts = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    texts += [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    legends = [target["legendFormat"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+    assert len(texts) > 10
+    for text, legend in zip(texts, [*legends, ""]):
+        named = re.findall(r"canal_\w+", text)
+        assert named
+        assert set(named) <= labels.keys(), text
+        wanted = set(re.findall(r"[{,](\w+)=", text)) | set(re.findall(r"{{(\w+)}}", legend))
+        assert all(wanted <= labels[name] for name in named), text

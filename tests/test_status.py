@@ -14,7 +14,7 @@ import pytest
 import canal
 from canal import State
 from canal.parse.source.protocol import teller
-from canal.status import Lag, SourceEnd
+from canal.status import Lag, Latency, SourceEnd, utc
 from canal.testing import FakeBinlog
 from tests.test_compose import AuditSink, DequeStore
 from tests.test_failover import Address, Pair
@@ -647,3 +647,51 @@ def test_while_another_source_is_sought_the_place_is_still_one_of_the_first() ->
     assert after.received is not None
     assert after.received.source == pair.second.uuid
     assert parser_of(after).lag.bytes == 0
+
+
+# -- latency and what is complete ------------------------------------------------------------------------------------------
+
+
+def test_quantiles_are_of_the_batches_that_were_not_later() -> None:
+    assert Latency.of([]) is None
+    assert Latency.of([7.0]) == Latency(7.0, 7.0, 7.0, 7.0, 1)
+    assert Latency.of(float(n) for n in range(100, 0, -1)) == Latency(50.0, 95.0, 99.0, 100.0, 100)
+
+
+def test_latency_is_from_the_change_to_the_ack_by_the_clock_of_the_source() -> None:
+    fake, orders = shop(clock=lambda: time.time() - 500)
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        assert instance.status().clients[0].latency is None
+        for number in range(3):
+            orders.insert({"id": number, "note": ""})
+        for _ in range(3):
+            while not (message := instance.get_without_ack(1, timeout=60)).entries:
+                pass
+            instance.ack(message.id)
+        latency = wait_until(instance, lambda status: parser_of(status).clock_offset < -400).clients[0].latency
+
+    assert latency is not None
+    assert latency.batches == 3
+    assert -1 <= latency.median <= latency.p95 <= latency.p99 <= latency.longest < 60, "and not 500"
+
+
+def test_what_is_complete_waits_for_what_is_not_acked_and_moves_on_while_the_source_is_idle() -> None:
+    fake, orders = shop()
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        instance.subscribe(client_id=7)
+        orders.insert({"id": 1, "note": ""})
+        made = wait_until(instance, lambda status: parser_of(status).lag.seconds == 0.0 and store_of(status).put_rows == 1).at
+        status = wait_until(instance, lambda status: status.at > made + 1.5 and parser_of(status).lag.seconds == 0.0)
+        assert all((client.complete_to or 0.0) < made for client in status.clients), "the row is not acked"
+
+        instance.ack(instance.get_without_ack(timeout=60).id)
+        status = wait_until(instance, lambda status: (status.clients[0].complete_to or 0.0) > made)
+        assert (status.clients[1].complete_to or 0.0) < made
+        assert status.complete_to == status.clients[1].complete_to
+
+        instance.ack(instance.get_without_ack(client_id=7, timeout=60).id, client_id=7)
+        later = wait_until(instance, lambda status: (status.complete_to or 0.0) > made)
+        wait_until(instance, lambda status: (status.complete_to or 0.0) > (later.complete_to or 0.0))
+        assert f"complete up to {utc(later.clients[0].complete_to or 0.0)[:16]}" in str(later)
