@@ -1,4 +1,5 @@
-"""The command line: ``canal tail`` prints changes as people read them, ``canal ha`` tells who runs which destination.
+"""The command line: ``canal tail`` prints changes as people read them, ``canal ha`` tells who runs which destination,
+``canal top`` watches them.
 
 Never keeps a cursor: it is for looking, not for processing.
 """
@@ -24,7 +25,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import canal
-from canal import formats, launch
+from canal import formats, launch, top
 from canal.changes import Reader
 from canal.formats.canal_json import to_canal_json
 from canal.ha import overview
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     _run_options(commands)
     _check_options(commands)
     _ha_options(commands)
+    top.options(commands, _top)
     return parser
 
 
@@ -496,6 +498,25 @@ def _zookeeper(options: argparse.Namespace) -> Iterator[Session]:
                 remedy="Check the addresses, and that a majority of its members runs.",
             )
         yield session
+
+
+def _top(options: argparse.Namespace) -> int:
+    if top.is_page(options.source):
+        rates: top.Rates = {}
+
+        def look() -> tuple[list[tuple[str, ...]], list[str]]:
+            found = top.read_page(options.source, options.timeout)
+            return top.page_rows(found, rates), found["problems"]
+
+        return top.show(look, visible, options.interval, options.once)
+    options.hosts = options.source
+    with _zookeeper(options) as session:
+
+        def look() -> tuple[list[tuple[str, ...]], list[str]]:
+            found = [overview.look_at(session, name) for name in overview.destinations(session)]
+            return top.overview_rows(found, time.time()), [sentence for one in found for sentence in one.damaged]
+
+        return top.show(look, visible, options.interval, options.once)
 
 
 def _ha_status(options: argparse.Namespace) -> int:

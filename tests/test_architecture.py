@@ -91,7 +91,8 @@ LAYERS = (
     "clients stream turns",
     "instance",
     "aio pipes server spark",
-    "launch metrics testing web",
+    "launch metrics testing",
+    "top web",
     "cli",
     "__main__",
 )

@@ -53,6 +53,21 @@ def instance(config: ZooKeeper) -> canal.Instance:
     return canal.Instance(canal.InstanceConfig(destination="orders", source=fake, ha=config, start="earliest"))
 
 
+def test_top_shows_the_destinations_of_a_tree(
+    config: ZooKeeper, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    with instance(config) as one:
+        one.subscribe(1001, r"s\..*")
+        one.ack(one.get_without_ack(timeout=60).id)
+        assert main(["top", config.hosts, "--root", config.root, "--once"]) == 0
+
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
+    assert "on " in line
+    assert " 1001 " in line
+    assert "binlog.000001:" in line
+
+
 def test_it_tells_who_runs_what_and_where_the_clients_are(config: ZooKeeper, capsys: pytest.CaptureFixture[str]) -> None:
     began = time.time()
     with instance(config) as one:

@@ -1,0 +1,208 @@
+"""The page as an ASGI application, called as a server calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+
+import canal
+from canal import web
+from canal.testing import FakeBinlog
+
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@attrs.frozen
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+async def call(app: Any, path: str, method: str = "GET", *, headers: Any = (), enough: Callable[[bytes], bool] | None = None,
+               **scope: Any) -> Answer:  # fmt: skip
+    """One request; where ``enough`` of an answer without end has come the client goes."""
+    sent: list[Any] = []
+    gone = asyncio.Event()
+
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if enough is not None and enough(b"".join(one.get("body", b"") for one in sent)):
+            gone.set()
+
+    full = {"type": "http", "method": method, "path": path, "headers": list(headers), **scope}
+    await asyncio.wait_for(app(full, receive, send), 60)
+    names = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], names, b"".join(one.get("body", b"") for one in sent[1:]))
+
+
+def get(app: Any, path: str, method: str = "GET", **options: Any) -> Answer:
+    return asyncio.run(call(app, path, method, **options))
+
+
+def config(destination: str, **options: Any) -> canal.InstanceConfig:
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT PRIMARY KEY")
+    table.insert({"id": 1})
+    return canal.InstanceConfig(
+        **{"destination": destination, "source": fake, "start": "earliest", "alarm": lambda name, text: None} | options
+    )
+
+
+def wait(done: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def server() -> Any:
+    with canal.Server([config("orders"), config("idle")]) as server:
+        server.instance("orders").subscribe()
+        wait(lambda: server.status()["orders"].state is canal.State.STREAMING)
+        yield server
+
+
+def test_the_page_and_its_status(server: canal.Server) -> None:
+    app = web.app(server)
+
+    page, status = get(app, "/"), get(app, "/status.json")
+
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "'unsafe-inline'" not in page.headers["content-security-policy"]
+    assert int(page.headers["content-length"]) == len(page.body)
+    (one,) = status.document["instances"]
+    assert one.keys() == server.status()["orders"].as_dict().keys() | {"problem"}
+    assert (one["destination"], one["state"], one["problem"]) == ("orders", "streaming", "")
+    assert (status.document["not_started"], status.document["problems"], status.document["pipes"]) == (["idle"], [], [])
+
+
+def test_it_may_be_mounted_at_any_path_and_is_for_reading_only(server: canal.Server) -> None:
+    app = web.app(server)
+
+    assert get(app, "/ops/canal/healthz", root_path="/ops/canal").body == b"ok\n"
+    assert get(app, "/healthz", root_path="/ops/canal").body == b"ok\n"
+    head = get(app, "/", "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert get(app, "/nothing").status == 404
+    assert [get(app, "/", "POST").status, get(app, "/status.json", "DELETE").status] == [405, 405]
+    for action in web.look.ACTIONS:
+        assert get(app, f"/orders/{action}", "POST", headers=[(b"X-Canal-Action", b"1")]).status == 403
+    assert server.destinations() == ["orders"]
+
+
+def test_what_is_allowed_is_done_and_nothing_else(server: canal.Server) -> None:
+    app = web.app(server, allow=["stop", "start", "switch"])
+    header = [(b"x-canal-action", b"1")]
+
+    assert get(app, "/orders/stop", "POST").status == 403  # as a form of another site would send it
+    assert get(app, "/orders/stop", headers=header).status == 404
+    assert get(app, "/orders/reload", "POST", headers=header).status == 403
+    assert server.destinations() == ["orders"]
+    assert get(app, "/orders/stop", "POST", headers=header).document == {"done": "stop"}
+    assert server.destinations() == []
+    assert get(app, "/idle/start", "POST", headers=header).status == 200
+    assert server.destinations() == ["idle"]
+    unknown = get(app, "/<b>/stop", "POST", headers=header)
+    assert (unknown.status, "<b>" in unknown.document["error"]) == (404, True)
+    refused = get(app, "/idle/switch", "POST", headers=header)
+    assert refused.status == 409, "there is no standby"
+
+
+def test_healthz_tells_what_is_not_well(server: canal.Server) -> None:
+    instance = canal.Instance(config("broken", hooks=[Refuse()]))
+    with instance:
+        instance.subscribe()
+        wait(lambda: instance.status().state is canal.State.FAILED)
+        found = get(web.app([instance]), "/healthz")
+        assert found.status == 503
+        assert found.body.startswith(b"broken: ")
+        assert NASTY.encode() in found.body
+
+    assert get(web.app([instance]), "/healthz").status == 503, "it was stopped"
+    assert get(web.app(server, max_lag=0.0), "/healthz").status == 503, "a row is not acked"
+    assert get(web.app(server, max_lag=1e12), "/healthz").status == 200
+
+
+class Refuse:
+    def before(self, entries: Any) -> Any:
+        raise ValueError(NASTY)
+
+
+def test_events_come_until_the_client_goes(server: canal.Server) -> None:
+    app = web.app(server, interval=0.01)
+
+    found = get(app, "/events", enough=lambda body: body.count(b"\n\n") == 3)
+
+    assert found.headers["content-type"] == "text/event-stream"
+    documents = [json.loads(line[6:]) for line in found.body.decode().splitlines() if line[:5] == "data:"]
+    assert [one["instances"][0]["destination"] for one in documents[:3]] == ["orders"] * 3
+    assert app._streams == 0  # type: ignore[attr-defined]
+
+
+def test_one_stream_of_events_too_many_is_refused(server: canal.Server) -> None:
+    app = web.app(server, interval=0.01)
+
+    async def many() -> int:
+        going = True
+        streams = [asyncio.create_task(call(app, "/events", enough=lambda body: not going)) for _ in range(100)]
+        while app._streams < 100:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+        refused = (await call(app, "/events")).status
+        going = False
+        await asyncio.gather(*streams)
+        return refused
+
+    assert asyncio.run(many()) == 503
+
+
+def test_metrics_are_those_of_the_registry(server: canal.Server) -> None:
+    pytest.importorskip("prometheus_client")
+
+    found = get(web.app(server), "/metrics")
+
+    assert found.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert b'canal_instance_state{destination="orders",state="streaming"} 1.0' in found.body
+
+
+def test_a_server_asks_whether_it_lives(server: canal.Server) -> None:
+    messages = iter(({"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}))
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(_run(web.app(server)({"type": "lifespan"}, receive, send)))
+
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def _run(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"allow": "stop"}, {"allow": ["delete"]}, {"interval": 0}, {"instances": [1]}, {"instances": [], "allow": ["stop"]}],
+)
+def test_arguments_that_cannot_be_are_refused(server: canal.Server, options: dict[str, Any]) -> None:
+    with pytest.raises(canal.ConfigError):
+        web.app(options.pop("instances", server), **options)

@@ -1,0 +1,102 @@
+"""The page in a real browser: what a user sees of it, and that it follows what happens.
+
+``CANAL_PICTURE=FILE`` keeps a picture of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal import web
+from canal.targets import SQLiteTarget
+from canal.testing import FakeBinlog
+from tests.web.browser import TREE, Browser
+from tests.web.test_app import NASTY, Refuse, wait
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    if not TREE.is_dir():
+        if os.environ.get("CI") and os.environ.get("CANAL_TEST_SERVERS") != "skip":
+            pytest.fail("there is no browser: run tests/servers/setup.sh chromium", pytrace=False)
+        pytest.skip("NO BROWSER: run tests/servers/setup.sh chromium")
+    folder = tmp_path / "browser"
+    folder.mkdir()
+    with Browser(folder) as browser:
+        yield browser
+
+
+@contextlib.contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The address of an application that is mounted below a path."""
+    uvicorn = pytest.importorskip("uvicorn")
+
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "root_path": "/ops"}
+        await app(scope, receive, send)
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(mounted, log_level="critical", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/ops/"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def test_the_page_shows_what_happens(browser: Browser, tmp_path: Path) -> None:
+    fake, broken = FakeBinlog(), FakeBinlog()
+    orders = fake.table("shop", "orders", "id INT PRIMARY KEY, note VARCHAR(40)")
+    broken.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
+    quiet: Any = lambda destination, text: None  # noqa: E731
+    configs = [
+        canal.InstanceConfig(destination="orders", source=fake, start="earliest", alarm=quiet),
+        canal.InstanceConfig(destination="parcels", source=broken, start="earliest", alarm=quiet, hooks=[Refuse()]),
+        canal.InstanceConfig(destination="idle", source=FakeBinlog(), alarm=quiet),
+    ]
+    with canal.Server(configs) as server:
+        instance = server.instance("orders")
+        instance.subscribe()
+        server.instance("parcels").subscribe()
+        wait(lambda: server.status()["parcels"].state is canal.State.FAILED)
+        pipe = canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), client_id=7)
+        with served(web.app(server, pipes=[pipe], allow=["start"], interval=0.05)) as address:
+            browser.call("Page.navigate", url=address)
+            browser.wait("document.querySelectorAll('section').length >= 4")
+            text = browser.evaluate("document.body.innerText")
+            assert "1 not well" in text
+            assert NASTY in text
+            assert browser.evaluate("document.images.length") == 0, "what an error says is no HTML"
+
+            for number in range(50):
+                orders.insert({"id": number, "note": "x"})
+            rows = "[...document.querySelectorAll('[data-destination=orders] tr')].map(row => row.innerText).join('\\n')"
+            browser.wait(f"({rows}).includes('50 row changes')")
+            browser.wait(f"({rows}).includes('50 entries') || ({rows}).includes('150 entries')")
+            while message := instance.get_without_ack(1000, timeout=0.5):
+                instance.ack(message.id)
+            browser.wait(f"/0 entries, 0 batches/.test({rows})")
+            browser.wait(f"/client/.test({rows}) && ({rows}).includes(new Date().toISOString().slice(0, 10))")
+            if os.environ.get("CANAL_PICTURE"):
+                Path(os.environ["CANAL_PICTURE"]).write_bytes(browser.picture())
+
+            browser.evaluate("window.confirm = () => true")
+            idle = "[...document.querySelectorAll('h2')].find(one => one.innerText.startsWith('idle'))"
+            browser.evaluate(f"{idle}.querySelector('button').click()")
+            browser.wait("!document.body.innerText.includes('not started')")
+            assert "idle" in server.destinations()
+        browser.wait("document.getElementById('health').innerText === 'the process does not answer'")
+    assert [one for one in browser.complaints() if "favicon" not in str(one) and "ERR_" not in str(one)] == []
