@@ -428,9 +428,8 @@ class Header:
         found = {}
         if type(transaction.gtid_source) is str:
             found["curtGtid"] = transaction.gtid
-            if transaction.sequence_number:
-                found["curtGtidSn"] = str(transaction.sequence_number)
-                found["curtGtidLct"] = str(transaction.last_committed)
+            found["curtGtidSn"] = str(transaction.sequence_number)
+            found["curtGtidLct"] = str(transaction.last_committed)
         if entry.table is not None:
             found["rowsCount"] = str(entry.row_count + entry.skip_rows)
         return found
