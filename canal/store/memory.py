@@ -278,7 +278,8 @@ class MemoryStore:
             ring, last, waited = self._ring, self._last, self._waited
             if self._waiting_since is not None:
                 waited += self._clock() - self._waiting_since
-            places = {id: self._status(place.acked, got.get(id, place.acked)) for id, place in self._places.items()}
+            # What was acked since the caller has looked was got since then, too.
+            places = {id: self._status(place.acked, max(got.get(id, 0), place.acked)) for id, place in self._places.items()}
             status = StoreStatus(
                 ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
                 ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=places,
