@@ -532,7 +532,7 @@ class Instance:
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
         self._life.check_process()
-        complete = self._asked.complete_to  # before the look at what the store holds
+        complete = self._asked.complete_to or None  # before the look at what the store holds
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
         clients = [(client, client.state) for client in self._clients.all()]
         got = {client.id: state.reading.start for client, state in clients}

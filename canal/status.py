@@ -354,5 +354,5 @@ def plain(instance: Any, attribute: Any, value: Any) -> Any:
     if isinstance(value, Position):
         return {
             name: getattr(value, name) for name in ("journal", "offset", "gtid", "row", "timestamp", "server_id", "source")
-        } | ({"members": {name: _plain(None, None, one) for name, one in value.members}} if value.members else {})
+        } | ({"members": {name: plain(None, None, one) for name, one in value.members}} if value.members else {})
     return value

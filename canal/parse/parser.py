@@ -85,11 +85,6 @@ class ParserTeller(Protocol):
         """Host and port of the server that a cursor is of; ("", 0): not known."""
         return "", 0
 
-    @property
-    def complete_to(self) -> float | None:
-        """All that the source committed before this time, by its clock, has been given to the sink; None: not known."""
-        return None
-
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
         """How it stands, for ``Instance.status()``."""
         return None
@@ -276,11 +271,6 @@ class BinlogParser:
     def delivered_place(self) -> Position | None:
         """As ``whole_place``, for any thread: all before it has been given to the sink. None while that is under way."""
         return self._run.delivered_place
-
-    @property
-    def complete_to(self) -> float | None:
-        """All that the source committed before this time, by its clock, has been given to the sink; None: not known."""
-        return self._run.progress.complete_to
 
     @property
     def statement_changes(self) -> int:

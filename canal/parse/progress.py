@@ -166,11 +166,6 @@ class Progress:
 
     # -- any thread ------------------------------------------------------------------------------------------------
 
-    @property
-    def complete_to(self) -> float | None:
-        """The last moment, by the source's clock, when it had no more than what was delivered; None: there was none yet."""
-        return self._fresh or None
-
     def status(self, delivered: Callable[[], Position | None], source_timeout: float | None) -> ParserStatus:
         """How it stands; ``delivered`` gives the place behind the last entry that was delivered."""
         end = None if source_timeout is None else self._ask_end(source_timeout)
