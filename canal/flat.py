@@ -12,7 +12,6 @@ import attrs
 
 from canal.model import Entry, EntryType, EventType, Message, Row
 from canal.position import Position
-from canal.rows.values import ABSENT
 
 if TYPE_CHECKING:
     from canal.stream import Stream
@@ -49,7 +48,7 @@ class FlatChange:
     @property
     def old_key(self) -> tuple[Any, ...] | None:
         """The key of the row as it was: another one where an update has changed it. None of an insert."""
-        return _key(self.before, _key_names(self.entry))
+        return None if self.before is None else self.before.key
 
 
 def flat(message: Message, statements: bool = False) -> Iterator[FlatChange]:
@@ -65,28 +64,13 @@ def flat(message: Message, statements: bool = False) -> Iterator[FlatChange]:
 
 
 def _rows(entry: Entry) -> Iterator[FlatChange]:
-    header, names, op = entry.header, _key_names(entry), _OPS[entry.event_type]
+    header, op = entry.header, _OPS[entry.event_type]
     first, selected = entry.first_row + entry.skip_rows, entry.selected
-    for number, (before, after) in enumerate(entry.rows):
+    for number, row in enumerate(entry.rows):
         done = first + 1 + (number if selected is None else selected[number])
-        key = _key(before if after is None else after, names)
-        yield FlatChange(header.schema, header.table, op, before, after, key, entry.position_at(done), entry)
-
-
-def _key_names(entry: Entry) -> tuple[str, ...]:
-    """The columns of the primary key; () where there is none, or not all of it is delivered."""
-    table = entry.table
-    if table is None:
-        return ()
-    names = tuple(column.name for column in table.schema.keys)
-    return names if set(names) <= set(table.names.names) else ()
-
-
-def _key(row: Row | None, names: tuple[str, ...]) -> tuple[Any, ...] | None:
-    if row is None or not names:
-        return None
-    key = tuple(row[name] for name in names)
-    return None if any(value is ABSENT for value in key) else key
+        yield FlatChange(
+            header.schema, header.table, op, row.before, row.after, row.key, entry.position_at(done), entry
+        )  # fmt: skip
 
 
 class Changes(Iterator[FlatChange]):

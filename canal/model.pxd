@@ -73,6 +73,7 @@ cdef class Row:
 
 cdef class ColumnNames:
     cdef readonly tuple names
+    cdef readonly tuple key
     cdef dict _index
     cpdef Py_ssize_t find(self, str name)
     cpdef Py_ssize_t index(self, str name) except -1

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 from canal.errors import ConfigError, DecodeError
 from canal.position import TAIL_BYTES, Position, PreparedXa
 
-try:
-    import cython
-except ModuleNotFoundError:
+if TYPE_CHECKING:
     from canal import _interpreted as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:
+        from canal import _interpreted as cython
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
@@ -493,6 +496,16 @@ class Row:
         """The values of the columns, in order."""
         return self._values
 
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """Values of the primary key, in the order of the table. None where the table has none, or not all of it is delivered
+        or logged."""
+        from canal.rows.values import ABSENT
+
+        numbers = self._names.key
+        key = tuple([self._values[number] for number in numbers])
+        return None if not numbers or any(value is ABSENT for value in key) else key
+
     def as_dict(self) -> dict[str, Any]:
         """Values by name, in order."""
         return dict(zip(self._names.names, self._values))
@@ -516,12 +529,14 @@ class Row:
 
 
 class ColumnNames:
-    """The names of a table's columns in order, with a look-up that ignores case. Shared by all rows of a table."""
+    """The names of a table's columns in order, with a look-up that ignores case; ``key`` has the numbers of those that tell its
+    rows apart. Shared by all rows of a table."""
 
-    __slots__ = ("names", "_index")
+    __slots__ = ("names", "key", "_index")
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], key: tuple[int, ...] = ()) -> None:
         self.names = names
+        self.key = key
         self._index = {}
         for number, name in enumerate(names):
             self._index[name] = number
@@ -540,6 +555,13 @@ class ColumnNames:
         return number
 
 
+def column_names(columns: tuple[Any, ...], shown: tuple[Any, ...]) -> ColumnNames:
+    """The names of delivered columns, of those that a table shows; without a key where not all of it is among them."""
+    key = tuple([number for number, column in enumerate(columns) if column.key])
+    is_whole = len(key) == len([column for column in shown if column.key])
+    return ColumnNames(tuple([column.name for column in columns]), key if is_whole else ())
+
+
 @cython.no_gc
 @cython.cclass
 class ChangedRow:
@@ -550,6 +572,12 @@ class ChangedRow:
     def __init__(self, before: Row | None, after: Row | None) -> None:
         self.before = before
         self.after = after
+
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """As ``Row.key``, of the row as it is; of a deleted one as it was."""
+        row = self.before if self.after is None else self.after
+        return None if row is None else row.key
 
     def __iter__(self) -> Iterator[Row | None]:
         return iter((self.before, self.after))
@@ -722,7 +750,7 @@ class TableMap:
     ) -> None:  # fmt: skip
         self.schema = schema
         self.columns = columns
-        self.names = ColumnNames(tuple(column.name for column in columns)) if names is None else names
+        self.names = column_names(columns, schema.columns) if names is None else names
         self.size = size
         self.decoder = decoder
         self.accepted = accepted

@@ -115,3 +115,23 @@ def test_a_change_does_not_change(fake: FakeBinlog) -> None:
         change = next(instance.changes())
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             change.op = "delete"  # type: ignore[misc]
+
+
+def test_rows_of_entries_have_the_same_keys(fake: FakeBinlog) -> None:
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        rows = [row for message in instance.stream() for entry in message.entries for row in entry.rows]
+    assert [row.key for row in rows] == [row[-1] for row in ROWS]
+    assert rows[3].before is not None
+    assert rows[3].before.key == (1, 1)
+
+
+def test_a_key_of_which_the_log_has_a_part_is_none() -> None:
+    fake = FakeBinlog(row_image="MINIMAL")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT")
+    table.update({"id": 1, "a": 1}, {"a": 2})
+    fake.end()
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        ((row,),) = (entry.rows for message in instance.stream() for entry in message.entries if entry.rows)
+    assert (row.key, row.before and row.before.key) == (None, (1,))

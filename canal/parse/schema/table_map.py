@@ -17,7 +17,7 @@ import attrs
 from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.event_types import TABLE_MAP
 from canal.filter import FieldFilter, TableFilter
-from canal.model import ColumnNames, TableMap
+from canal.model import ColumnNames, TableMap, column_names
 from canal.parse.schema.online_ddl import ShadowTables
 from canal.recent import Told
 from canal.rows.charsets import MAX_CHAR_BYTES, charset_of, label_text
@@ -378,8 +378,8 @@ class TableResolver:
             masked = dict(masks)
             columns = tuple(masked[i].column(column) if i in masked else column for i, column in enumerate(columns))
         delivered = tuple(columns[i] for i in wanted)
-        names = ColumnNames(tuple(column.name for column in delivered))
-        return _Shape(decoder, tuple(columns[i] for i in shown), delivered, names)
+        all_shown = tuple(columns[i] for i in shown)
+        return _Shape(decoder, all_shown, delivered, column_names(delivered, all_shown))
 
     def delivers(self, schema: str, table: str) -> bool:
         """Whether statements about the table are delivered, and rows as far as is known before they come."""
