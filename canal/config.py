@@ -106,6 +106,10 @@ def _check_on_slow(instance: object, attribute: object, value: object) -> None:
         raise ConfigError(f'on_slow is "wait" or "evict", not {value!r}')
 
 
+def _default_meta(config: InstanceConfig) -> MetaManager:
+    return MemoryMeta() if config.ha is None else ZooKeeperMeta(config.ha)
+
+
 @attrs.frozen(kw_only=True)
 class InstanceConfig:
     """Everything that makes an :class:`~canal.Instance`.
@@ -208,7 +212,9 @@ class InstanceConfig:
     ha: ZooKeeper | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(ZooKeeper, 'such as canal.ZooKeeper(hosts="zk1:2181")'))
     )
-    meta: MetaManager = attrs.field(validator=_meets(MetaManager, "such as canal.FileMeta(directory)"))
+    meta: MetaManager = attrs.field(
+        default=attrs.Factory(_default_meta, takes_self=True), validator=_meets(MetaManager, "such as canal.FileMeta(directory)")
+    )
     schema_history: SchemaHistory | None = attrs.field(
         default=None,
         validator=attrs.validators.optional(_meets(SchemaHistory, "such as canal.FileHistory(directory)")),
@@ -230,10 +236,6 @@ class InstanceConfig:
     reconnect_backoff: tuple[float, float] = attrs.field(default=(0.1, 10.0), validator=_check_backoff)
     start_timeout: float = attrs.field(default=30.0, validator=positive)
     alarm: Alarm = attrs.field(default=log_alarm, validator=_check_callable)
-
-    @meta.default
-    def _default_meta(self) -> MetaManager:
-        return MemoryMeta() if self.ha is None else ZooKeeperMeta(self.ha)
 
     def __attrs_post_init__(self) -> None:
         if self.ha is not None and type(self.meta) in (MemoryMeta, FileMeta):

@@ -33,6 +33,7 @@ from canal.errors import (
 )
 from canal.event_types import HEARTBEATS, ROTATE
 from canal.model import Entry
+from canal.parse import first_look
 from canal.parse.backoff import Backoff
 from canal.parse.connect import Link, name_of
 from canal.parse.follower import SchemaFollower
@@ -284,6 +285,9 @@ class ParserRun:
         position = self._locator.locate(connection)
         executed = self._locator.executed(connection, position)
         if self._locator.started is None:
+            first_look.warn(
+                connection, self._options.tables, self._options.fields, self._destination, name_of(self.link.source)
+            )
             self._read_foreign_keys(connection)
         # By them a place is found where GTIDs are not known: in the log of a standby of the other flavor too.
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 import canal
@@ -34,3 +36,17 @@ def test_a_table_whose_columns_nobody_tells_is_an_error(mariadb_server: Throwawa
             with pytest.raises(canal.SchemaError, match=r"columns of shop\.t.*black_filter"):
                 while True:
                     instance.ack(instance.get_without_ack(100, timeout=5).id)
+
+
+def test_a_filter_that_matches_no_table_is_told_with_the_nearest(
+    server: ThrowawayServer, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.query(f"CREATE TABLE {database}.orders (id INT PRIMARY KEY)")
+    config = canal.InstanceConfig(
+        destination="x", source=source(server), filter=rf"{database}\.order", field_filter=f"{database}.orders:id"
+    )
+    with caplog.at_level(logging.WARNING, "canal.parse"), canal.Instance(config) as instance:
+        instance.subscribe()
+    (told,) = [record.getMessage() for record in caplog.records if "matches no table" in record.getMessage()]
+    assert f"filter '{database}\\.order' matches no table" in told
+    assert f"Did you mean {database}.orders" in told

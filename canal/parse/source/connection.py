@@ -178,6 +178,14 @@ class MySQLConnection(FullConnection):
         """As ``Session.describe``."""
         return self._queries.describe(schema, table, accepts=accepts)
 
+    def table_names(self) -> list[tuple[str, str]]:
+        """Schema and name of every table and view that the user may see."""
+        return self._queries.table_names()
+
+    @property
+    def full_images(self) -> bool:
+        return self._login.server.full_images
+
     @property
     def logs_cascades(self) -> bool:
         """Whether the rows that a cascading foreign key changes are in the log: not on a replica, whose source may not

@@ -12,7 +12,7 @@ import uuid
 import warnings
 from collections import deque
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
@@ -26,8 +26,10 @@ from canal.parse.source.server_errors import login_error
 from canal.parse.source.session import Session
 from canal.status import SourceEnd
 
-SSL_MODES: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
-TLS_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+SslMode = Literal["DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"]
+TlsVersion = Literal["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
+SSL_MODES: Final = get_args(SslMode)
+TLS_VERSIONS: Final = get_args(TlsVersion)
 _OPTIONAL: Final = SSL_MODES[:2]
 _VERIFYING: Final = SSL_MODES[3:]
 #: How a URL is written.
@@ -41,21 +43,25 @@ def draw_server_id() -> int:
     return random.SystemRandom().randrange(1 << 16, 1 << 31)
 
 
-def _upper(value: object) -> str:
-    return str(value).upper()
+def _upper(value: SslMode) -> SslMode:
+    return str(value).upper()  # type: ignore[return-value]
 
 
-def _int(value: Any) -> int:
+def _int(value: int) -> int:
     """A number from text too; of what is none the validator tells."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
-def _float(value: Any) -> float:
+def _optional_int(value: int | None) -> int | None:
+    return None if value is None else _int(value)
+
+
+def _float(value: float) -> float:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return float(value)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _check_ssl_mode(instance: Any, attribute: attrs.Attribute[Any], value: str) -> None:
@@ -68,9 +74,9 @@ def _check_tls_version(instance: Any, attribute: attrs.Attribute[Any], value: st
         raise ConfigError(f"tls_min_version is one of {', '.join(TLS_VERSIONS)}, not {value!r}")
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: bool) -> bool:
     """True and False from text too; of what is neither the validator tells."""
-    return {"true": True, "false": False}.get(str(value).lower(), value)  # type: ignore[no-any-return]
+    return {"true": True, "false": False}.get(str(value).lower(), value)
 
 
 def _check_flag(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -125,23 +131,30 @@ class MySQLSource:
     """A MySQL or MariaDB server as a source.
 
     Its user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT where the server does not write
-    binlog_row_metadata=FULL. ``server_id`` must differ from that of every other replica and reader of the server; when
-    it is not given each run of an instance draws its own, so that several may share the object. ``ssl_mode`` has the
-    meanings of MySQL's own client: PREFERRED encrypts where the server can, and only the VERIFY modes look at the
-    certificate. Without TLS a password is not sent so that whoever answers can read it, but with an option that says so:
-    docs/security.md has what each mode protects against. ``tls_min_version`` is one of "TLSv1", "TLSv1.1", "TLSv1.2" and
-    "TLSv1.3"; without it Python decides, which takes TLS 1.2 and newer. Below that the weak ciphers and keys of such servers
-    (MySQL 5.7 and MariaDB 10.2 or older) are taken too.
+    binlog_row_metadata=FULL. Without TLS a password is not sent so that whoever answers can read it, but with an option that
+    says so: docs/security.md has what each mode protects against.
+
+    Raises:
+        ConfigError: an option is of a wrong type or has a value that means nothing.
     """
 
+    #: A name or an address; not a URL, for which there is ``from_url``.
     host: str = attrs.field(default="127.0.0.1", validator=_check_host)
+    #: From 1 to 65535.
     port: int = attrs.field(default=3306, converter=_int, validator=_check_port)
+    #: Whom to log in as.
     user: str = attrs.field(default="root", validator=text)
+    #: Never shown, in no message and no repr.
     password: str = attrs.field(default="", repr=False, validator=text)
+    #: Path of the server's socket; host and port do not count then.
     unix_socket: str | None = None
-    ssl_mode: str = attrs.field(default="PREFERRED", converter=_upper, validator=_check_ssl_mode)
+    #: As MySQL's own client has it: PREFERRED encrypts where the server can; only the VERIFY modes look at the certificate.
+    ssl_mode: SslMode = attrs.field(default="PREFERRED", converter=_upper, validator=_check_ssl_mode)
+    #: File of the certificates (PEM) that a VERIFY mode trusts; None: those of the system.
     ssl_ca: str | None = None
+    #: File of the certificate (PEM) by which the server knows us.
     ssl_cert: str | None = None
+    #: File of its key; None: it is in the file of ``ssl_cert``.
     ssl_key: str | None = None
     #: Believe the key that the server itself sends for a password: whoever answers may then read it. For first steps.
     get_server_public_key: bool = attrs.field(default=False, converter=_flag, validator=_check_flag)
@@ -149,8 +162,13 @@ class MySQLSource:
     server_public_key: str | None = None
     #: Send the password itself to plugins that ask for it, over a Unix socket or TLS that proves who answers.
     allow_cleartext: bool = attrs.field(default=False, converter=_flag, validator=_check_flag)
-    tls_min_version: str | None = attrs.field(default=None, validator=_check_tls_version)
-    server_id: int | None = attrs.field(default=None, converter=attrs.converters.optional(_int), validator=_check_server_id)
+    #: None: Python decides, which takes TLS 1.2 and newer. Below that the weak ciphers and keys of such servers (MySQL 5.7 and
+    #: MariaDB 10.2 or older) are taken too.
+    tls_min_version: TlsVersion | None = attrs.field(default=None, validator=_check_tls_version)
+    #: The id under which the server knows this reader: of no other replica or reader of it. None draws one for each run, so that
+    #: several instances may share the object.
+    server_id: int | None = attrs.field(default=None, converter=_optional_int, validator=_check_server_id)
+    #: Seconds to connect and to log in.
     connect_timeout: float = attrs.field(default=10.0, converter=_float, validator=positive)
     #: Seconds that an answer to a query or a login step may take.
     read_timeout: float = attrs.field(default=30.0, converter=_float, validator=positive)

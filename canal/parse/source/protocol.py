@@ -191,6 +191,15 @@ class SchemaReader(Protocol):
         """The columns that MariaDB made of the type JSON."""
         return ()
 
+    def table_names(self) -> list[tuple[str, str]] | None:
+        """Schema and name of every table and view; None where nobody can tell."""
+        return None
+
+    @property
+    def full_images(self) -> bool:
+        """Whether the source is set to log whole rows (binlog_row_image=FULL); True where that is not known."""
+        return True
+
     def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str] | None:
         """Names of the tables of a schema that are called so, or begin so; None where nobody can tell."""
         return None

@@ -113,7 +113,7 @@ class Session:
         if schema:
             tables = table_states(ask, schema, table, release=self.release)
         else:
-            names = [(str(row[0]), str(row[1])) for row in map(texts, ask(NAMES_QUERY))]
+            names = self.table_names()
             wanted = {name[0] for name in names if accepts(*name)}
             unread = {name[0] for name in names} - wanted
             tables = []
@@ -124,6 +124,10 @@ class Session:
         return Description(
             tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case), frozenset(unread)
         )
+
+    def table_names(self) -> list[tuple[str, str]]:
+        """Schema and name of every table and view that the user may see."""
+        return [(str(row[0]), str(row[1])) for row in map(texts, self.rows(NAMES_QUERY, doing="list the tables"))]
 
     def foreign_keys(self) -> list[ForeignKey]:
         """The cascading foreign keys of all tables that the user may see, in one query."""

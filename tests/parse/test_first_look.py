@@ -1,0 +1,90 @@
+"""Filters that match no table of the server, and row images that are not whole: one warning at the start, with what was meant."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import canal
+from canal.filter import FieldFilter, TableFilter
+from canal.parse.first_look import _patterns, unmatched
+from canal.testing import FakeBinlog
+
+NAMES = [("shop", "orders"), ("shop", "customers"), ("CRM", "Contacts"), ("my-shop", "orders2")]
+
+
+def said(names: Any = NAMES, **filters: str) -> list[str]:
+    tables = TableFilter(filters.get("filter", ""), filters.get("black_filter", ""))
+    fields = FieldFilter(filters.get("field_filter", ""), filters.get("black_field_filter", ""))
+    return list(unmatched(list(_patterns(tables, fields)), names))
+
+
+@pytest.mark.parametrize(
+    ("filters", "option", "meant"),
+    [
+        ({"filter": r"shop\.order"}, r"filter 'shop\.order'", ["shop.orders", "my-shop.orders2"]),
+        ({"filter": "shop"}, "filter 'shop'", [r"shop\..*"]),
+        ({"filter": r"shoop\..*"}, r"filter 'shoop\..*'", [r"shop\..*"]),
+        ({"filter": "orders"}, "filter 'orders'", ["shop.orders"]),
+        ({"filter": "`shop`.`orders`"}, "filter '`shop`.`orders`'", ["shop.orders"]),
+        ({"filter": r"shop\.orders,crm\.contact"}, r"filter 'crm\.contact'", ["CRM.Contacts"]),
+        ({"black_filter": r"shop\.custmers"}, r"black_filter 'shop\.custmers'", ["shop.customers"]),
+        ({"field_filter": "shop.oders:id/price"}, "field_filter 'shop.oders'", ["shop.orders", "my-shop.orders2"]),
+        ({"black_field_filter": "orders.shop:price"}, "black_field_filter 'orders.shop'", []),
+    ],
+)
+def test_the_nearest_names_are_told(filters: dict[str, str], option: str, meant: list[str]) -> None:
+    (text,) = said(**filters)
+    assert text.startswith(f"{option} matches no table that our user may see now. ")
+    assert text.endswith(f"Did you mean {' or '.join(meant)}?" if meant else "It is compared with schema.table.")
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"filter": r".*\..*"}, {"filter": r"SHOP\.Orders,crm\..*"}, {"filter": r"shop\.(orders|nothing)"},
+        {"black_filter": r"mysql\.slave_.*"}, {"field_filter": "crm.contacts:id"}, {},
+    ],
+)  # fmt: skip
+def test_what_matches_and_tables_of_the_server_itself_are_no_mistake(filters: dict[str, str]) -> None:
+    assert said(**filters) == []
+
+
+def test_a_user_that_sees_no_table_is_told_nothing() -> None:
+    assert said([], filter="shop") == []
+
+
+def started(server: Any, **options: Any) -> canal.Instance:
+    source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
+    return canal.Instance(canal.InstanceConfig(destination="shop", source=source, **options))
+
+
+@pytest.fixture(autouse=True)
+def warnings_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "canal.parse")
+
+
+def test_it_is_told_once_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeBinlog(row_image="MINIMAL")
+    fake.table("shop", "orders", "id INT")
+    filters = {"filter": r"shop\.order", "black_filter": r"shop\.orders"}
+    with fake.serve(user="u", password="p") as server, started(server, **filters) as instance:
+        instance.subscribe()
+        where = f"[shop] {server.host}:{server.port}"
+        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+        images, tables = (record.getMessage() for record in caplog.records)
+        assert images.startswith(f"{where} does not write binlog_row_image=FULL")
+        assert tables == rf"{where}: filter 'shop\.order' matches no table that our user may see now. Did you mean shop.orders?"
+        server.disconnect()
+        fake.table("shop", "order", "id INT").insert({"id": 1})
+        assert instance.get(1, timeout=60).entries
+    lost = [one for one in caplog.records if "matches no table" in one.getMessage() or "row_image" in one.getMessage()]
+    assert len(lost) == 2
+
+
+def test_nothing_is_asked_without_filters(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeBinlog().serve(user="u", password="p") as server, started(server) as instance:
+        instance.subscribe()
+    assert caplog.records == []
