@@ -90,6 +90,8 @@ def _tail_options(commands: Any) -> None:
     tail.add_argument("--black-filter", default="", help="tables not to show")
     tail.add_argument(
         "--start",
+        "--since",
+        metavar="START",
         help="latest, earliest, JOURNAL:OFFSET, or a time such as 2026-11-21T10:00:00+00:00; "
         "without a zone it is in this machine's",
     )
@@ -201,6 +203,8 @@ def _tail(options: argparse.Namespace) -> int:
     shown = 0
     with _progress(total) as advance, canal.Instance(config) as instance, _ended_by_ctrl_c(instance):
         instance.subscribe()
+        if live:
+            _greet(source, instance.position(), filter)
         for message in instance.stream(poll=0.2):
             message.entries = [entry for entry in message.entries if entry.entry_type is EntryType.ROWDATA]
             if options.limit:
@@ -213,6 +217,13 @@ def _tail(options: argparse.Namespace) -> int:
                 break
     sys.stdout.flush()
     return 0
+
+
+def _greet(source: canal.MySQLSource, start: canal.Position, filter: str) -> None:
+    """A first line, on stderr: what is written to stdout are the changes."""
+    colour = "" if _has_rich() or not sys.stdout.isatty() else "; pip install 'canal-cdc[cli]' adds colour"
+    text = f"connected to {source.address}, from {start}" + (f", {filter}" if filter else "") + f": waiting for changes{colour}"
+    print(visible(f"canal: {text} (Ctrl-C ends it)"), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -318,6 +329,14 @@ def visible(text: str) -> str:
 def _json_line(text: str) -> str:
     """JSON with escapes for what is valid in it, and controls a terminal."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _has_rich() -> bool:
+    try:
+        import rich.console  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 class _VisibleFormatter(logging.Formatter):

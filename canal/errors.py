@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import sys
 from typing import Any
 
 __all__ = [
@@ -75,6 +76,14 @@ __all__ = [
     "CoordinationError",
     "NotActiveError",
 ]
+
+
+if not hasattr(sys.modules["canal"], "_build"):  # every module of the library comes here, and canal/__init__.py is not ours
+    raise ImportError(
+        "the package canal is not whole: canal-python, which has a package of the same name, has replaced or removed files of "
+        "canal-cdc. Run: pip uninstall canal-python; pip install --force-reinstall --no-deps canal-cdc",
+        name="canal",
+    )
 
 
 class CanalError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,23 @@ def test_the_database_of_a_url_is_its_filter(capsys: pytest.CaptureFixture[str])
         assert main(["tail", url, "--json", "--start", "earliest", "--limit", "1"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["database"] == "my.shop"
+
+
+@pytest.mark.parametrize(("terminal", "hint"), [(True, "; pip install 'canal-cdc[cli]' adds colour"), (False, "")])
+def test_the_first_line_says_where_it_stands_and_that_it_waits(
+    terminal: bool, hint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr, before any change comes."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    fake = FakeBinlog()
+    fake.table("shop", "orders", "id INT").insert({"id": 1})
+    with fake.serve(user="u", password="p") as server:
+        url = f"mysql://u:p@{server.host}:{server.port}/shop?ssl_mode=DISABLED"
+        assert main(["tail", url, "--since", "2001-01-01", "--limit", "1"]) == 0
+        where = f"{server.host}:{server.port}"
+    first = rf"canal: connected to {where}, from {fake.journal}:\d+, shop\\\.\.\*: waiting for changes{re.escape(hint)}"
+    assert re.fullmatch(first + r" \(Ctrl-C ends it\)\n", capsys.readouterr().err)
 
 
 def test_it_runs_in_any_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

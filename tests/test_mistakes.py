@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,19 @@ def test_a_message_is_acked_and_rolled_back_as_such() -> None:
         nothing = instance.get_without_ack(10, timeout=0)
         instance.rollback(nothing)
         instance.ack(nothing)
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["theirs over ours", "theirs removed again"])
+@pytest.mark.parametrize("use", ["import canal.config", "from canal.cli import main", "from canal.testing import FakeBinlog"])
+def test_a_package_of_which_canal_python_has_taken_a_part_says_so(left: bool, use: str, tmp_path: Path) -> None:
+    """Its client of canal's server has a top-level package canal too, with an empty __init__.py."""
+    package = tmp_path / "canal"
+    shutil.copytree(Path(canal.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (package / "__init__.py").unlink()
+    if left:
+        (package / "__init__.py").touch()
+    done = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: the package canal is not whole: canal-python")
 
 
 SECRET = "s3cret"
