@@ -90,7 +90,7 @@ LAYERS = (
     "delivery",
     "clients stream turns",
     "instance",
-    "aio pipes server spark",
+    "aio pipes pymysqlreplication server spark",
     "launch metrics testing",
     "top web",
     "cli",
