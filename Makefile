@@ -36,7 +36,8 @@ help:
 	@echo "make asan    the fuzzer and the parser's tests under the address sanitizer"
 	@echo "make clean   remove what the others made"
 
-demo: $(SETUP)cli $(SETUP)build
+# What is built already is used; else a build for a first look is enough.
+demo: $(SETUP)cli $(if $(wildcard $(SETUP)build),$(SETUP)build,$(SETUP)fast)
 	@$(BIN)/python examples/demo.py
 
 spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
@@ -121,7 +122,8 @@ clean:
 $(SETUP)venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	@rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install 'setuptools>=77' 'wheel' 'Cython>=3.1'
 	@touch $@
 
@@ -143,9 +145,17 @@ $(patsubst %,$(SETUP)pyspark-%,3.5 $(OLDER_SPARKS)): $(SETUP)pyspark-%: | $(SETU
 	@$(PIP) install --no-deps --target $(VENV)/pyspark-$* 'pyspark==$*.*'
 	@touch $@
 
-# Where there is a compiler, a module that does not compile is an error.
+# Where there is a compiler, a module that does not compile is an error. A fast build is made again from the same C, for speed.
+define compile
+pure=1; if tests/servers/compiler.sh $(BIN)/python check; then pure=0; fi; \
+	CANAL_PURE=$$pure $(1) $(BIN)/python setup.py -q build_ext --inplace $(2) 2>$(VENV)/build.log || { tail -30 $(VENV)/build.log; exit 1; }
+@echo "build: $$(CANAL_PURE= $(IS_COMPILED) && echo compiled || echo interpreted)"
+@touch $@
+endef
+
 $(SETUP)build: $(SETUP)venv $(SOURCES) setup.py canal/_build.py
-	@pure=; if tests/servers/compiler.sh $(BIN)/python check; then pure=0; fi; \
-	CANAL_PURE=$$pure $(BIN)/python setup.py -q build_ext --inplace >$(VENV)/build.log 2>&1 || { tail -30 $(VENV)/build.log; exit 1; }
-	@echo "build: $$(CANAL_PURE= $(IS_COMPILED) && echo compiled || echo interpreted)"
-	@touch $@
+	@$(call compile,,$(if $(wildcard $(SETUP)fast),--force))
+	@rm -f $(SETUP)fast
+
+$(SETUP)fast: $(SETUP)venv $(SOURCES) setup.py canal/_build.py
+	@$(call compile,CANAL_FAST=1)
