@@ -7,12 +7,14 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import prometheus_client
 import pytest
@@ -97,6 +99,14 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 
     assert (built.returncode, built.stderr) == (0, "")
     assert "get_without_ack" in (tmp_path / "reference/instance.html").read_text("utf-8")
+
+
+def test_the_pictures_are_what_their_script_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs/_pictures.py"))
+    for name, picture in drawn["PICTURES"].items():
+        text = (ROOT / f"docs/pictures/{name}.svg").read_text("utf-8")
+        assert text == drawn["draw"](*picture), "run python docs/_pictures.py"
+        ElementTree.fromstring(text)
 
 
 def code_blocks() -> list[Any]:
