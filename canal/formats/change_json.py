@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from canal.changes.change import Change
 from canal.formats.texts import TEXTS
-from canal.model import Row
+from canal.model import ColumnNames, Row
 from canal.rows.values import ABSENT, PartialJson
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode  # json.dumps makes one each time
 
 
 def document(change: Change) -> dict[str, Any]:
@@ -40,12 +43,18 @@ def document(change: Change) -> dict[str, Any]:
 
 def line(change: Change) -> str:
     """The change as JSON, without an end of line; numbers of up to 64 bits stand as they are."""
-    return json.dumps(document(change), ensure_ascii=True, separators=(",", ":"), default=str)
+    return _encode(document(change))
 
 
 def row_json(row: Row) -> str:
     """A row alone as JSON, its values as in ``document``; bytes are base64."""
     return json.dumps(_row(row, {}, {}), ensure_ascii=False, separators=(",", ":"))
+
+
+def key_json(row: Row, keys: Sequence[str]) -> str:
+    """The values of key columns as a JSON object of ASCII: the same text for the same key."""
+    found = _row(Row(tuple(row[name] for name in keys), ColumnNames(tuple(keys))), {}, {})
+    return _encode(found)
 
 
 def _row(row: Row | None, binary: dict[str, None], partial: dict[str, str]) -> dict[str, Any] | None:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from canal.targets.duckdb import DuckDBTarget
     from canal.targets.http import HTTPTarget
     from canal.targets.json_lines import JSONLinesTarget
+    from canal.targets.kafka import KafkaTarget
     from canal.targets.mysql import MySQLTarget
     from canal.targets.opensearch import OpenSearchTarget
     from canal.targets.postgresql import PostgreSQLTarget
+    from canal.targets.rabbitmq import RabbitMQTarget
     from canal.targets.redis import RedisTarget
     from canal.targets.sqlite import SQLiteTarget
 
@@ -28,9 +30,11 @@ _MODULES: Final = {
     "DuckDBTarget": "duckdb",
     "HTTPTarget": "http",
     "JSONLinesTarget": "json_lines",
+    "KafkaTarget": "kafka",
     "MySQLTarget": "mysql",
     "OpenSearchTarget": "opensearch",
     "PostgreSQLTarget": "postgresql",
+    "RabbitMQTarget": "rabbitmq",
     "RedisTarget": "redis",
     "SQLiteTarget": "sqlite",
 }
@@ -40,11 +44,13 @@ __all__ = [
     "Guarantee",
     "HTTPTarget",
     "JSONLinesTarget",
+    "KafkaTarget",
     "LogWork",
     "MySQLTarget",
     "OpenSearchTarget",
     "PostgreSQLTarget",
     "Progress",
+    "RabbitMQTarget",
     "RedisTarget",
     "SQLiteTarget",
     "Scope",

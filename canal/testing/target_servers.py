@@ -1,4 +1,5 @@
-"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis and OpenSearch.
+"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis, RabbitMQ, Kafka
+and OpenSearch.
 
 Never touches a server it did not start. Programs are looked for in ``.servers`` of the checkout (``tests/servers/setup.sh``
 puts them there), then in ``PATH``. A server dies with the process that started it.
@@ -19,6 +20,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
@@ -26,7 +28,7 @@ from typing import ClassVar, Final, Self
 from canal.testing.installations import ServerUnavailableError, tree_candidates
 from canal.testing.servers import _WATCHDOG, _reserve, _scratch, _tail
 
-__all__ = ["OpenSearchServer", "PostgreSQLServer", "RedisServer", "ServerUnavailableError"]
+__all__ = ["KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisServer", "ServerUnavailableError"]
 
 #: PostgreSQL does not run as root: there it is told that it runs as nobody.
 _NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
@@ -273,3 +275,120 @@ class OpenSearchServer(_Server):
             connection.sendall(b"GET /_cluster/health HTTP/1.0\r\n\r\n")
             return b'"status":"' in connection.makefile("rb").read()
         return False
+
+
+class RabbitMQServer(_Server):
+    """A RabbitMQ with the user guest and no plugins. Its node is known to nobody else: there is no port mapper."""
+
+    kind = "rabbitmq"
+    program = "usr/lib/erlang/erts-*/bin", "erlexec"
+    _nodes: socket.socket | None = None
+
+    @property
+    def url(self) -> str:
+        """What ``pika.URLParameters`` takes."""
+        return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
+
+    @classmethod
+    def version(cls) -> str:
+        return cls._home(cls.programs()[0]).name
+
+    @staticmethod
+    def _home(folder: Path) -> Path:
+        return next((folder.parents[2] / "rabbitmq/lib").glob("rabbitmq_server-*"))
+
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+        self._nodes = _reserve(0)
+        (self.base / "rabbit.conf").touch()
+
+    def _command(self, folder: Path) -> list[str]:
+        assert self._nodes is not None
+        home, nodes = self._home(folder), str(self._nodes.getsockname()[1])
+        settings = {
+            "ROOTDIR": folder.parents[1], "BINDIR": folder, "EMU": "beam", "PROGNAME": "erl", "ERL_LIBS": home / "plugins",
+            "HOME": self.base, "PATH": f"{folder}:{folder.parents[1]}/bin:{os.environ['PATH']}", "RABBITMQ_HOME": home,
+            "RABBITMQ_NODENAME": "rabbit@localhost", "RABBITMQ_NODE_IP_ADDRESS": self.host, "RABBITMQ_NODE_PORT": self.port,
+            "RABBITMQ_DIST_PORT": nodes, "RABBITMQ_MNESIA_BASE": self.base / "data", "RABBITMQ_LOG_BASE": self.base,
+            "RABBITMQ_LOGS": "-", "RABBITMQ_PLUGINS_DIR": home / "plugins",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": self.base / "plugins", "RABBITMQ_CONFIG_FILE": self.base / "rabbit",
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        }  # fmt: skip
+        node = ("-sname", "rabbit@localhost", "-setcookie", os.urandom(8).hex(), "-start_epmd", "false", "-erl_epmd_port", nodes)
+        kernel = ("-kernel", "inet_dist_use_interface", "{127,0,0,1}")
+        words = ("-noinput", "-boot", "start_sasl", *node, *kernel, "-s", "rabbit", "boot")
+        return ["env", *(f"{name}={value}" for name, value in settings.items()), str(folder / "erlexec"), *words]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5):
+            log = (self.base / "out.log").read_text(errors="replace")
+            return "Server startup complete" in log.rpartition("Starting RabbitMQ")[2]
+        return False
+
+    def stop(self) -> None:
+        super().stop()
+        if self._nodes is not None:
+            self._nodes.close()
+            self._nodes = None
+
+
+class KafkaServer(_Server):
+    """A broker that is its own controller (KRaft); makes topics by itself, with one partition if not told otherwise.
+
+    Needs Java 17 or later, of this machine or in the tree of ZooKeeper.
+    """
+
+    kind = "kafka"
+    program = "lib", "kafka_*.jar"
+    _controller: socket.socket | None = None
+    _JAVA: ClassVar[Sequence[str]] = (
+        "-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+    )  # fmt: skip
+
+    @property
+    def servers(self) -> str:
+        """What clients take as ``bootstrap.servers``."""
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def version(cls) -> str:
+        return next(cls.programs()[0].glob(cls.program[1])).stem
+
+    def _java(self, folder: Path, *words: str) -> list[str]:
+        own = (java for tree in tree_candidates("zookeeper") for java in tree.glob("usr/lib/jvm/java-17-*/bin/java"))
+        java = shutil.which("java") or next(map(str, own), None)
+        if java is None:
+            raise ServerUnavailableError("Kafka needs Java 17", remedy="Run tests/servers/setup.sh zookeeper.")
+        return [java, *self._JAVA, "-cp", f"{folder}/*", *words]
+
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+        self._controller = _reserve(0)
+        controller = f"{self.host}:{self._controller.getsockname()[1]}"
+        settings = {
+            "process.roles": "broker,controller", "node.id": 1, "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://{controller}", "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.base / "data", "offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0,
+            "log.cleaner.dedupe.buffer.size": 2_000_000,
+        }  # fmt: skip
+        (self.base / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        words = ("kafka.tools.StorageTool", "format", "-t", "A" * 21 + "Q", "-c", f"{self.base}/settings")
+        done = subprocess.run(self._java(folder, *words), capture_output=True, text=True, timeout=self.startup_timeout)
+        if done.returncode != 0:
+            raise ServerUnavailableError(f"the data of Kafka cannot be made: {done.stderr.strip()[-500:]}")
+
+    def _command(self, folder: Path) -> list[str]:
+        return self._java(folder, "kafka.Kafka", f"{self.base}/settings")
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5) as connection:
+            connection.sendall(b"\x00\x00\x00\x0b\x00\x12\x00\x00\x00\x00\x00\x01\x00\x01x")  # ApiVersions
+            return len(connection.recv(4)) == 4
+        return False
+
+    def stop(self) -> None:
+        super().stop()
+        if self._controller is not None:
+            self._controller.close()
+            self._controller = None

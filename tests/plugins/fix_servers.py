@@ -34,7 +34,7 @@ from canal.testing.servers import (
     ThrowawayServer,
     find_installation,
 )
-from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
+from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 from tests import lines
 from tests.lines import BY_NAME, LINES, MAIN
@@ -319,6 +319,18 @@ def postgresql_server() -> Iterator[PostgreSQLServer]:
 
 
 @pytest.fixture(scope="session")
+def rabbitmq_server() -> Iterator[RabbitMQServer]:
+    """A RabbitMQ that all tests share: use queues of your own."""
+    yield from _serve(RabbitMQServer)
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[KafkaServer]:
+    """A Kafka that all tests share: use topics and streams of your own."""
+    yield from _serve(KafkaServer)
+
+
+@pytest.fixture(scope="session")
 def opensearch_server() -> Iterator[OpenSearchServer]:
     """An OpenSearch that all tests share: use tables and streams of your own."""
     yield from _serve(OpenSearchServer)
@@ -343,7 +355,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
-        if {"redis_server", "postgresql_server", "opensearch_server"} & set(names):
+        if {"redis_server", "postgresql_server", "opensearch_server", "kafka_server", "rabbitmq_server"} & set(names):
             item.add_marker(pytest.mark.target_server)
         for kind in KINDS:
             if f"{kind}_server" in names or kind in given:

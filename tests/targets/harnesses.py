@@ -7,6 +7,7 @@ import base64
 import functools
 import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC
@@ -19,9 +20,11 @@ from canal.targets import (
     DuckDBTarget,
     HTTPTarget,
     JSONLinesTarget,
+    KafkaTarget,
     MySQLTarget,
     OpenSearchTarget,
     PostgreSQLTarget,
+    RabbitMQTarget,
     RedisTarget,
     SQLiteTarget,
 )
@@ -241,3 +244,57 @@ def opensearch(url: str) -> Harness:
         return [_from_json(hit["_source"]) for hit in hits]
 
     return Harness(lambda: OpenSearchTarget(url), rows=rows)
+
+
+def kafka(servers: str, **options: Any) -> Harness:
+    def messages(table: str) -> Rows:
+        return [_message(message.value()) for message in kafka_log(servers, table)]
+
+    return Harness(lambda: KafkaTarget(servers, **options), messages=messages)
+
+
+def kafka_log(servers: str, topic: str) -> list[Any]:
+    """What a reader with ``read_committed`` gets of a topic, in the order of its partitions."""
+    import confluent_kafka
+
+    settings = {
+        "bootstrap.servers": servers, "group.id": "test", "enable.partition.eof": True, "fetch.wait.max.ms": 10,
+        "isolation.level": "read_committed", "auto.offset.reset": "earliest", "allow.auto.create.topics": False,
+    }  # fmt: skip
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        found, left = [], set(partitions)
+        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
+        while left:
+            for message in consumer.consume(1000, timeout=0.02):
+                if message.error() is None:
+                    found.append(message)
+                elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def rabbitmq(url: str) -> Harness:
+    queues: dict[str, list[Any]] = defaultdict(list)  # who reads a queue takes what it has
+
+    def messages(table: str) -> Rows:
+        queues[table] += rabbitmq_queue(url, table)
+        return [_message(body) for _, body in queues[table]]
+
+    return Harness(lambda: RabbitMQTarget(url), messages=messages)
+
+
+def rabbitmq_queue(url: str, queue: str) -> list[tuple[Any, bytes]]:
+    """The properties and bodies that a queue has; it is empty then."""
+    import pika
+
+    found = []
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append((got[1], got[2]))
+    return found

@@ -10,7 +10,7 @@ import pytest
 
 from canal.testing import target_suite
 from canal.testing.servers import ThrowawayServer, _scratch
-from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
+from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
 from tests.targets import harnesses
 
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
@@ -84,3 +84,13 @@ def test_redis(case: str, structure: str, redis_server: RedisServer) -> None:
 def test_other_structures_of_redis(case: str, structure: str, redis_server: RedisServer) -> None:
     make = harnesses.redis_rows if structure in ("hash", "json") else harnesses.redis_log
     target_suite.run(case, make(redis_server.url, structure))
+
+
+@every_case
+def test_kafka(case: str, kafka_server: KafkaServer) -> None:
+    target_suite.run(case, harnesses.kafka(kafka_server.servers))
+
+
+@every_case
+def test_rabbitmq(case: str, rabbitmq_server: RabbitMQServer) -> None:
+    target_suite.run(case, harnesses.rabbitmq(rabbitmq_server.url))

@@ -1,0 +1,149 @@
+"""What a broker is given of a change: the names, keys, values and headers of its messages.
+
+Never sends anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from canal.changes import Change, Table
+from canal.errors import CanalError, ConfigError, UnfitChangeError
+from canal.formats.change_json import key_json
+from canal.model import EventType, Row
+from canal.rows.values import ABSENT, PartialJson
+
+Text: TypeAlias = str | bytes
+Encode: TypeAlias = Callable[[Change], Text | None]
+Key: TypeAlias = Callable[[Table, Row], Text | None]
+Headers: TypeAlias = Callable[[Change], Mapping[str, Text]]
+
+#: Where statements go that name no table and no schema.
+_NOWHERE: Final = "canal_statements"
+
+
+def primary_key(table: Table, row: Row) -> str | None:
+    """The key columns as a JSON object; None for a table without a key.
+
+    Raises:
+        UnfitChangeError: the row image lacks one of them.
+    """
+    if any(row[name] is ABSENT for name in table.keys):
+        raise UnfitChangeError(
+            f"a column of the key of {table.source} is not in the row image", remedy="Set binlog_row_image=FULL at the source."
+        )
+    return key_json(row, table.keys) if table.keys else None
+
+
+class Namer:
+    """Names of topics or queues.
+
+    Args:
+        option: what the template is given as.
+        template: a text with ``{name}``, ``{schema}`` and ``{table}``, or ``change -> name``.
+
+    Raises:
+        ConfigError: it has other braces.
+    """
+
+    def __init__(self, option: str, template: str | Callable[[Change], str]) -> None:
+        self._template = template
+        self._names: dict[tuple[str, str], str] = {}
+        if isinstance(template, str):
+            try:
+                template.format(name="", schema="", table="")
+            except (KeyError, IndexError, ValueError, AttributeError) as error:
+                raise ConfigError(f"{option} may have {{name}}, {{schema}} and {{table}}, not {template!r}") from error
+
+    def __call__(self, change: Change) -> str:
+        if not isinstance(self._template, str):
+            return str(_called(change, "a name to send it to", self._template, change))
+        table = change.table
+        found = self._names.get((table.name, table.source))
+        if found is None:
+            schema, _, name = table.source.partition(".")
+            found = self._template.format(name=table.name, schema=schema, table=name) or _NOWHERE
+            self._names[table.name, table.source] = found
+        return found
+
+
+def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
+    """The change with the key of its row; or, where an update changes the key, the deletion and the insertion that it is.
+
+    Raises:
+        UnfitChangeError: only parts of the row whose key changes are known, or the key cannot be made.
+    """
+    before, after = change.before, change.after
+    if before is None and after is None:
+        yield change, None
+        return
+    if before is None or after is None:
+        yield change, _key(change, key, change.row)
+        return
+    old, new = (_key(change, key, _filled(change, *rows)) for rows in ((before, after), (after, before)))
+    if old == new:
+        yield change, new
+        return
+    if any(value is ABSENT or isinstance(value, PartialJson) for value in (*before.values(), *after.values())):
+        raise UnfitChangeError(
+            f"the log tells only parts of a row of {change.table.source} whose key changes", changes=(change,),
+            position=change.origin.place,
+            remedy="Set binlog_row_image=FULL and no PARTIAL_JSON at the source, or park it by on_unfit.",
+        )  # fmt: skip
+    # A part below 0 is of no transform, so the ids of both are their own.
+    yield attrs.evolve(change, op=EventType.DELETE, after=None, part=~change.part), old
+    yield attrs.evolve(change, op=EventType.INSERT, before=None), new
+
+
+def _filled(change: Change, row: Row, other: Row) -> Row:
+    """The row, with the values of the other one where its image holds none."""
+    values = row.values()
+    if ABSENT not in values:
+        return row
+    return Row(tuple(two if one is ABSENT else one for one, two in zip(values, other.values())), change.table.names)
+
+
+def _key(change: Change, key: Key, row: Row) -> bytes | None:
+    return _made(change, "the key of its message", key, change.table, row)
+
+
+def encoded(change: Change, encode: Encode) -> bytes | None:
+    """The value of a message.
+
+    Raises:
+        UnfitChangeError: it cannot be made.
+    """
+    return _made(change, "its message", encode, change)
+
+
+def headers_of(change: Change, more: Headers | None) -> list[tuple[str, bytes]]:
+    """The id of the change, and what the user wants beside it."""
+    found = [("id", change.id.encode())]
+    if more is not None:
+        named = _called(change, "the headers of its message", more, change)
+        found += [(name, _made(change, "a header", lambda value=value: value) or b"") for name, value in named.items()]
+    return found
+
+
+def _made(change: Change, what: str, function: Callable[..., Text | None], *arguments: object) -> bytes | None:
+    value = _called(change, what, function, *arguments)
+    if isinstance(value, str):
+        return bytes(_called(change, what, str.encode, value))
+    if value is None or isinstance(value, bytes):
+        return value
+    raise ConfigError(f"{what} must be text, bytes or None, not {type(value).__name__}")
+
+
+def _called(change: Change, what: str, function: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return function(*arguments)
+    except CanalError:
+        raise
+    except Exception as error:
+        raise UnfitChangeError(
+            f"{what} cannot be made of a change of {change.table.name}: {type(error).__name__}", changes=(change,),
+            position=change.origin.place, remedy="Mend the callable that was given to the target, or park it by on_unfit.",
+        ) from error  # fmt: skip
