@@ -54,7 +54,7 @@ class KafkaTarget:
         servers: ``host:port`` of brokers, several with commas.
         topic: of a change: a text in which ``{name}`` is what the target calls the table, ``{schema}`` and ``{table}`` are those
             of the source; or ``change -> topic``. The broker must make topics by itself, or have them.
-        encode: makes the value of a message: text, bytes, or None (no value, which compaction takes for a deletion).
+        encode: makes the value of a message: text, bytes, or None (which compaction takes for a deletion); "" sends nothing.
         key: ``(table, row) -> key``: text, bytes, or None. The primary key as JSON if not given.
         headers: ``change -> {name: value}``: more headers.
         tombstones: send a message without a value behind that of each deleted row, so that compaction removes its key.
@@ -259,8 +259,10 @@ class _KafkaWork(LogWork):
             )  # fmt: skip
         try:
             for one, key in halves(change, target.key):
-                headers = headers_of(one, target.headers)
-                self._produce(topic, encoded(one, target.encode), key, headers)
+                headers, value = headers_of(one, target.headers), encoded(one, target.encode)
+                if value == b"":
+                    continue
+                self._produce(topic, value, key, headers)
                 if target.tombstones and one.after is None and key is not None:
                     self._produce(topic, None, key, headers)
         except UnfitChangeError as error:

@@ -41,7 +41,7 @@ class RabbitMQTarget:
             those of the source; or ``change -> key``.
         queues: arguments with which the durable queue of a routing key is declared where the exchange is "", such as
             ``{"x-queue-type": "quorum"}``; None: the queues are there.
-        encode: makes the body of a message, text or bytes.
+        encode: makes the body of a message, text or bytes; "" sends nothing.
         headers: ``change -> {name: value}``: headers of the message.
         content_type: of the messages.
         max_bytes: of a body; a larger one is unfit. The max_message_size of a broker is 16 MiB,
@@ -259,7 +259,8 @@ class _RabbitMQWork(LogWork):
         found, unfit = [], []
         for change in made:
             try:
-                found.append((self._routing_key(change), self._body(change), self._properties(change)))
+                if body := self._body(change):
+                    found.append((self._routing_key(change), body, self._properties(change)))
             except UnfitChangeError as error:
                 unfit.append(error)
         if unfit:
