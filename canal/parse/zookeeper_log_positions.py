@@ -16,7 +16,7 @@ from canal.errors import ConfigError, CoordinationError, CursorError
 from canal.parse.log_positions import Place
 from canal.position import Position
 from canal.threads import OwnThread
-from canal.zookeeper import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper
+from canal.zookeeper import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper, connected
 
 _TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
 _OWN: Final = "ourPosition"
@@ -41,15 +41,8 @@ class ZooKeeperLogPositionManager:
     def start(self, destination: str) -> None:
         self._path = self._config.destination_path(destination, "parse")
         self._place = None
-        self._session = session = self._given or Session(self._config)
+        self._session = session = self._given or connected(self._config, destination)
         try:
-            if self._given is None:
-                session.open()
-                if not session.wait_connected(self._config.session_timeout):
-                    raise CoordinationError(
-                        f"ZooKeeper at {self._config.hosts} cannot be reached", destination=destination,
-                        remedy="Check that a majority of its members runs and can be reached.",
-                    )  # fmt: skip
             session.make(self._path.rpartition("/")[0])
         except BaseException:
             self._release()

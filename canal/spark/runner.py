@@ -19,6 +19,7 @@ import attrs
 
 from canal.errors import StateError
 from canal.parse.source.mysql import MySQLSource, another
+from canal.parse.source.protocol import complete
 from canal.position import Position, journal_key
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
@@ -142,7 +143,7 @@ class Runner:
     def _check_log(self) -> None:
         """Raise what keeps the log from being read, such as a privilege, before a snapshot that takes long."""
         if self._options.instance is None:
-            connection: Any = another(self._options.source).connect()
+            connection = complete(another(self._options.source).connect())
             try:
                 connection.dump(connection.resolve("latest"))
                 connection.read(self._options.start_timeout)
@@ -267,7 +268,7 @@ class Runner:
         options, start = self._options, offset.position
         if self._reads_itself or not options.backlog_files or options.max_rows is not None or not start.journal or start.row:
             return None
-        connection: Any = another(options.source).connect()
+        connection = complete(another(options.source).connect())
         try:
             if connection.identity != start.source or not tells_columns(connection):
                 return None

@@ -23,7 +23,7 @@ from canal.config import InstanceConfig
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError
 from canal.ha import Role
 from canal.instance import CLIENT_ID, Instance
-from canal.parse.parser import BinlogParser
+from canal.parse.parser import BinlogParser, parser_teller
 from canal.position import Position
 from canal.spark.places import publish, withdraw
 from canal.spark.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
@@ -253,7 +253,7 @@ class _Reader(threading.Thread):
         return reply, b""
 
     def _source(self) -> Any:
-        return getattr(self._instance.parser, "source", None)  # with a standby, the one that is read at present
+        return parser_teller(self._instance.parser).source  # with a standby, the one that is read at present
 
     def _resolve(self, start: str | None, table: list[str] | None) -> tuple[dict[str, Any], bytes]:
         """What a connection to the source tells, for who cannot connect to it."""

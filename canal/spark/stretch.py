@@ -5,6 +5,7 @@ Never gives an entry behind the end of a stretch, and never ends before it witho
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,7 +23,7 @@ from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser
 from canal.parse.schema.history import FileHistory
 from canal.parse.source.mysql import another
-from canal.parse.source.protocol import Source
+from canal.parse.source.protocol import FullConnection, Source, complete
 from canal.position import Position, journal_key
 from canal.spark.options import Options
 from canal.spark.shared import SharedSource
@@ -246,7 +247,7 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
     start, end = whole.start, whole.end
     if isinstance(options.source, SharedSource):
         raise options.source.refusal(start, end)
-    connection: Any = another(options.source).connect()
+    connection = complete(another(options.source).connect())
     try:
         connection.resolve(start)
         identity: str = connection.identity
@@ -307,7 +308,7 @@ def renames(*journals: str) -> int:
     return sum(journal_key(one)[0] != journal_key(other)[0] for one, other in zip(journals, journals[1:]))
 
 
-def wait_for_end(connection: Any, end: Position, timeout: float) -> None:
+def wait_for_end(connection: FullConnection, end: Position, timeout: float) -> None:
     """Raise PositionLostError where another server than the planned one has not got all up to ``end`` within ``timeout`` s."""
     deadline = time.monotonic() + timeout
     while not covers(connection.resolve("latest").gtid_set, end.gtid_set):
@@ -321,25 +322,20 @@ def wait_for_end(connection: Any, end: Position, timeout: float) -> None:
         time.sleep(0.2)
 
 
-def tells_columns(connection: Any) -> bool:
+def tells_columns(connection: FullConnection) -> bool:
     """Whether a log read from the middle says itself what the columns are; else it is searched to its end for statements."""
     return bool(connection.full_metadata or not connection.identity)
 
 
-def beginning(connection: Any, journal: str) -> Position:
+def beginning(connection: FullConnection, journal: str) -> Position:
     """The place at which a file of the log begins, with the GTIDs before it."""
     scan = TransactionScan()
-    events = connection.replay(journal, 4)
-    try:
+    with contextlib.closing(connection.replay(journal, 4)) as events:
         for number, event in enumerate(events):
             scan.feed(event)
             if number >= 1:  # behind the FORMAT_DESCRIPTION stands the list of GTIDs
                 break
-    finally:
-        close = getattr(events, "close", None)
-        if close is not None:
-            close()
     gtid = scan.boundary.gtid if connection.has_gtids else ""
-    if gtid and getattr(connection, "purged", ""):
+    if gtid and connection.purged:
         gtid = str(parse_gtid_set(gtid) | parse_gtid_set(connection.purged))
     return Position(journal=journal, offset=4, gtid=gtid, source=connection.identity)

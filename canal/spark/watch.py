@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from canal.changes.alters import types_from_text, types_text, unfollowed
-from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, unlogged
+from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, statement_of, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
@@ -102,7 +102,8 @@ class Watch:
         if not what:
             self._drop(dropped(entry, table.schema, table.table) & names, entry)
             return False
-        if entry.statement.kind == "dml" or entry.statement.selects or what.startswith(NOT_UNDERSTOOD):
+        statement = statement_of(entry)
+        if statement.kind == "dml" or statement.selects or what.startswith(NOT_UNDERSTOOD):
             option, choice = "onStatement=ignore", options.statements
         elif what.startswith("an ALTER "):
             option, choice = "schemaChange=keep", "ignore" if options.schema_change == "keep" else ""

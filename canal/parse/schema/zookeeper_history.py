@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from canal.errors import ConnectionLostError, CoordinationError, CursorError, HistoryError, NotActiveError
-from canal.parse.schema.history import Snapshot, Table, Version, _count_done
+from canal.parse.schema.history import Snapshot, Table, Version, count_done
 from canal.position import Position
 from canal.zookeeper import (
     Create,
@@ -144,7 +144,7 @@ class ZooKeeperHistory:
                 self._commit([])
 
     def _done(self, steps: list[_Step], position: Position) -> int:
-        return _count_done(len(steps), lambda number: steps[number].place, position, f" in {self._path}")
+        return count_done(len(steps), lambda number: steps[number].place, position, f" in {self._path}")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
