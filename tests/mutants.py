@@ -259,7 +259,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a place that the source has lost is looked for without end", "parse/locate.py",
-        'if self.place() is None or self._options.on_lost == "fail":', "if self.place() is None:",
+        'if self.position() is None or self._options.on_lost == "fail":', "if self.position() is None:",
         "test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
     # -- continuity, by its model --------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a cursor of another server is believed", "parse/start.py",
-        "bool(self.place.source) and self.place.source != self.identity", "False",
+        "bool(self.position.source) and self.position.source != self.identity", "False",
         "test_continuity_model.py::test_a_switch_and_back[direct-mysql-True]",
     ),
     _mutant(
@@ -631,7 +631,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",
-        "if not self.is_over(self.parser.place.source):", "if False:",
+        "if not self.is_over(self.parser.position.source):", "if False:",
         "spark/test_reader.py::test_files_that_end_before_a_planned_batch_are_an_error",
     ),
     # -- trust ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Never decodes or writes anything.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -70,32 +71,17 @@ class Origin:
     transaction: str
     """GTID, or ``journal:offset`` of its transaction."""
 
-    place: str
+    position: str
     """``journal:offset`` of the event."""
 
     ts: int
     """Time of the event in milliseconds since 1970 (the source writes whole seconds)."""
 
-    gtid: str = ""
-    """GTID of the transaction; "" where the source writes none."""
-
-    server_id: int = 0
-    """The server on which the change was first made."""
-
-    thread_id: int = 0
-    """The connection that made it; 0 where the log does not tell."""
-
-    xid: int = 0
-    """The transaction's number in the log; 0 where it has none."""
-
-    first: int = 0
-    """``ord`` of the first row of the event."""
-
-    rows: int = 0
-    """Rows of the transaction, before any filter; 0 where its end has not come yet."""
-
-    is_ddl: bool = False
-    """Whether it is a statement that changes a schema."""
+    @property
+    def place(self) -> str:
+        """The former name of ``position``."""
+        warnings.warn("Origin.place is called Origin.position now", DeprecationWarning, stacklevel=2)
+        return self.position
 
 
 @attrs.define(eq=False)
@@ -131,8 +117,8 @@ class Change:
     @property
     def id(self) -> str:
         """The same whenever and wherever the change is given again (with GTIDs also from another server): to drop repeats by."""
-        place = f"{self.origin.transaction}/{self.ord}"
-        return f"{place}.{self.part}" if self.part else place
+        row = f"{self.origin.transaction}/{self.ord}"
+        return f"{row}.{self.part}" if self.part else row
 
     @property
     def row(self) -> Row:

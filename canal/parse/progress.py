@@ -25,7 +25,7 @@ log = logging.getLogger("canal.parse")
 
 
 class _Seen(NamedTuple):
-    """The decoder's place and counts at one moment between two events."""
+    """The decoder's position and counts at one moment between two events."""
 
     journal: str
     offset: int
@@ -78,7 +78,6 @@ class Progress:
         self._beat = b""
         self._idle = False
         self._fresh = 0.0  # everything that the source made up to this time, by its clock, has been received
-        self.complete_to = 0.0  # the same, when the source itself has said it last
         self._identity = self._flavor = ""
         self._clock_offset = 0.0
         self._connections = 0
@@ -110,27 +109,23 @@ class Progress:
         """A read is done, and what it gave is decoded."""
         if events:
             seen = self._seen = self._look()
-            place = (seen.source, seen.journal, seen.offset)
-            if place != self._fed:
-                self._fed, self._idle = place, False
+            position = (seen.source, seen.journal, seen.offset)
+            if position != self._fed:
+                self._fed, self._idle = position, False
                 self.state = State.STREAMING
-            else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one place.
-                self._caught_up(self._idle or events[-1] == self._beat, is_said=True)
+            else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one position.
+                self._caught_up(self._idle or events[-1] == self._beat)
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
-            connection = self._connection
-            is_said = connection is None or not connection.sends_heartbeats
-            self._caught_up(connection is None or connection.is_alive, is_said=is_said)
+            self._caught_up(self._connection is None or self._connection.is_alive)
         if self._troubled and self.state is State.STREAMING and self._monotonic() - self._connected_at >= self.calm:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
 
-    def _caught_up(self, is_idle: bool, *, is_said: bool) -> None:
+    def _caught_up(self, is_idle: bool) -> None:
         self._idle = is_idle
         if is_idle:
             self._fresh = self._clock() + self._clock_offset
-            if is_said and not self._decoder.is_inside_transaction:
-                self.complete_to = self._fresh
 
     def lost(self, what: str, error: CanalError, wait: float) -> None:
         self._note(error)
@@ -167,7 +162,7 @@ class Progress:
     # -- any thread ------------------------------------------------------------------------------------------------
 
     def status(self, delivered: Callable[[], Position | None], source_timeout: float | None) -> ParserStatus:
-        """How it stands; ``delivered`` gives the place behind the last entry that was delivered."""
+        """How it stands; ``delivered`` gives the position behind the last entry that was delivered."""
         end = None if source_timeout is None else self._ask_end(source_timeout)
         state, idle, seen = self.state, self._idle, self._seen
         position = delivered()  # after what was seen: that goes back only when what was put before has been delivered
@@ -177,7 +172,7 @@ class Progress:
             received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=seen.source)
             if position is not None and received.precedes(position):  # the head of a large transaction comes again
                 received = attrs.evolve(position, gtid="")
-        is_its = self._source() is self._origin_source  # else the place is still one in the log of the other source
+        is_its = self._source() is self._origin_source  # else the position is still one in the log of the other source
         behind = end.bytes_behind(received) if end and received and is_its else None
         lag = Lag(
             0.0 if behind == 0 and state is State.STREAMING else self._lag_seconds(state, idle, seen),

@@ -293,11 +293,11 @@ class Runner:
         return Offset(position, epoch, types=offset.types, types_at=at if offset.types else "")
 
     def _types(self, offset: Offset) -> str:
-        """The types to compare later ones with: none where something behind the place that they are of was acknowledged."""
+        """The types to compare later ones with: none where something behind the position that they are of was acknowledged."""
         if offset.types_at:
             known = _parts_of(offset.types_at)
-            places = map(_parts_of, self._options.acknowledged)
-            if any(place[0] == known[0] and place >= known for place in places):
+            parts = map(_parts_of, self._options.acknowledged)
+            if any(one[0] == known[0] and one >= known for one in parts):
                 return ""
         return offset.types
 
@@ -371,11 +371,11 @@ class Runner:
         """A stretch whose columns only this process knows, from the history that it keeps."""
         self.close()
         self._spool = spool = self._new_spool()
-        place = 0, 0
+        address = 0, 0
         for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options, stretch.types), stretch, history=True):
-            place, _ = spool.add(entry, epoch, SEGMENT_BYTES)
+            address, _ = spool.add(entry, epoch, SEGMENT_BYTES)
         spool.flush()
-        return spool.pieces((0, 0), place, self._carried)
+        return spool.pieces((0, 0), address, self._carried)
 
     def _new_spool(self) -> Spool:
         options = self._options
@@ -405,13 +405,13 @@ class Runner:
                 spool.close()
 
 
-def _parts_of(place: str) -> tuple[str, int, int]:
-    journal, _, offset = place.rpartition(":")
+def _parts_of(text: str) -> tuple[str, int, int]:
+    journal, _, offset = text.rpartition(":")
     return *journal_key(journal), int(offset)
 
 
 def snapshot_plan(options: Options, shape: Shape | None, **more: Any) -> SnapshotPlan:
-    """The chunks of the table, and the place of the log that was taken before."""
+    """The chunks of the table, and the position in the log that was taken before."""
     assert shape is not None
     source = cast(MySQLSource, another(options.source))
     return plan_snapshot(

@@ -186,16 +186,16 @@ def read_rows(
         at, epoch, start, offset, begun, time, server, first, skip, count, ordinal, data_body, body_end, kind, event_type,
         journal_size, gtid_size, chosen,
     ) = _ROW_HEAD.unpack_from(body)  # fmt: skip
-    place = _ROW_HEAD.size
-    journal = body[place : place + journal_size].decode("utf-8", "surrogateescape")
-    place += journal_size
-    gtid = body[place : place + gtid_size].decode()
-    place += gtid_size
+    at = _ROW_HEAD.size
+    journal = body[at : at + journal_size].decode("utf-8", "surrogateescape")
+    at += journal_size
+    gtid = body[at : at + gtid_size].decode()
+    at += gtid_size
     selected = None
     if chosen:
-        selected = struct.unpack_from(f"<{chosen - 1}I", body, place)
-        place += 4 * (chosen - 1)
-    data = body[place:]
+        selected = struct.unpack_from(f"<{chosen - 1}I", body, at)
+        at += 4 * (chosen - 1)
+    data = body[at:]
     if body_end > len(data):
         raise TruncatedError("an event in a segment is shorter than it was", remedy=_REMEDY)
     table = tables.get(at)

@@ -68,7 +68,7 @@ class SchemaHistory(Protocol):
         """Forget what only positions before this one need."""
 
     def forget(self) -> None:
-        """Forget everything: another server's log is read from here on, and its places do not compare."""
+        """Forget everything: another server's log is read from here on, and its positions do not compare."""
 
     def close(self) -> None:
         """End; ``open`` may follow."""
@@ -103,14 +103,14 @@ def _incomparable(step: Position, position: Position, where: str) -> HistoryErro
     )
 
 
-def count_done(count: int, place: Callable[[int], Position], position: Position, where: str = "") -> int:
+def count_done(count: int, position_of: Callable[[int], Position], position: Position, where: str = "") -> int:
     """How many of so many steps, which are in the order of the log, are done at the position."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        done = is_done(place(middle), position)
+        done = is_done(position_of(middle), position)
         if done is None:
-            raise _incomparable(place(middle), position, where)
+            raise _incomparable(position_of(middle), position, where)
         if done:
             low = middle + 1
         else:
