@@ -278,7 +278,8 @@ class MemoryStore:
             ring, last, waited = self._ring, self._last, self._waited
             if self._waiting_since is not None:
                 waited += self._clock() - self._waiting_since
-            readers = {id: self._status(reader.acked, got.get(id, reader.acked)) for id, reader in self._readers.items()}
+            # What was got is from a moment before: acks may have gone beyond it.
+            readers = {id: self._status(reader.acked, max(got.get(id, 0), reader.acked)) for id, reader in self._readers.items()}
             status = StoreStatus(
                 ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
                 ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=readers,
