@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a client that comes later lacks what the others have not acked", "store/memory.py",
-        "start = self._ring.head if like is None else self._place(like).acked", "start = self._ring.tail",
+        "start = self._ring.head if like is None else self._reader(like).acked", "start = self._ring.tail",
         "test_delivery.py::test_a_client_that_subscribes_while_another_acks_misses_nothing",
     ),
     # -- delivery ------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "GTIDs go before a journal that can be proved", "parse/start.py",
-        "        if place is None or not place.incarnation or", "        if True or place is None or not place.incarnation or",
+        "        if position is None or not position.incarnation or", "        if True or place is None or not place.incarnation or",
         "test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
     ),
     # -- alarms --------------------------------------------------------------------------------------------------------
@@ -607,7 +607,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a log that was begun anew goes on in the same order", "spark/watch.py",
-        "elif (number, transaction.offset) < self._place:", "elif False:",
+        "elif (number, transaction.offset) < self._position:", "elif False:",
         "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
     _mutant(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -203,25 +202,6 @@ def test_no_finalizer_takes_a_lock() -> None:
             assert not (isinstance(node, ast.Attribute) and ast.unparse(node) == "weakref.finalize"), path
 
     assert found == [("stream.py", False, "client.left.append")]  # of a deque
-
-
-def test_the_walks_name_what_there_is() -> None:
-    """From a socket to a message, and from an ack to the disk: each function and file that docs/architecture.md names."""
-    text = (PACKAGE.parent / "docs/architecture.md").read_text()
-    walks = text[text.index("## The way of an event") : text.index("## What always holds")]
-    methods = {
-        f"{node.name}.{one.name}"
-        for path in MODULES.values()
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef)
-        for one in node.body
-        if isinstance(one, ast.FunctionDef)
-    }
-    named = set(re.findall(r"`([A-Z]\w+\.\w+)`", walks))
-    assert len(named) > 25
-    assert named - methods == set()
-    files = set(re.findall(r"`(\w[\w/]*\.py)`", walks))
-    assert {name for name in files if not (PACKAGE / name).exists()} == set()
 
 
 #: What is longer than an object that one can hold in the head, and why. Lines without docstrings.

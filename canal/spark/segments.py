@@ -186,16 +186,16 @@ def read_rows(
         at, epoch, start, offset, begun, time, server, first, skip, count, ordinal, data_body, body_end, kind, event_type,
         journal_size, gtid_size, chosen,
     ) = _ROW_HEAD.unpack_from(body)  # fmt: skip
-    at = _ROW_HEAD.size
-    journal = body[at : at + journal_size].decode("utf-8", "surrogateescape")
-    at += journal_size
-    gtid = body[at : at + gtid_size].decode()
-    at += gtid_size
+    pos = _ROW_HEAD.size
+    journal = body[pos : pos + journal_size].decode("utf-8", "surrogateescape")
+    pos += journal_size
+    gtid = body[pos : pos + gtid_size].decode()
+    pos += gtid_size
     selected = None
     if chosen:
-        selected = struct.unpack_from(f"<{chosen - 1}I", body, at)
-        at += 4 * (chosen - 1)
-    data = body[at:]
+        selected = struct.unpack_from(f"<{chosen - 1}I", body, pos)
+        pos += 4 * (chosen - 1)
+    data = body[pos:]
     if body_end > len(data):
         raise TruncatedError("an event in a segment is shorter than it was", remedy=_REMEDY)
     table = tables.get(at)
