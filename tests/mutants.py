@@ -330,7 +330,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "GTIDs go before a journal that can be proved", "parse/start.py",
-        "        if position is None or not position.incarnation or", "        if True or place is None or not place.incarnation or",
+        "        if position is None or not position.incarnation or",
+        "        if True or position is None or not position.incarnation or",
         "test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
     ),
     # -- alarms --------------------------------------------------------------------------------------------------------
