@@ -50,6 +50,7 @@ class Narrowing:
             entries = unskipped(entries, skip)
             if not entries:
                 return entries, reading._replace(start=slice.end, begin=None)
+            skip = _left(skip, entries)
         held = reading.begin
         if held is not None and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
             if _same(entries[0].transaction, held.transaction):
@@ -60,7 +61,10 @@ class Narrowing:
         if entries:
             is_open = None if entries[-1].is_end else entries[-1].transaction
         done = last.transaction.before + last.is_end
-        return entries, ReadPosition(slice.end, last.position, done, None, is_open, begin, reading.feed)
+        position = last.position
+        if skip is not None:
+            position = Position(members={**dict(position.members), **dict(skip.members)})
+        return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
     def _narrowed(
         self, entries: list[Entry], is_open: Transaction | None, tables: TableFilter
@@ -96,10 +100,19 @@ class Narrowing:
 
 def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
     """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
+    if cursor.members:  # they are merged anew after a restart
+        return [entry for entry in entries if not is_done(entry, cursor)]
     for number, entry in enumerate(entries):
         if not is_done(entry, cursor):
             return entries[number:]
     return []
+
+
+def _left(skip: Position, entries: list[Entry]) -> Position | None:
+    """What is still to be left out behind entries that are not done: of members that have none of these."""
+    begun = {entry.member for entry in entries}
+    members = {name: one for name, one in skip.members if name not in begun}
+    return Position(members=members) if members else None
 
 
 def is_done(entry: Entry, cursor: Position) -> bool:
@@ -108,6 +121,9 @@ def is_done(entry: Entry, cursor: Position) -> bool:
     In one journal the offset of the entry's own event counts: a cursor of canal's own, which names a BEGIN, does not say
     that anything of its transaction is done.
     """
+    if cursor.members:
+        own = cursor.member(entry.member)
+        return own is not None and is_done(entry, own)
     transaction = entry.transaction
     if transaction.journal == cursor.journal and (not cursor.source or cursor.source == transaction.source):
         if cursor.incarnation and transaction.incarnation and cursor.incarnation != transaction.incarnation:
@@ -120,7 +136,7 @@ def is_done(entry: Entry, cursor: Position) -> bool:
         return not entry.is_end and _is_row_done(entry, cursor.row)
     if cursor.gtid and transaction.gtid_source is not None and transaction.gtid_base is not None:
         return _is_in(transaction, cursor.gtid_set) or _is_next(entry, cursor) and _is_row_done(entry, cursor.row)
-    position = entry.position
+    position = entry.own_position
     is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
     if is_before is False and is_behind is False:  # the same position, by GTIDs: a BEGIN stands before its rows
         return entry.is_end or entry.row_count > 0

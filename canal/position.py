@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,9 +16,9 @@ import attrs
 from canal.errors import ConfigError, CursorError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """The latest one of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``, 2
-no ``incarnation`` and ``at_event``: it is written where there are none."""
+no ``incarnation`` and ``at_event``, 3 no ``members``: the oldest is written that has what there is."""
 
 #: Of ``Position.tail`` at most: 16 transactions.
 TAIL_BYTES: Final = 128
@@ -71,12 +71,29 @@ def _prepared_tuple(value: Iterable[PreparedXa]) -> tuple[PreparedXa, ...]:
     return tuple(value)
 
 
+def _member_pairs(value: Mapping[str, Position] | Iterable[tuple[str, Position]]) -> tuple[tuple[str, Position], ...]:
+    return tuple(sorted(dict(value).items()))
+
+
+def _has_no_other(instance: Position, attribute: object, value: tuple[tuple[str, Position], ...]) -> None:
+    if value and (instance.is_concrete or instance.timestamp or instance.row):
+        raise ConfigError("a position of several members has no journal, GTID set, row or time of its own")
+    for name, one in value:
+        _check_member(name, one)
+
+
+def _check_member(name: object, one: object) -> None:
+    if type(name) is not str or not isinstance(one, Position) or one.members:
+        raise ConfigError("members of a position are names, each with the position of one source")
+
+
 @attrs.frozen
 class Position:
     """Where to resume: everything before it is done.
 
     It names it in up to three ways, the best known one counts: by GTID set, by journal (binlog file) and
-    offset, or only by time (which a connection's ``resolve`` turns into a concrete one).
+    offset, or only by time (which a connection's ``resolve`` turns into a concrete one). That of a
+    :class:`canal.GroupParser` has nothing but ``members``: one position for each of its sources.
     """
 
     journal: str = ""
@@ -114,6 +131,13 @@ class Position:
     at_event: bool = False
     """Whether ``offset`` is where the last event done begins, as in canal's cursors, not where the last transaction ends."""
 
+    members: tuple[tuple[str, Position], ...] = attrs.field(default=(), converter=_member_pairs, validator=_has_no_other)
+    """Names of a group's members, each with its position, in the order of the names; a mapping may be given."""
+
+    def member(self, name: str) -> Position | None:
+        """The position of one member; None where it is not named."""
+        return next((one for known, one in self.members if known == name), None)
+
     @property
     def is_concrete(self) -> bool:
         """Whether a dump can start here without searching by time."""
@@ -129,8 +153,11 @@ class Position:
 
         Within one source by journal, offset and row, and what was read of a log before it was reset is before all of what
         came after that; else (another source, or no common journals) by inclusion of the GTID sets. Times of events are
-        never compared: clocks of two servers prove nothing.
+        never compared: clocks of two servers prove nothing. One of several members is before another one where one of them is
+        before that one's and none behind it.
         """
+        if self.members or other.members:
+            return self._members_precede(other)
         if self._shares_journals(other):
             lives = self._lives(other)
             return lives < 0 if lives else None if lives is None else self._journal_order() < other._journal_order()
@@ -146,6 +173,16 @@ class Position:
         if not ours or not theirs:
             return None  # a position without a GTID set is unknown, not "nothing done yet"
         return True if _includes(theirs, ours) else False if _includes(ours, theirs) else None
+
+    def _members_precede(self, other: Position) -> bool | None:
+        if [name for name, _ in self.members] != [name for name, _ in other.members]:
+            return None
+        pairs = [(one, its) for (_, one), (_, its) in zip(self.members, other.members) if one != its]
+        before = [one.precedes(its) for one, its in pairs]
+        behind = [its.precedes(one) for one, its in pairs]
+        if None in before or None in behind or (True in before and True in behind):
+            return None
+        return True in before
 
     def _shares_journals(self, other: Position) -> bool:
         one_source = not (self.source and other.source) or self.source == other.source
@@ -177,6 +214,8 @@ class Position:
         return journal_key(self.journal)[1], self.offset, self.row
 
     def __str__(self) -> str:
+        if self.members:
+            return ", ".join(f"{name}: {one}" for name, one in self.members)
         parts = [f"{self.journal}:{self.offset}"] if self.journal else []
         if self.row:
             parts.append(f"+{self.row} rows")
@@ -191,7 +230,9 @@ class Position:
         fields = attrs.asdict(self, filter=lambda attribute, value: bool(value), recurse=False)
         if self.xa:
             fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
-        version = FORMAT_VERSION if self.incarnation or self.at_event else 2
+        if self.members:
+            fields["members"] = {name: json.loads(one.to_text()) for name, one in self.members}
+        version = FORMAT_VERSION if self.members else 3 if self.incarnation or self.at_event else 2
         return json.dumps({"v": version, **fields}, separators=(",", ":"))
 
     @classmethod
@@ -201,6 +242,10 @@ class Position:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise CursorError("the text of a position is not JSON", remedy=_REMEDY) from error
+        return cls._from_fields(fields)
+
+    @classmethod
+    def _from_fields(cls, fields: Any) -> Position:
         if not isinstance(fields, dict):
             raise CursorError("the text of a position is not a JSON object", remedy=_REMEDY)
         version = fields.pop("v", None)
@@ -209,16 +254,19 @@ class Position:
                 f"the text of a position has format {version!r}, not 1 to {FORMAT_VERSION}",
                 remedy="Read it with the version of this library that wrote it, or a later one",
             )
-        xa = fields.pop("xa", [])
+        xa, members = fields.pop("xa", []), fields.pop("members", {})
+        if not isinstance(members, dict):
+            raise CursorError("members of a stored position are not an object", remedy=_REMEDY)
         unknown = fields.keys() - _FIELD_TYPES.keys()
         if unknown:
             raise CursorError(f"the text of a position has unknown fields {sorted(unknown)}", remedy=_REMEDY)
         values = {name: _typed(fields, name, kind) for name, kind in _FIELD_TYPES.items() if name in fields}
-        return _built({**values, "xa": _prepared(xa)})
+        of_members = {name: cls._from_fields(one) for name, one in members.items()}
+        return _built({**values, "xa": _prepared(xa), "members": of_members})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
         """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source, xa, tail
-        and incarnation.
+        and incarnation, and of members only the earliest time, from which canal reads all of them again.
 
         canal goes on exactly there where ``address`` and ``port`` are those that it reads itself; elsewhere it goes back by the
         time. Where no event was read yet the server is the one that began the journal.
@@ -231,7 +279,7 @@ class Position:
                 "journalName": self.journal,
                 "position": self.offset,
                 "serverId": self.server_id or int(self.incarnation.partition("-")[2] or 0),
-                "timestamp": self.timestamp,
+                "timestamp": min((one.timestamp or one.begun * 1000 for _, one in self.members), default=self.timestamp),
             },
         }
 
@@ -274,8 +322,11 @@ def journal_key(name: str) -> tuple[str, int]:
 
 
 def earliest(positions: Iterable[Position]) -> Position:
-    """The one that precedes the others. Raises CursorError when they cannot be compared."""
+    """The one that precedes the others; of those of several members, each member's earliest. Raises CursorError when they
+    cannot be compared."""
     every = list(positions)
+    if any(position.members for position in every):
+        return _memberwise(every, earliest)
     first = every[0]
     for position in every:
         before = position.precedes(first)
@@ -287,6 +338,15 @@ def earliest(positions: Iterable[Position]) -> Position:
         if position.precedes(first) is not False:
             raise _incomparable(first, position)
     return first
+
+
+def _memberwise(positions: Sequence[Position], choose: Callable[[Collection[Position]], Position]) -> Position:
+    """What ``choose`` gives for each member."""
+    known = [dict(position.members) for position in positions]
+    for position, members in zip(positions, known):
+        if members.keys() != known[0].keys():
+            raise _incomparable(positions[0], position)
+    return Position(members={name: choose([members[name] for members in known]) for name in known[0]})
 
 
 def _incomparable(one: Position, other: Position) -> CursorError:
@@ -304,6 +364,8 @@ def _may_be_before(one: Position, other: Position) -> bool:
 
 def resume_at(cursors: Collection[Position]) -> Position:
     """Where everything begins that is behind any of the cursors. Raises CursorError as ``earliest`` does."""
+    if any(cursor.members for cursor in cursors):
+        return _memberwise(list(cursors), resume_at)
     first = earliest(cursors)
     # Others may be at the BEGIN of the same transaction, or at fewer of its rows in the log of another server.
     if first.row and any(cursor.at_event or not cursor._shares_journals(first) for cursor in cursors):

@@ -77,6 +77,27 @@ class Origin:
     ts: int
     """Time of the event in milliseconds since 1970 (the source writes whole seconds)."""
 
+    gtid: str = ""
+    """GTID of the transaction; "" where the source writes none."""
+
+    server_id: int = 0
+    """The server on which the change was first made."""
+
+    thread_id: int = 0
+    """The connection that made it; 0 where the log does not tell."""
+
+    xid: int = 0
+    """The transaction's number in the log; 0 where it has none."""
+
+    first: int = 0
+    """``ord`` of the first row of the event."""
+
+    rows: int = 0
+    """Rows of the transaction, before any filter; 0 where its end has not come yet."""
+
+    is_ddl: bool = False
+    """Whether it is a statement that changes a schema."""
+
     @property
     def place(self) -> str:
         """The former name of ``position``."""
@@ -117,8 +138,8 @@ class Change:
     @property
     def id(self) -> str:
         """The same whenever and wherever the change is given again (with GTIDs also from another server): to drop repeats by."""
-        row = f"{self.origin.transaction}/{self.ord}"
-        return f"{row}.{self.part}" if self.part else row
+        place = f"{self.origin.transaction}/{self.ord}"
+        return f"{place}.{self.part}" if self.part else place
 
     @property
     def row(self) -> Row:

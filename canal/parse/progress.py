@@ -78,6 +78,7 @@ class Progress:
         self._beat = b""
         self._idle = False
         self._fresh = 0.0  # everything that the source made up to this time, by its clock, has been received
+        self.complete_to = 0.0  # the same, when the source itself has said it last
         self._identity = self._flavor = ""
         self._clock_offset = 0.0
         self._connections = 0
@@ -114,18 +115,22 @@ class Progress:
                 self._fed, self._idle = position, False
                 self.state = State.STREAMING
             else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one position.
-                self._caught_up(self._idle or events[-1] == self._beat)
+                self._caught_up(self._idle or events[-1] == self._beat, is_said=True)
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
-            self._caught_up(self._connection is None or self._connection.is_alive)
+            connection = self._connection
+            is_said = connection is None or not connection.sends_heartbeats
+            self._caught_up(connection is None or connection.is_alive, is_said=is_said)
         if self._troubled and self.state is State.STREAMING and self._monotonic() - self._connected_at >= self.calm:
             self._troubled = False
             self._alarms.over(AlarmKind.CONNECTION, f"connected to {self._name()}")
 
-    def _caught_up(self, is_idle: bool) -> None:
+    def _caught_up(self, is_idle: bool, *, is_said: bool) -> None:
         self._idle = is_idle
         if is_idle:
             self._fresh = self._clock() + self._clock_offset
+            if is_said and not self._decoder.is_inside_transaction:
+                self.complete_to = self._fresh
 
     def lost(self, what: str, error: CanalError, wait: float) -> None:
         self._note(error)
