@@ -14,7 +14,7 @@ from canal.delivery import Delivery, Line
 from canal.errors import CursorError, NotSubscribedError
 from canal.feed import Feed
 from canal.meta import MetaManager
-from canal.narrowing import Place
+from canal.narrowing import ReadPosition
 from canal.position import Position, earliest, resume_at
 from canal.store import HeldBack
 
@@ -39,7 +39,7 @@ class Clients:
         self._meta = meta
         self._by_id: dict[int, Delivery] = {}
         self._batch_ids: dict[int, tuple[int, int]] = {}  # of those that were here: the next batch's, and the first of this turn
-        self._tail: Place | None = None  # where the store begins when no client is left to say
+        self._tail: ReadPosition | None = None  # where the store begins when no client is left to say
 
     def get(self, client_id: int) -> Delivery | None:
         return self._by_id.get(client_id)
@@ -66,7 +66,7 @@ class Clients:
             return None
         resume = resume_at(cursors.values())
         for client_id, cursor in cursors.items():
-            start = Place(0, cursor, skip=None if cursor == resume else cursor)
+            start = ReadPosition(0, cursor, skip=None if cursor == resume else cursor)
             self._add(client_id, self._meta.subscriptions()[client_id], start)
         return resume
 
@@ -102,14 +102,14 @@ class Clients:
         log.info("[%s] client %d subscribed at %s", destination, client_id, position)
         return True
 
-    def _begin(self, client_id: int, filter: str, durable: bool, started: Position) -> Place:
+    def _begin(self, client_id: int, filter: str, durable: bool, started: Position) -> ReadPosition:
         """Let a new client begin with the oldest entry that is kept."""
         while True:
             kept = [client for client in self._by_id.values() if client.kept is not None]
             slowest = min(kept, key=_kept, default=None)
             try:
                 with slowest.lock if slowest is not None else contextlib.nullcontext():  # an ack might free that entry
-                    start = (slowest.kept if slowest is not None else None) or self._tail or Place(0, started)
+                    start = (slowest.kept if slowest is not None else None) or self._tail or ReadPosition(0, started)
                     if durable:
                         self._meta.update_cursor(client_id, start.position)
                     self._add(client_id, filter, start, durable, slowest.id if slowest is not None else None)
@@ -119,7 +119,7 @@ class Clients:
                     raise
             slowest.evicted()  # just now
 
-    def _add(self, client_id: int, filter: str, start: Place, durable: bool = True, like: int | None = None) -> None:
+    def _add(self, client_id: int, filter: str, start: ReadPosition, durable: bool = True, like: int | None = None) -> None:
         """Let a client begin with what the store keeps, or keeps for client ``like``, where that is not before ``start``."""
         line = self._line
         try:

@@ -38,7 +38,7 @@ def check_start(instance: object, attribute: object, value: object) -> None:
     if not isinstance(value, Position) and value not in ("latest", "earliest"):
         raise ConfigError(
             f'start is "latest", "earliest" or a canal.Position, not {value!r}',
-            remedy="For a place write canal.Position(journal=…, offset=…) or (gtid=…), "
+            remedy="For a position write canal.Position(journal=…, offset=…) or (gtid=…), "
             "for a time canal.Position(timestamp=milliseconds since 1970).",
         )
     if isinstance(value, Position) and not (value.journal or value.gtid or value.timestamp):
@@ -149,7 +149,7 @@ class InstanceConfig:
             "earliest", "latest" and "time" (the cursor's, less ``fallback_interval``) go on from there, with an alarm that
             names the gap.
         dump_error_threshold: before ``on_lost`` does anything but fail, the source is asked so many times again.
-        fallback_interval: seconds to go back where only a time tells the place: another server without common GTIDs.
+        fallback_interval: seconds to go back where only a time tells the position: another server without common GTIDs.
         log_positions: keeps where parsing stands; for parsers without a store behind them.
         ha: ZooKeeper, by which several processes that embed the destination take turns; one delivers, the others stand by.
         meta: keeps subscriptions and cursors: in memory when none is given, with ``ha`` in ZooKeeper.

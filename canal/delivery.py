@@ -26,7 +26,7 @@ from canal.errors import (
 )
 from canal.feed import Feed
 from canal.model import Message
-from canal.narrowing import Narrowing, Place, is_done
+from canal.narrowing import Narrowing, ReadPosition, is_done
 from canal.parse.parser import EventParser
 from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
@@ -65,14 +65,14 @@ class Batch(NamedTuple):
 
     id: int
     rows: int | None
-    after: Place
+    after: ReadPosition
 
 
 class State(NamedTuple):
     """All that get, ack and rollback change: by one assignment, so that whatever is raised where, all or nothing of it is."""
 
-    acked: Place
-    reading: Place
+    acked: ReadPosition
+    reading: ReadPosition
     """From where the next entries are taken: between it and the last batch is only what was dropped."""
     next_id: int
     first_id: int
@@ -109,7 +109,7 @@ class Delivery:
     """
 
     def __init__(
-        self, line: Line, client_id: int, filter: str, place: Place, durable: bool, next_id: int, first_id: int
+        self, line: Line, client_id: int, filter: str, start: ReadPosition, durable: bool, next_id: int, first_id: int
     ) -> None:
         self.line = line
         self.id = client_id
@@ -119,9 +119,9 @@ class Delivery:
         self.is_over = False
         self.is_gone = False
         self.lock = threading.Lock()
-        self.state = State(place, place, next_id, first_id)
-        self._released = place  # what the store was told of ``acked``
-        self._joined = place  # where it began in the shared store
+        self.state = State(start, start, next_id, first_id)
+        self._released = start  # what the store was given of ``acked``
+        self._joined = start  # where it began in the shared store
         self.feeds: list[Feed] = []  # lines of its own that have not ended
         self._look_at = 0.0  # when to look next whether it has caught up
         self._settled = 0.0  # when entries that its filter dropped were last acked
@@ -188,7 +188,7 @@ class Delivery:
             if over:
                 return Message(-1, [])
 
-    def _lost(self, error: CanalError, reading: Place) -> None:
+    def _lost(self, error: CanalError, reading: ReadPosition) -> None:
         """The store keeps nothing for it any more: it reads on over a line of its own, if it may read at all."""
         if self.is_over:
             raise StateError("the instance was stopped", destination=self.line.destination) from error
@@ -199,7 +199,7 @@ class Delivery:
         elif self.state.reading.feed is reading.feed:  # else another thread has closed a line that is left
             raise error
 
-    def _record(self, slice: Slice, reading: Place, taken: list[Taken]) -> Message | None:
+    def _record(self, slice: Slice, reading: ReadPosition, taken: list[Taken]) -> Message | None:
         """Make a batch of a slice; None when nothing of it is for this client, or it was not to be read from there."""
         with self.lock:
             self._check_not_over()
@@ -247,7 +247,7 @@ class Delivery:
         if self.kept is not None:
             self._detach(self.state.reading)
 
-    def _detach(self, reading: Place) -> None:
+    def _detach(self, reading: ReadPosition) -> None:
         with self.lock:
             if self.state.reading is reading:
                 self.state = self.state._replace(reading=reading._replace(feed=None))
@@ -313,14 +313,14 @@ class Delivery:
             state = self._current()
             if self.durable:
                 self.line.write(self.id, position)
-            place = Place(0, position, feed=feed)
+            reading = ReadPosition(0, position, feed=feed)
             self.feeds.append(feed)
-            self.state = state._replace(acked=place, reading=place, batches=(), rollbacks=state.rollbacks + 1)
+            self.state = state._replace(acked=reading, reading=reading, batches=(), rollbacks=state.rollbacks + 1)
             self.line.store.close(self.id)
             self._wake()
 
     @property
-    def kept(self) -> Place | None:
+    def kept(self) -> ReadPosition | None:
         """From where on the shared store keeps entries for it; None: it does not."""
         state = self.state
         if state.reading.feed is None or state.reading.feed.stop is not None:

@@ -162,8 +162,8 @@ class ConnectionLostError(SourceError):
     ``by_source``: the source ended it in an orderly way, or a KILL did, rather than the network.
     """
 
-    def __init__(self, message: str, *, by_source: bool = False, **place: Any) -> None:
-        super().__init__(message, **place)
+    def __init__(self, message: str, *, by_source: bool = False, **where: Any) -> None:
+        super().__init__(message, **where)
         self.by_source = by_source
 
 
@@ -174,8 +174,8 @@ class AuthenticationError(SourceError):
 class ServerError(SourceError):
     """The server answered with an error packet."""
 
-    def __init__(self, message: str, *, errno: int = 0, sqlstate: str = "", **place: Any) -> None:
-        super().__init__(message, **place)
+    def __init__(self, message: str, *, errno: int = 0, sqlstate: str = "", **where: Any) -> None:
+        super().__init__(message, **where)
         self.errno = errno
         self.sqlstate = sqlstate
 
@@ -204,9 +204,9 @@ class PositionLostError(ServerError):
     """
 
     def __init__(
-        self, message: str, *, reason: LostReason = LostReason.PURGED, behind: Any = None, **place: Any
+        self, message: str, *, reason: LostReason = LostReason.PURGED, behind: Any = None, **where: Any
     ) -> None:
-        super().__init__(message, **place)
+        super().__init__(message, **where)
         self.reason = reason
         self.behind = behind
 
@@ -226,8 +226,8 @@ class UnloggedChangeError(SourceError):
 class DecodeError(SourceError):
     """Bytes that do not follow the binlog format; the stream stops here."""
 
-    def __init__(self, message: str, *, event_type: int = -1, table: str = "", column: str = "", **place: Any) -> None:
-        super().__init__(message, **place)
+    def __init__(self, message: str, *, event_type: int = -1, table: str = "", column: str = "", **where: Any) -> None:
+        super().__init__(message, **where)
         self.event_type = event_type
         self.table = table
         self.column = column
@@ -294,8 +294,8 @@ class UnfitChangeError(TargetError):
     ``changes`` are those that it is about (``canal.changes.Change``), where that is known.
     """
 
-    def __init__(self, message: str, *, changes: tuple[Any, ...] = (), **place: Any) -> None:
-        super().__init__(message, **place)
+    def __init__(self, message: str, *, changes: tuple[Any, ...] = (), **where: Any) -> None:
+        super().__init__(message, **where)
         self.changes = changes
 
 

@@ -24,8 +24,10 @@ else:
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
+    from canal.rows import decoder as rows_decoder
     from canal.rows.values import JsonDiff
     from canal.schema import TableSchema
+    from canal.statement import Statement
 
 
 class EntryType(IntEnum):
@@ -222,7 +224,7 @@ class Entry:
         self.skip_rows = 0
         self.selected: tuple[int, ...] | None = None
         self.sql: str | None = None
-        self.statement: Any = None
+        self.statement: Statement | None = None
         self.query: str | None = None
         self.part = 0
         self.last = True
@@ -745,14 +747,14 @@ class TableMap:
     __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")
 
     def __init__(
-        self, schema: TableSchema, columns: tuple[Any, ...], decoder: Any, accepted: bool,
+        self, schema: TableSchema, columns: tuple[Any, ...], decoder: rows_decoder.RowDecoder | None, accepted: bool,
         names: ColumnNames | None = None, size: int = 0,
     ) -> None:  # fmt: skip
         self.schema = schema
         self.columns = columns
         self.names = column_names(columns, schema.columns) if names is None else names
         self.size = size
-        self.decoder = decoder
+        self.decoder: rows_decoder.RowDecoder = decoder  # type: ignore[assignment]  # None: the rows are not accepted
         self.accepted = accepted
         self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))
 

@@ -16,7 +16,7 @@ from canal.recent import Recent
 from canal.store import Slice
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where a client stands between two entries of the store. To go back is to take an older one."""
 
     start: int
@@ -43,28 +43,28 @@ class Narrowing:
         self._tables = TableFilter(text) if text else None
         self._accepted = Recent[tuple[str, str], bool]()
 
-    def of(self, slice: Slice, place: Place) -> tuple[list[Entry], Place]:
+    def of(self, slice: Slice, reading: ReadPosition) -> tuple[list[Entry], ReadPosition]:
         """Those entries of the slice from there on that are to be handed out, and where the client stands behind it."""
-        entries, skip = slice.entries, place.skip
+        entries, skip = slice.entries, reading.skip
         if skip is not None:
             entries = unskipped(entries, skip)
             if not entries:
-                return entries, place._replace(start=slice.end, begin=None)
+                return entries, reading._replace(start=slice.end, begin=None)
             skip = _left(skip, entries)
-        held = place.begin
+        held = reading.begin
         if held is not None and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
             if _same(entries[0].transaction, held.transaction):
                 entries = [held, *entries]
-        last, begin, is_open = entries[-1], None, place.open
+        last, begin, is_open = entries[-1], None, reading.open
         if self._tables is not None:
-            entries, begin = self._narrowed(entries, place.open, self._tables)
+            entries, begin = self._narrowed(entries, reading.open, self._tables)
         if entries:
             is_open = None if entries[-1].is_end else entries[-1].transaction
         done = last.transaction.before + last.is_end
         position = last.position
         if skip is not None:
             position = Position(members={**dict(position.members), **dict(skip.members)})
-        return entries, Place(slice.end, position, done, skip, is_open, begin, place.feed)
+        return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
     def _narrowed(
         self, entries: list[Entry], is_open: Transaction | None, tables: TableFilter

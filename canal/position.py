@@ -1,6 +1,6 @@
-"""The place in a source at which to resume.
+"""The position in a source at which to resume.
 
-Never knows how to find a place or how to store one.
+Never knows how to find a position or how to store one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _check_member(name: object, one: object) -> None:
 class Position:
     """Where to resume: everything before it is done.
 
-    It names its place in up to three ways, the best known one counts: by GTID set, by journal (binlog file) and
+    It is named in up to three ways, the best known one counts: by GTID set, by journal (binlog file) and
     offset, or only by time (which a connection's ``resolve`` turns into a concrete one). That of a
     :class:`canal.GroupParser` has nothing but ``members``: one position for each of its sources.
     """
@@ -118,10 +118,10 @@ class Position:
     """Identity (server UUID) of the source; journal and offset mean something only there. "" = not known."""
 
     xa: tuple[PreparedXa, ...] = attrs.field(default=(), converter=_prepared_tuple)
-    """XA transactions that are prepared before this place and whose end lies behind it, in the order of the log."""
+    """XA transactions that are prepared before this position and whose end lies behind it, in the order of the log."""
 
     tail: str = attrs.field(default="", validator=_is_tail)
-    """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs in common, the place
+    """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs in common, the position
     in the log of another server is found by them. Hexadecimal, 8 bytes each."""
 
     incarnation: str = attrs.field(default="", validator=_is_incarnation)
@@ -160,7 +160,7 @@ class Position:
             return self._members_precede(other)
         if self._shares_journals(other):
             lives = self._lives(other)
-            return lives < 0 if lives else None if lives is None else self._journal_place() < other._journal_place()
+            return lives < 0 if lives else None if lives is None else self._journal_order() < other._journal_order()
         ours, theirs = self.gtid_set, other.gtid_set
         if self == other:
             return False
@@ -171,7 +171,7 @@ class Position:
                 return None  # transactions without GTIDs came behind those of the set
             return self.row < other.row
         if not ours or not theirs:
-            return None  # a place without a GTID set is unknown, not "nothing done yet"
+            return None  # a position without a GTID set is unknown, not "nothing done yet"
         return True if _includes(theirs, ours) else False if _includes(ours, theirs) else None
 
     def _members_precede(self, other: Position) -> bool | None:
@@ -210,7 +210,7 @@ class Position:
         """When the journal was begun, in seconds since 1970; 0 where that is not known."""
         return int(self.incarnation.partition("-")[0] or 0)
 
-    def _journal_place(self) -> tuple[int, int, int]:
+    def _journal_order(self) -> tuple[int, int, int]:
         return journal_key(self.journal)[1], self.offset, self.row
 
     def __str__(self) -> str:

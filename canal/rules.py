@@ -96,7 +96,7 @@ class Rules:
 
     Args:
         is_log: whether the target takes statements as such.
-        acknowledged: places (``journal:offset``) of statements that the target's owner has taken care of.
+        acknowledged: positions (``journal:offset``) of statements that the target's owner has taken care of.
     """
 
     def __init__(self, rules: Iterable[Rule], *, is_log: bool = False, acknowledged: Collection[str] = ()) -> None:
@@ -124,18 +124,18 @@ class Rules:
             raise
         except Exception as error:
             raise HookError(
-                f"a rule for {change.table.source} failed: {type(error).__name__}", position=change.origin.place,
+                f"a rule for {change.table.source} failed: {type(error).__name__}", position=change.origin.position,
                 remedy="Its cause is the exception of the callable.",
             ) from error  # fmt: skip
 
     def _statement(self, change: Change, plan: _Plan) -> Iterable[Change]:
         if change.op is EventType.TRUNCATE and not self._is_log and not plan.rule.keeps_tables_apart:
-            if change.origin.place in self._acknowledged:
+            if change.origin.position in self._acknowledged:
                 return ()
             raise UnloggedChangeError(
                 f"{change.table.source} was emptied by TRUNCATE, and a rule may write other tables to the same target",
-                position=change.origin.place,
-                remedy="Take its rows away in the target, then start the pipe once with this place in acknowledged.",
+                position=change.origin.position,
+                remedy="Take its rows away in the target, then start the pipe once with this position in acknowledged.",
             )
         return (change if callable(plan.rule.to) else attrs.evolve(change, table=plan.table),)
 

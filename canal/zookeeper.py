@@ -514,3 +514,23 @@ def _without_secrets(record: logging.LogRecord) -> bool:
             for one in record.args
         )
     return True
+
+
+def connected(config: ZooKeeper, destination: str) -> Session:
+    """A session that has contact.
+
+    Raises:
+        CoordinationError: there is none within the session's time-out.
+    """
+    session = Session(config)
+    try:
+        session.open()
+        if not session.wait_connected(config.session_timeout):
+            raise CoordinationError(
+                f"ZooKeeper at {config.hosts} cannot be reached", destination=destination,
+                remedy="Check that a majority of its members runs and can be reached.",
+            )  # fmt: skip
+    except BaseException:
+        session.close()
+        raise
+    return session

@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a client that comes later lacks what the others have not acked", "store/memory.py",
-        "start = self._ring.head if like is None else self._place(like).acked", "start = self._ring.tail",
+        "start = self._ring.head if like is None else self._reader(like).acked", "start = self._ring.tail",
         "test_delivery.py::test_a_client_that_subscribes_while_another_acks_misses_nothing",
     ),
     # -- delivery ------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a place that the source has lost is looked for without end", "parse/locate.py",
-        'if self.place() is None or self._options.on_lost == "fail":', "if self.place() is None:",
+        'if self.position() is None or self._options.on_lost == "fail":', "if self.position() is None:",
         "test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
     # -- continuity, by its model --------------------------------------------------------------------------------------
@@ -325,12 +325,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a cursor of another server is believed", "parse/start.py",
-        "bool(self.place.source) and self.place.source != self.identity", "False",
+        "bool(self.position.source) and self.position.source != self.identity", "False",
         "test_continuity_model.py::test_a_switch_and_back[direct-mysql-True]",
     ),
     _mutant(
         "GTIDs go before a journal that can be proved", "parse/start.py",
-        "        if place is None or not place.incarnation or", "        if True or place is None or not place.incarnation or",
+        "        if position is None or not position.incarnation or",
+        "        if True or position is None or not position.incarnation or",
         "test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
     ),
     # -- alarms --------------------------------------------------------------------------------------------------------
@@ -607,7 +608,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a log that was begun anew goes on in the same order", "spark/watch.py",
-        "elif (number, transaction.offset) < self._place:", "elif False:",
+        "elif (number, transaction.offset) < self._position:", "elif False:",
         "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
     _mutant(
@@ -631,7 +632,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",
-        "if not self.is_over(self.parser.place.source):", "if False:",
+        "if not self.is_over(self.parser.position.source):", "if False:",
         "spark/test_reader.py::test_files_that_end_before_a_planned_batch_are_an_error",
     ),
     # -- trust ---------------------------------------------------------------------------------------------------------

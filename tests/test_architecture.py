@@ -74,6 +74,18 @@ def test_parts_know_each_other_by_protocol_only() -> None:
             assert not forbidden, f"{path.relative_to(PACKAGE)} imports {forbidden}"
 
 
+def test_private_names_stay_in_their_modules() -> None:
+    reached = [
+        f"{module} imports {node.module}.{name.name}"
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("canal")
+        for name in node.names
+        if name.name.startswith("_") and f"{node.module}.{name.name}" not in MODULES
+    ]
+    assert reached == []
+
+
 #: The rooms, which are folders and the modules beside them, as they stand on each other: each imports those of the lines
 #: before its own.
 LAYERS = (

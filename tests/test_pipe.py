@@ -20,7 +20,7 @@ from canal.changes import Change
 from canal.targets import JSONLinesTarget, Progress, SQLiteTarget, Work
 from canal.targets.protocol import Guarantee, Scope
 from canal.testing import FakeBinlog
-from canal.testing.servers import _scratch
+from canal.testing.processes import scratch
 from canal.testing.target_suite import Faulty
 
 QUICK = canal.Retry(times=5, first=0.001, longest=0.002)
@@ -28,7 +28,7 @@ QUICK = canal.Retry(times=5, first=0.001, longest=0.002)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=_scratch()) as path:
+    with tempfile.TemporaryDirectory(dir=scratch()) as path:
         yield Path(path)
 
 

@@ -190,4 +190,4 @@ class _Fold:
 
     @staticmethod
     def _unfit(change: Change, what: str, remedy: str) -> UnfitChangeError:
-        return UnfitChangeError(what, position=change.origin.place, changes=(change,), remedy=remedy)
+        return UnfitChangeError(what, position=change.origin.position, changes=(change,), remedy=remedy)

@@ -11,7 +11,7 @@ from typing import Final
 
 from canal.changes.alters import changed_values
 from canal.changes.change import Change, Origin, Table
-from canal.changes.unlogged import unlogged
+from canal.changes.unlogged import statement_of, unlogged
 from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType
 from canal.recent import Recent
@@ -113,7 +113,7 @@ class Reader:
         for schema, table in touched(entry, self._accepts, [known for known, _ in self._tables.values()]):
             name = f"{schema}.{table}"
             what = unlogged(entry, schema, table)
-            if what and entry.event_type is EventType.TRUNCATE and not entry.statement.doubtful:
+            if what and entry.event_type is EventType.TRUNCATE and not statement_of(entry).doubtful:
                 yield self._change(entry, name, EventType.TRUNCATE)
             elif what:
                 self._refuse(what, _position(entry))
@@ -141,7 +141,7 @@ def touched(
     entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]
 ) -> list[tuple[str, str]]:
     """Tables of the stream that a statement names, or may be about without a name."""
-    statement = entry.statement
+    statement = statement_of(entry)
     named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
     found = [name for name in named if accepts(*name)]
     if statement.schema_wide or statement.doubtful:

@@ -11,8 +11,15 @@ from typing import Final
 
 from canal.model import Entry, EventType
 from canal.parse.schema.scanner import END, WORD, Scanner
+from canal.statement import Statement
 
 NOT_UNDERSTOOD: Final = "a statement that is not understood"
+
+
+def statement_of(entry: Entry) -> Statement:
+    """What an entry that is a statement does."""
+    assert entry.statement is not None
+    return entry.statement
 
 
 def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | None = None) -> str:
@@ -21,7 +28,7 @@ def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     Args:
         columns: names of those whose renaming matters; None: all, and so does that one is dropped.
     """
-    statement = entry.statement
+    statement = statement_of(entry)
     found = _loss(entry, schema, table)
     if not found and statement.doubtful and not statement.temporary:
         return f"{NOT_UNDERSTOOD} may have changed {schema}.{table}"
@@ -29,7 +36,7 @@ def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | N
 
 
 def _loss(entry: Entry, schema: str, table: str) -> str:
-    statement, name = entry.statement, f"{schema}.{table}"
+    statement, name = statement_of(entry), f"{schema}.{table}"
     ours, schema, table = _touches(entry, schema, table), schema.lower(), table.lower()
     if statement.temporary:
         return ""
@@ -61,7 +68,7 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
 
 def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | None) -> str:
     """What the text of an ALTER tells of new values of rows, which the columns before and after it do not."""
-    if not _touches(entry, schema, table) or "ALTER" not in entry.statement.event_types:
+    if not _touches(entry, schema, table) or "ALTER" not in statement_of(entry).event_types:
         return ""
     dropped, renamed = _gone(entry.sql)
     gone = dropped | renamed if columns is None else renamed & {name.lower() for name in columns}
@@ -73,11 +80,11 @@ def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | N
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:
     """Names, in lower case, of columns that an ALTER of the table drops; others of that name may come, with other values."""
-    return _gone(entry.sql)[0] if _touches(entry, schema, table) and "ALTER" in entry.statement.event_types else set()
+    return _gone(entry.sql)[0] if _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types else set()
 
 
 def _touches(entry: Entry, schema: str, table: str) -> bool:
-    return any((one.lower(), other.lower()) == (schema.lower(), table.lower()) for one, other in entry.statement.tables)
+    return any((one.lower(), other.lower()) == (schema.lower(), table.lower()) for one, other in statement_of(entry).tables)
 
 
 _PARTITIONS: Final = re.compile(

@@ -35,7 +35,7 @@ def document(change: Change) -> dict[str, Any]:
         "id": change.id, "op": change.op.name, "table": change.table.name,
         "key": {name: row[name] for name in change.table.keys if name in row} if row is not None else None,
         "before": before, "after": after, "ts": change.origin.ts, "transaction": change.origin.transaction,
-        "position": change.origin.place,
+        "position": change.origin.position,
     }  # fmt: skip
     more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
     return found | {name: value for name, value in more.items() if value}

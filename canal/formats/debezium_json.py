@@ -159,7 +159,7 @@ class DebeziumEvents:
     ) -> dict[str, Any]:
         origin, now = change.origin, self.clock()
         database, table = names(change)
-        journal, offset = split(origin.place)
+        journal, offset = split(origin.position)
         source = {
             "version": _version(), "connector": self.connector, "name": self.prefix, "ts_ms": origin.ts, "snapshot": "false",
             "db": database, "sequence": None, "ts_us": origin.ts * 1000, "ts_ns": origin.ts * 1_000_000, "table": table,

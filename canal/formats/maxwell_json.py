@@ -93,7 +93,7 @@ class MaxwellJson(TextEncoder):
             found += [("xid", origin.xid)] if origin.xid else []
             found += [("commit", True)] if is_last else [("xoffset", change.ord)] if self.offsets else []
         options = (
-            (self.binlog_position, "position", origin.place), (self.gtid_position, "gtid", origin.gtid or None),
+            (self.binlog_position, "position", origin.position), (self.gtid_position, "gtid", origin.gtid or None),
             (self.server_id, "server_id", origin.server_id), (self.thread_id, "thread_id", origin.thread_id),
         )  # fmt: skip
         return found + [(name, value) for wanted, name, value in options if wanted]

@@ -29,6 +29,7 @@ from canal.zookeeper import (
     VersionChanged,
     Write,
     ZooKeeper,
+    connected,
 )
 
 log = logging.getLogger("canal.meta")
@@ -113,15 +114,8 @@ class ZooKeeperMeta(MemoryMeta):
             self._fence = self._ask_fence()
             if self._fence is None:
                 raise NotActiveError("this process is not the active one", destination=destination)
-        self._session = session = self._given or Session(self._config)
+        self._session = session = self._given or connected(self._config, destination)
         try:
-            if self._given is None:
-                session.open()
-                if not session.wait_connected(self._config.session_timeout):
-                    raise CoordinationError(
-                        f"ZooKeeper at {self._config.hosts} cannot be reached", destination=destination,
-                        remedy="Check that a majority of its members runs and can be reached.",
-                    )  # fmt: skip
             session.make(self._base)
             self._stored = self._load()
         except BaseException:

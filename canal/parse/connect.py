@@ -117,22 +117,22 @@ class Link:
         with self.lock:
             self.changed.wait_for(lambda: self._stopping or self.active != active, seconds)
 
-    def choose(self, connection: FullConnection, place: Position | None) -> FullConnection | None:
-        """At the start: a connection with that one of source and standby of which the stored cursor is a place.
+    def choose(self, connection: FullConnection, position: Position | None) -> FullConnection | None:
+        """At the start: a connection with that one of source and standby of which the stored cursor is a position.
 
         After a switch that is the standby, for a later run and for another process too: the source may be back, and lag
         or be followed by nobody.
         """
         other, source = self.other_source, self.source
-        if place is None or other is None or place.source in ("", connection.identity):
+        if position is None or other is None or position.source in ("", connection.identity):
             return connection
         active, second = self.active, None
         try:
             second = self.connect(other)
         except CanalError as error:  # a ConfigError too
-            log.warning("[%s] %s, which may have the place of the cursor, does not answer: %s", self._destination,
+            log.warning("[%s] %s, which may have the position of the cursor, does not answer: %s", self._destination,
                         name_of(other), error)  # fmt: skip
-        found = second is not None and second.identity == place.source
+        found = second is not None and second.identity == position.source
         kept, dropped = (second, connection) if found else (connection, second)
         if dropped is not None:
             dropped.close()
@@ -145,8 +145,8 @@ class Link:
             if found:
                 self.active, self.has_switched = 1 - active, True
         if found:
-            place_of = f"the cursor is a place in its log, not in that of {name_of(source)}"
-            self._alarms.announce(AlarmKind.FAILOVER, f"going on at {name_of(other)}: {place_of}")
+            why = f"the cursor is a position in its log, not in that of {name_of(source)}"
+            self._alarms.announce(AlarmKind.FAILOVER, f"going on at {name_of(other)}: {why}")
         return kept
 
     def connect(self, source: Source | None = None) -> FullConnection | None:

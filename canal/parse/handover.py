@@ -63,14 +63,14 @@ def _found(connection: FullConnection, cursor: Position) -> Position | None:
         scan.feed(event)
         # A statement that stands alone may be canal's, which is done, or the one behind ours, within the same second.
         is_alone = begin.offset == cursor.offset
-        place = scan.boundary if scan.whole == scan.offset and not is_alone else begin
+        position = scan.boundary if scan.whole == scan.offset and not is_alone else begin
     elif last and is_at(cursor, last) and scan.whole == scan.offset:
-        place = scan.boundary
+        position = scan.boundary
     else:
         return None
-    gtid = place.gtid if connection.has_gtids else ""
+    gtid = position.gtid if connection.has_gtids else ""
     if gtid and connection.purged:
         gtid = str(MysqlGtidSet.parse(gtid) | MysqlGtidSet.parse(connection.purged))
     return attrs.evolve(
-        cursor, offset=place.offset, gtid=gtid, source=connection.identity, incarnation=incarnation, at_event=False
+        cursor, offset=position.offset, gtid=gtid, source=connection.identity, incarnation=incarnation, at_event=False
     )

@@ -58,7 +58,7 @@ class Locator:
         self.is_canals = False  # reading began at a cursor that canal has written
         self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
 
-    def place(self) -> Position | None:
+    def position(self) -> Position | None:
         """Behind what the sink has taken, or where the stream began, or the stored cursor."""
         return self._positions.latest() or self.started or self._resume
 
@@ -67,8 +67,8 @@ class Locator:
         return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or self._none_done else None
 
     def count_lost(self, error: PositionLostError) -> None:
-        """Give up without a policy for it, or where no place was found yet."""
-        if self.place() is None or self._options.on_lost == "fail":
+        """Give up without a policy for it, or where no position was found yet."""
+        if self.position() is None or self._options.on_lost == "fail":
             raise error
         connection = self._link.connection
         is_of_files = connection is not None and not connection.identity
@@ -78,15 +78,15 @@ class Locator:
 
     def locate(self, connection: FullConnection) -> Position:
         """Where to go on, as canal.parse.start decides."""
-        stored = self.place()
-        place = None if stored is None else _in_present_life(connection, taken_over(connection, stored))
+        stored = self.position()
+        position = None if stored is None else _in_present_life(connection, taken_over(connection, stored))
         if stored is not None and stored.at_event:
             self.is_canals = True
-            self._none_done = place is not None and not place.at_event and connection.has_gtids
+            self._none_done = position is not None and not position.at_event and connection.has_gtids
         decision = decide(
             Facts(
-                place=place, configured=self._link.start, identity=connection.identity,
-                flavor=connection.flavor, has_gtids=connection.has_gtids, journals=_journals(connection, place),
+                position=position, configured=self._link.start, identity=connection.identity,
+                flavor=connection.flavor, has_gtids=connection.has_gtids, journals=_journals(connection, position),
                 lost=self.lost, threshold=self._options.dump_error_threshold, on_lost=self._options.on_lost,
                 fallback=self._options.fallback_interval,
                 behind=self._lost_because.behind if self._lost_because is not None else None,
@@ -97,20 +97,20 @@ class Locator:
             is_same_log = decision.rule == "same log" and stored is not None and bool(stored.incarnation)
             self._check_marks(connection, is_same_log, stored or Position())
         if how in (How.GTID, How.OLDEST):
-            assert place is not None
-            _check_purged(connection, place)
+            assert position is not None
+            _check_purged(connection, position)
         log.debug("[%s] start by rule %r: %s from %s", self._destination, decision.rule, how.value, start)
         if how is How.RESOLVE:
-            place = self._resolve(connection, decision)
+            position = self._resolve(connection, decision)
             self._none_done = not isinstance(start, Position) and connection.has_gtids
-            return self._moved(place)
+            return self._moved(position)
         assert isinstance(start, Position)
         if how is How.MATCH:
             self._none_done = False
             return self._match(connection, start)
         if how is How.FAIL:
             raise PositionLostError(
-                f"{start} is a place in the log of server {start.source}, and {name_of(self._link.source)} is "
+                f"{start} is a position in the log of server {start.source}, and {name_of(self._link.source)} is "
                 f"{connection.identity}",
                 reason=LostReason.OTHER_SERVER,
                 position=start,
@@ -118,48 +118,48 @@ class Locator:
                 'anew and start from "latest" or "earliest".',
             )
         if how is How.OLDEST:
-            assert place is not None
-            connection.resolve(place)  # raises where something is gone that is not done
-            start = _at_oldest(connection, place, start)
+            assert position is not None
+            connection.resolve(position)  # raises where something is gone that is not done
+            start = _at_oldest(connection, position, start)
         if self.handed is not None:
             self._none_done = self.handed.transaction.gtid_base is not None
         self.found = start
         return attrs.evolve(start, incarnation="") if how is How.GTID else start
 
-    def _moved(self, place: Position) -> Position:
-        """A place that was searched for is where to go on from now on."""
-        self.handed, self.lost, self.found = None, 0, place
-        self._positions.persist(lambda: place)
-        return place
+    def _moved(self, position: Position) -> Position:
+        """A position that was searched for is where to go on from now on."""
+        self.handed, self.lost, self.found = None, 0, position
+        self._positions.persist(lambda: position)
+        return position
 
     def _resolve(self, connection: FullConnection, decision: Decision) -> Position:
         start = decision.start
         try:
-            place = connection.resolve(start)
+            position = connection.resolve(start)
         except PositionLostError as error:
             if not self._is_policy(decision):
                 raise
             self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
-            place = connection.resolve("earliest")
+            position = connection.resolve("earliest")
         if start == "earliest":
-            place = _in_present_life(connection, place)
+            position = _in_present_life(connection, position)
         if start == "latest":  # or a switch before the first change would have no time to search for, nor canal
             clock = time.time() + (connection.clock_offset or 0.0)
-            place = attrs.evolve(place, timestamp=int(1000 * clock))
+            position = attrs.evolve(position, timestamp=int(1000 * clock))
         if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
-            begin = transaction_start(connection, place)
-            if begin != place.offset:
-                log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, place, begin)
-                place = attrs.evolve(place, offset=begin)
+            begin = transaction_start(connection, position)
+            if begin != position.offset:
+                log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, position, begin)
+                position = attrs.evolve(position, offset=begin)
         if self._is_policy(decision):
             self._alarms.tell(
                 AlarmKind.POSITION,
-                f"THE PLACE {self.place()} IS LOST ({self._lost_text()}): going on from {place}, as on_lost="
+                f"THE POSITION {self.position()} IS LOST ({self._lost_text()}): going on from {position}, as on_lost="
                 f"{self._options.on_lost!r} says; the changes in between are not delivered, or are delivered again",
             )
             marks = [mark for mark in self._options.marks() if not _is_of_present_log(connection, mark)]
             self._options.translated(dict.fromkeys(marks))
-        return place
+        return position
 
     def _lost_text(self) -> str:
         """Why, without the remedy, which ``on_lost`` makes superfluous."""
@@ -169,48 +169,48 @@ class Locator:
     def _is_policy(decision: Decision) -> bool:
         return decision.rule.startswith("lost")
 
-    def _match(self, connection: FullConnection, place: Position) -> Position:
-        """The place in the log of another server: by time, then exactly behind the last transactions if they are there."""
-        back = Position(timestamp=max(place.timestamp - int(self._options.fallback_interval * 1000), 1))
+    def _match(self, connection: FullConnection, position: Position) -> Position:
+        """The position in the log of another server: by time, then exactly behind the last transactions if they are there."""
+        back = Position(timestamp=max(position.timestamp - int(self._options.fallback_interval * 1000), 1))
         whole = False
         try:
             start = connection.resolve(back)
         except PositionLostError:
             start, whole = connection.resolve("earliest"), True
-        prepared = tuple(PreparedXa(one.xid, "", 0) for one in place.xa)  # their rows are somewhere else in this log
+        prepared = tuple(PreparedXa(one.xid, "", 0) for one in position.xa)  # their rows are somewhere else in this log
         found = None
-        if place.tail and connection.can_replay:
-            found = find_tail(place.tail, transactions(connection, start))
-        where = f"{name_of(self._link.source)} is not the server {place.source} that {place} is a place of"
+        if position.tail and connection.can_replay:
+            found = find_tail(position.tail, transactions(connection, start))
+        where = f"{name_of(self._link.source)} is not the server {position.source} that {position} is a position of"
         if found is None:
             if whole:
                 raise PositionLostError(
-                    f"{where}, and its log does not go back to the time of that place", position=place,
+                    f"{where}, and its log does not go back to the time of that position", position=position,
                     remedy='Copy the tables anew and start from "latest" or "earliest", or set on_lost.',
                 )  # fmt: skip
             self._alarms.tell(
                 AlarmKind.POSITION,
-                f"{where}: going on from {start}, {self._options.fallback_interval:g} s before the time of that place; changes "
-                "come again",
+                f"{where}: going on from {start}, {self._options.fallback_interval:g} s before the time of that position; "
+                "changes come again",
             )
-            # All before ``place`` stays done: its time and tail find it again in a third log, or back in the first. Once
+            # All before ``position`` stays done: its time and tail find it again in a third log, or back in the first. Once
             # something has come from here, the tail is that of what came.
             moved = attrs.evolve(
-                place, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
+                position, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
                 incarnation="", at_event=False,
             )  # fmt: skip
             return attrs.evolve(self._moved(_in_present_life(connection, moved)), tail="")
-        done = digests_of(place.tail)[: -found.missing or None]
+        done = digests_of(position.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
-            place, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
+            position, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
             gtid=found.position.gtid if connection.has_gtids else "",
-            row=0 if found.missing else place.row, tail="".join(done), xa=prepared, incarnation="", at_event=False,
+            row=0 if found.missing else position.row, tail="".join(done), xa=prepared, incarnation="", at_event=False,
         )  # fmt: skip
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
-        if not any(map(changes_schema, digests_of(place.tail)[len(done) :])):
-            self.same_as = place
+        if not any(map(changes_schema, digests_of(position.tail)[len(done) :])):
+            self.same_as = position
         self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
-        self._translate(connection, place.source, start)
+        self._translate(connection, position.source, start)
         return self._moved(_in_present_life(connection, exact))
 
     def _check_marks(self, connection: FullConnection, is_same_log: bool, first: Position) -> None:
@@ -299,32 +299,32 @@ def _foreign_event(connection: FullConnection, mark: Position) -> str:
     return "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
 
 
-def _check_purged(connection: FullConnection, place: Position) -> None:
+def _check_purged(connection: FullConnection, position: Position) -> None:
     """Of a position in a log that was purged the server has purged all that it made itself.
 
     Raises:
         PositionLostError: it has some of that in the logs that are there, which therefore are not the ones that followed.
     """
-    is_here = place.source == connection.identity and place.journal and connection.can_replay
-    found = _not_purged(connection, place) if is_here and _is_purged(connection, place) else ""
+    is_here = position.source == connection.identity and position.journal and connection.can_replay
+    found = _not_purged(connection, position) if is_here and _is_purged(connection, position) else ""
     if found:
         raise PositionLostError(
-            f"{connection.identity} has reset its log: {place.journal} is gone, and {found}",
-            reason=LostReason.DIVERGED, position=place,
+            f"{connection.identity} has reset its log: {position.journal} is gone, and {found}",
+            reason=LostReason.DIVERGED, position=position,
             remedy='Copy the tables anew and start from "latest" or "earliest".',
         )  # fmt: skip
 
 
-def _is_purged(connection: FullConnection, place: Position) -> bool:
+def _is_purged(connection: FullConnection, position: Position) -> bool:
     """Whether the journal of a position is older than all that are there."""
-    (base, number), (other, oldest) = journal_key(place.journal), journal_key(connection.journal_names()[0])
+    (base, number), (other, oldest) = journal_key(position.journal), journal_key(connection.journal_names()[0])
     return base == other and number < oldest
 
 
-def _not_purged(connection: FullConnection, place: Position) -> str:
+def _not_purged(connection: FullConnection, position: Position) -> str:
     """What a position says is done of the server's own transactions, and no log had that was purged; "" for nothing."""
     oldest, latest = connection.resolve("earliest"), connection.resolve("latest")
-    done = place.gtid_set
+    done = position.gtid_set
     purged, logged = (parse_gtid_set(one.gtid, connection.flavor) for one in (oldest, latest))
     lacking: GtidSet | None = None
     if isinstance(done, MysqlGtidSet) and isinstance(purged, MysqlGtidSet):
@@ -358,17 +358,17 @@ def _is_of_present_log(connection: FullConnection, mark: Position) -> bool:
         return False
 
 
-def _in_present_life(connection: FullConnection, place: Position) -> Position:
+def _in_present_life(connection: FullConnection, position: Position) -> Position:
     """A position of the server that does not say when its journal was begun, as those of earlier versions, is taken to be of
     the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
-    if place.incarnation or not (place.journal and place.gtid) or place.source != connection.identity:
-        return place
-    if connection.has_gtids and not _has_done(connection, place):
-        return place
-    return attrs.evolve(place, incarnation=connection.incarnation(place.journal) or "")
+    if position.incarnation or not (position.journal and position.gtid) or position.source != connection.identity:
+        return position
+    if connection.has_gtids and not _has_done(connection, position):
+        return position
+    return attrs.evolve(position, incarnation=connection.incarnation(position.journal) or "")
 
 
-def _at_oldest(connection: FullConnection, place: Position, start: Position) -> Position:
+def _at_oldest(connection: FullConnection, position: Position, start: Position) -> Position:
     """The start at the oldest log, with its begin; by GTID set where the user may have no connection more.
 
     Raises:
@@ -382,14 +382,14 @@ def _at_oldest(connection: FullConnection, place: Position, start: Position) -> 
     except AuthenticationError:
         return attrs.evolve(start, incarnation="")
     raise PositionLostError(
-        f"{place.journal} was purged, and {start.journal} begins with a transaction without a GTID: nothing tells whether there "
-        "were others between", position=place,
+        f"{position.journal} was purged, and {start.journal} begins with a transaction without a GTID: nothing tells whether "
+        "there were others between", position=position,
         remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
     )  # fmt: skip
 
 
-def _journals(connection: FullConnection, place: Position | None) -> list[str] | None:
+def _journals(connection: FullConnection, position: Position | None) -> list[str] | None:
     """The logs that the source has; None where it cannot be asked, or nothing depends on it."""
-    if place is None or not (place.journal and place.gtid) or place.source != connection.identity:
+    if position is None or not (position.journal and position.gtid) or position.source != connection.identity:
         return None
     return connection.journal_names() if connection.can_replay else None

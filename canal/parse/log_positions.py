@@ -12,21 +12,22 @@ import math
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from canal.disk import make_folder, private, sync_folder
 from canal.errors import CursorError
 from canal.position import Position, resume_at
 
-Place = Callable[[], Position]
+GivePosition = Callable[[], Position]
 """Gives a position; called only by who needs it, because making one costs more than the event that it is about."""
 
 
 @runtime_checkable
 class LogPositionManager(Protocol):
-    """Keeps for one destination the place behind what the sink has taken."""
+    """Keeps for one destination the position behind what the sink has taken."""
 
     def start(self, destination: str) -> None:
         """Begin to serve a destination: the first call."""
@@ -41,8 +42,8 @@ class LogPositionManager(Protocol):
             CursorError: it is stored, and cannot be read.
         """
 
-    def persist(self, place: Place) -> None:
-        """Everything before the place was taken by the sink. Called by the parser's thread, often.
+    def persist(self, give: GivePosition) -> None:
+        """Everything before the position that it gives was taken by the sink. Called by the parser's thread, often.
 
         Raises:
             CursorError: it cannot be stored; the parser stops.
@@ -53,19 +54,19 @@ class MemoryLogPositionManager:
     """In memory, forgotten when the parser stops."""
 
     def __init__(self) -> None:
-        self._place: Place | None = None
+        self._give: GivePosition | None = None
 
     def start(self, destination: str) -> None:
-        self._place = None
+        self._give = None
 
     def stop(self) -> None:
-        self._place = None
+        self._give = None
 
     def latest(self) -> Position | None:
-        return None if self._place is None else self._place()
+        return None if self._give is None else self._give()
 
-    def persist(self, place: Place) -> None:
-        self._place = place
+    def persist(self, give: GivePosition) -> None:
+        self._give = give
 
 
 class _Cursors(Protocol):
@@ -90,7 +91,7 @@ class MetaLogPositionManager:
         known = [cursor for cursor in cursors if cursor is not None]
         return resume_at(known) if known else None
 
-    def persist(self, place: Place) -> None:
+    def persist(self, give: GivePosition) -> None:
         pass
 
 
@@ -116,11 +117,11 @@ class FailbackLogPositionManager:
         found = self._primary.latest()
         return self._secondary.latest() if found is None else found
 
-    def persist(self, place: Place) -> None:
+    def persist(self, give: GivePosition) -> None:
         try:
-            self._primary.persist(place)
+            self._primary.persist(give)
         except CursorError:
-            self._secondary.persist(place)
+            self._secondary.persist(give)
 
 
 class FileLogPositionManager:
@@ -135,13 +136,13 @@ class FileLogPositionManager:
         self._directory = Path(directory)
         self._interval = interval
         self._path = self._directory
-        self._place: Place | None = None
+        self._give: GivePosition | None = None
         self._written = -math.inf  # the first place is written at once, however short the machine runs
         self._lock = threading.Lock()
 
     def start(self, destination: str) -> None:
         self._path = self._directory / destination / "parse.dat"
-        self._place = None
+        self._give = None
 
     def stop(self) -> None:
         with self._lock:
@@ -149,8 +150,8 @@ class FileLogPositionManager:
 
     def latest(self) -> Position | None:
         with self._lock:
-            if self._place is not None:
-                return self._place()
+            if self._give is not None:
+                return self._give()
         try:
             with open(self._path, encoding="utf-8", opener=private) as file:
                 return Position.from_text(file.read())
@@ -159,20 +160,20 @@ class FileLogPositionManager:
         except (OSError, ValueError) as error:
             raise CursorError(f"cannot read {self._path}: {error}", remedy="Correct it, or delete it to start anew") from error
 
-    def persist(self, place: Place) -> None:
+    def persist(self, give: GivePosition) -> None:
         with self._lock:
-            self._place = place
+            self._give = give
             if time.monotonic() - self._written >= self._interval:
                 self._write()
 
     def _write(self) -> None:
-        if self._place is None:
+        if self._give is None:
             return
         fresh = self._path.with_name("parse.dat.tmp")
         try:
             make_folder(self._path.parent)
             with open(fresh, "w", encoding="utf-8", opener=private) as file:
-                file.write(self._place().to_text())
+                file.write(self._give().to_text())
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(fresh, self._path)
@@ -184,3 +185,12 @@ class FileLogPositionManager:
                 f"cannot write {self._path}: {error.strerror}", remedy="Make room on the disk or correct the rights of the folder"
             ) from error
         self._written = time.monotonic()
+
+
+if not TYPE_CHECKING:  # else any name would be there
+
+    def __getattr__(name: str) -> Any:
+        if name == "Place":
+            warnings.warn("Place is called GivePosition now", DeprecationWarning, stacklevel=2)
+            return GivePosition
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,9 @@ Never reads anything itself: canal.parse.run does.
 from __future__ import annotations
 
 import threading
+import warnings
 from datetime import timezone, tzinfo
-from typing import Any, Callable, Protocol, cast, runtime_checkable
+from typing import Any, Callable, Protocol, TypeVar, cast, runtime_checkable
 
 from canal.alarm import Alarm, log_alarm
 from canal.errors import CanalError, CursorError, StateError
@@ -22,6 +23,8 @@ from canal.position import Position
 from canal.rows.mask import Masks
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
+
+_Value = TypeVar("_Value")
 
 
 @runtime_checkable
@@ -258,19 +261,39 @@ class BinlogParser:
         return self._run.decoder.event_count, self._run.decoder.byte_count
 
     @property
-    def place(self) -> Position:
+    def position(self) -> Position:
         """How far the log has been read; to be asked by the parser's own thread, as a source's connection does."""
         return self._run.decoder.place
 
     @property
-    def whole_place(self) -> Position:
-        """As ``place``, but before a transaction that has been read in part: its GTID is not done."""
+    def whole_position(self) -> Position:
+        """As ``position``, but before a transaction that has been read in part: its GTID is not done."""
         return self._run.decoder.group_place
 
     @property
+    def place(self) -> Position:
+        """The former name of ``position``."""
+        return self._former("place", self.position)
+
+    @property
+    def whole_place(self) -> Position:
+        """The former name of ``whole_position``."""
+        return self._former("whole_place", self.whole_position)
+
+    @property
     def delivered_place(self) -> Position | None:
-        """As ``whole_place``, for any thread: all before it has been given to the sink. None while that is under way."""
-        return self._run.delivered_place
+        """The former name of ``delivered_position``."""
+        return self._former("delivered_place", self.delivered_position)
+
+    @staticmethod
+    def _former(name: str, value: _Value) -> _Value:
+        warnings.warn(f"{name} is called {name.replace('place', 'position')} now", DeprecationWarning, stacklevel=3)
+        return value
+
+    @property
+    def delivered_position(self) -> Position | None:
+        """As ``whole_position``, for any thread: all before it has been given to the sink. None while that is under way."""
+        return self._run.delivered_position
 
     @property
     def statement_changes(self) -> int:

@@ -25,7 +25,7 @@ log = logging.getLogger("canal.parse")
 
 
 class _Seen(NamedTuple):
-    """The decoder's place and counts at one moment between two events."""
+    """The decoder's position and counts at one moment between two events."""
 
     journal: str
     offset: int
@@ -110,11 +110,11 @@ class Progress:
         """A read is done, and what it gave is decoded."""
         if events:
             seen = self._seen = self._look()
-            place = (seen.source, seen.journal, seen.offset)
-            if place != self._fed:
-                self._fed, self._idle = place, False
+            position = (seen.source, seen.journal, seen.offset)
+            if position != self._fed:
+                self._fed, self._idle = position, False
                 self.state = State.STREAMING
-            else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one place.
+            else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one position.
                 self._caught_up(self._idle or events[-1] == self._beat, is_said=True)
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
@@ -167,7 +167,7 @@ class Progress:
     # -- any thread ------------------------------------------------------------------------------------------------
 
     def status(self, delivered: Callable[[], Position | None], source_timeout: float | None) -> ParserStatus:
-        """How it stands; ``delivered`` gives the place behind the last entry that was delivered."""
+        """How it stands; ``delivered`` gives the position behind the last entry that was delivered."""
         end = None if source_timeout is None else self._ask_end(source_timeout)
         state, idle, seen = self.state, self._idle, self._seen
         position = delivered()  # after what was seen: that goes back only when what was put before has been delivered
@@ -177,7 +177,7 @@ class Progress:
             received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=seen.source)
             if position is not None and received.precedes(position):  # the head of a large transaction comes again
                 received = attrs.evolve(position, gtid="")
-        is_its = self._source() is self._origin_source  # else the place is still one in the log of the other source
+        is_its = self._source() is self._origin_source  # else the position is still one in the log of the other source
         behind = end.bytes_behind(received) if end and received and is_its else None
         lag = Lag(
             0.0 if behind == 0 and state is State.STREAMING else self._lag_seconds(state, idle, seen),

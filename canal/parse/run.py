@@ -115,7 +115,7 @@ class ParserRun:
         self._log_checked = 0.0  # when the begin of the log was last held against that of the one that is read
         self._last_problem: CanalError | None = None
         self.error: CanalError | None = None
-        self._work = 1  # odd while the decoder is at work, or has no place yet
+        self._work = 1  # odd while the decoder is at work, or has no position yet
         self.thread: threading.Thread | None = None
         self._let_go: Callable[[], None] | None = None
 
@@ -164,11 +164,11 @@ class ParserRun:
         ) from problem
 
     @property
-    def delivered_place(self) -> Position | None:
-        """As ``whole_place``, for any thread: all before it has been given to the sink. None while that is under way."""
+    def delivered_position(self) -> Position | None:
+        """As ``whole_position``, for any thread: all before it has been given to the sink. None while that is under way."""
         work = self._work
-        place = None if work % 2 else self.decoder.group_place
-        return place if self._work == work else None
+        position = None if work % 2 else self.decoder.group_place
+        return position if self._work == work else None
 
     def status(self, source_timeout: float | None = None) -> ParserStatus:
         """How it stands. The source is asked for the end of its log for ``source_timeout`` seconds at most; None: not at all."""
@@ -276,7 +276,7 @@ class ParserRun:
         self.progress.state = State.CONNECTING
         connection = self.link.connect()
         if connection is not None and self._locator.started is None and not self.link.has_switched:
-            connection = self.link.choose(connection, self._locator.place())
+            connection = self.link.choose(connection, self._locator.position())
         if connection is None:
             return
         self.progress.connected(connection)
@@ -289,7 +289,7 @@ class ParserRun:
                 connection, self._options.tables, self._options.fields, self._destination, name_of(self.link.source)
             )
             self._read_foreign_keys(connection)
-        # By them a place is found where GTIDs are not known: in the log of a standby of the other flavor too.
+        # By them a position is found where GTIDs are not known: in the log of a standby of the other flavor too.
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)
         self._work |= 1
         by_offset = dumps_by_offset(position, connection.has_gtids)
@@ -324,8 +324,8 @@ class ParserRun:
                 error.position = error.position or self.decoder.place
                 if not isinstance(error, PositionLostError):
                     self._check_log(connection, error.message)  # of which it may only say that it cannot be read
-                place = self._locator.place()
-                is_of_log = place is not None and place.incarnation and place.source == connection.identity
+                wanted = self._locator.position()
+                is_of_log = wanted is not None and wanted.incarnation and wanted.source == connection.identity
                 if _GTIDS_OFF.search(error.message) and not by_offset and is_of_log:
                     raise ConnectionLostError(error.message) from error  # by journal and offset it can go on
                 raise
@@ -366,14 +366,14 @@ class ParserRun:
 
     def _check_log(self, connection: FullConnection, why: object) -> None:
         """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
-        place = self.decoder.place
-        if not place.incarnation:
+        position = self.decoder.place
+        if not position.incarnation:
             return
-        found = connection.incarnation(place.journal)
-        if found is not None and found != place.incarnation:
+        found = connection.incarnation(position.journal)
+        if found is not None and found != position.incarnation:
             raise PositionLostError(
-                f"{name_of(self.link.source)} has reset its log while {place.journal} was read: {why}",
-                reason=LostReason.DIVERGED, position=place,
+                f"{name_of(self.link.source)} has reset its log while {position.journal} was read: {why}",
+                reason=LostReason.DIVERGED, position=position,
                 remedy='Copy the tables anew and start from "latest" or "earliest".',
             )  # fmt: skip
 

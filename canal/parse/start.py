@@ -16,7 +16,7 @@ from canal.gtid import MariadbGtidSet
 from canal.parse.source.packets import MAX_DUMP_OFFSET
 from canal.position import Position, journal_key
 
-#: What to do when the source no longer has the log that the place names.
+#: What to do when the source no longer has the log that the position names.
 ON_LOST = ("fail", "earliest", "latest", "time")
 
 
@@ -26,7 +26,7 @@ class How(enum.Enum):
     GTID = "dump by GTID set"
     OFFSET = "dump by journal and offset"
     OLDEST = "dump from the oldest log"
-    RESOLVE = "ask the source which place that is"
+    RESOLVE = "ask the source which position that is"
     MATCH = "search by time, then by the last transactions"
     FAIL = "stop with an error"
 
@@ -36,19 +36,19 @@ class Facts:
     """What is known.
 
     Args:
-        place: behind what was delivered last, else the stored cursor; None when there is neither.
+        position: behind what was delivered last, else the stored cursor; None when there is neither.
         configured: where the config tells this source to begin.
         identity: of the server that is connected.
         flavor, has_gtids: of the same.
         journals: the logs that it has, the oldest first; None where it cannot be asked, or has no need to be.
-        lost: how many times in a row the source said that it lost the place.
+        lost: how many times in a row the source said that it lost the position.
         behind: where its log goes on behind what is lost; None for the oldest log that is there.
         threshold: so many times it is asked again before ``on_lost`` counts.
         on_lost: one of ``ON_LOST``.
-        fallback: seconds that a search by time goes back, where only a time tells the place.
+        fallback: seconds that a search by time goes back, where only a time tells the position.
     """
 
-    place: Position | None
+    position: Position | None
     configured: str | Position
     identity: str = ""
     flavor: str = "mysql"
@@ -63,35 +63,35 @@ class Facts:
     @property
     def is_lost(self) -> bool:
         """Whether it is time for ``on_lost``; to fail is always time."""
-        return self.place is not None and self.lost > (0 if self.on_lost == "fail" else self.threshold)
+        return self.position is not None and self.lost > (0 if self.on_lost == "fail" else self.threshold)
 
     @property
     def is_other_server(self) -> bool:
-        """Whether journals and offsets of the place are those of another server than the one that is connected."""
-        return self.place is not None and bool(self.place.source) and self.place.source != self.identity
+        """Whether journals and offsets of the position are those of another server than the one that is connected."""
+        return self.position is not None and bool(self.position.source) and self.position.source != self.identity
 
     @property
     def proves_log(self) -> bool:
-        """Whether it can be proved that the journal of the place is still the one that it was, and be read on.
+        """Whether it can be proved that the journal of the position is still the one that it was, and be read on.
 
         Then that is surer than GTIDs: a log that was reset has the same ones again, and transactions without any are seen.
         """
-        place = self.place
-        if place is None or not place.incarnation or self.is_other_server:
+        position = self.position
+        if position is None or not position.incarnation or self.is_other_server:
             return False
-        if self.journals is not None and place.journal not in self.journals:
+        if self.journals is not None and position.journal not in self.journals:
             return False
-        return place.offset <= MAX_DUMP_OFFSET or not self.takes(place)
+        return position.offset <= MAX_DUMP_OFFSET or not self.takes(position)
 
     @property
     def is_purged(self) -> bool:
-        """Whether the log of the place is older than all that the server has, a MySQL: by GTID set it would leave out
+        """Whether the log of the position is older than all that the server has, a MySQL: by GTID set it would leave out
         transactions without GTIDs, and those of a log that was begun anew."""
-        place = self.place
-        if place is None or place.source != self.identity or not self.journals or self.flavor != "mysql":
+        position = self.position
+        if position is None or position.source != self.identity or not self.journals or self.flavor != "mysql":
             return False
-        (base, number), (other, oldest) = journal_key(place.journal), journal_key(self.journals[0])
-        return base == other and number < oldest and self.takes(place)
+        (base, number), (other, oldest) = journal_key(position.journal), journal_key(self.journals[0])
+        return base == other and number < oldest and self.takes(position)
 
     def takes(self, position: object) -> bool:
         """Whether the server can dump by the GTID set of the position."""
@@ -120,9 +120,9 @@ class Rule:
     then: str
 
 
-def _place(facts: Facts) -> Position:
-    assert facts.place is not None
-    return facts.place
+def _position(facts: Facts) -> Position:
+    assert facts.position is not None
+    return facts.position
 
 
 def _configured(facts: Facts) -> str | Position:
@@ -135,12 +135,12 @@ def _oldest(facts: Facts) -> str | Position:
 
 def _from_oldest(facts: Facts) -> Position:
     assert facts.journals
-    return attrs.evolve(_place(facts), journal=facts.journals[0], offset=4, incarnation="", at_event=False)
+    return attrs.evolve(_position(facts), journal=facts.journals[0], offset=4, incarnation="", at_event=False)
 
 
 def _before(facts: Facts) -> Position:
-    """Behind what is lost, where that is known; else the time of the place, less the fallback."""
-    return facts.behind or Position(timestamp=max(_place(facts).timestamp - int(facts.fallback * 1000), 1))
+    """Behind what is lost, where that is known; else the time of the position, less the fallback."""
+    return facts.behind or Position(timestamp=max(_position(facts).timestamp - int(facts.fallback * 1000), 1))
 
 
 def _policy(name: str) -> Callable[[Facts], bool]:
@@ -148,42 +148,42 @@ def _policy(name: str) -> Callable[[Facts], bool]:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("lost, fail", _policy("fail"), How.FAIL, _place,
-         "the source says that it has lost the place; `on_lost=\"fail\"`",
+    Rule("lost, fail", _policy("fail"), How.FAIL, _position,
+         "the source says that it has lost the position; `on_lost=\"fail\"`",
          "the instance stops with that error, which names the remedy"),
     Rule("lost, earliest", _policy("earliest"), How.RESOLVE, _oldest,
          "it says so more than `dump_error_threshold` times in a row; `on_lost=\"earliest\"`",
          "alarm; from the oldest log that is there; where something between two logs is missing, from behind it"),
     Rule("lost, latest", _policy("latest"), How.RESOLVE, lambda facts: "latest",
          "the same; `on_lost=\"latest\"`", "alarm; from the present end"),
-    Rule("lost, time", lambda facts: _policy("time")(facts) and _place(facts).timestamp > 0, How.RESOLVE, _before,
+    Rule("lost, time", lambda facts: _policy("time")(facts) and _position(facts).timestamp > 0, How.RESOLVE, _before,
          "the same; `on_lost=\"time\"`",
-         "alarm; from the time of the place less `fallback_interval`; where something is missing, from behind it"),
+         "alarm; from the time of the position less `fallback_interval`; where something is missing, from behind it"),
     Rule("lost, no time", _policy("time"), How.RESOLVE, _oldest,
-         "the same; the place has no time", "alarm; from the oldest log that is there"),
-    Rule("same log", lambda facts: facts.proves_log, How.OFFSET, _place,
-         "a place with journal, offset and the journal's begin, of the server that is connected, which has it",
+         "the same; the position has no time", "alarm; from the oldest log that is there"),
+    Rule("same log", lambda facts: facts.proves_log, How.OFFSET, _position,
+         "a position with journal, offset and the journal's begin, of the server that is connected, which has it",
          "exactly behind it, once the journal's begin has shown that it is still the same log"),
     Rule("purged log", lambda facts: facts.is_purged, How.OLDEST, _from_oldest,
-         "a place with journal, offset and GTID set, of the server that is connected, a MySQL that has purged that journal",
+         "a position with journal, offset and GTID set, of the server that is connected, a MySQL that has purged that journal",
          "from the oldest log that is there, once the server says that what it has purged is done"),
-    Rule("GTID set", lambda facts: facts.takes(facts.place), How.GTID, _place,
-         "a place with a GTID set, and the source has GTIDs of that kind",
+    Rule("GTID set", lambda facts: facts.takes(facts.position), How.GTID, _position,
+         "a position with a GTID set, and the source has GTIDs of that kind",
          "exactly behind it, on whichever server of the replication"),
-    Rule("same server", lambda facts: bool(facts.place and facts.place.journal and not facts.is_other_server), How.OFFSET,
-         _place, "a place with journal and offset, of the server that is connected (or of one unknown: canal's cursors)",
+    Rule("same server", lambda facts: bool(facts.position and facts.position.journal and not facts.is_other_server), How.OFFSET,
+         _position, "a position with journal and offset, of the server that is connected (or of one unknown: canal's cursors)",
          "exactly behind it"),
-    Rule("other server", lambda facts: facts.is_other_server and _place(facts).timestamp > 0, How.MATCH, _place,
-         "a place of another server, with a time: a standby, or another server behind the same address",
+    Rule("other server", lambda facts: facts.is_other_server and _position(facts).timestamp > 0, How.MATCH, _position,
+         "a position of another server, with a time: a standby, or another server behind the same address",
          "from `fallback_interval` before its time, to behind its last transactions where the log shows them"),
-    Rule("other server, no time", lambda facts: facts.is_other_server, How.FAIL, _place,
-         "a place of another server without a time", "the instance stops"),
-    Rule("time only", lambda facts: facts.place is not None, How.RESOLVE, _place,
-         "a place with nothing but a time", "the first transaction at or after it"),
+    Rule("other server, no time", lambda facts: facts.is_other_server, How.FAIL, _position,
+         "a position of another server without a time", "the instance stops"),
+    Rule("time only", lambda facts: facts.position is not None, How.RESOLVE, _position,
+         "a position with nothing but a time", "the first transaction at or after it"),
     Rule("first start by GTID set", lambda facts: facts.takes(facts.configured), How.RESOLVE, _configured,
-         "no place; a GTID set is configured", "exactly behind it, once the source says that it still has what follows"),
+         "no position; a GTID set is configured", "exactly behind it, once the source says that it still has what follows"),
     Rule("first start", lambda facts: True, How.RESOLVE, _configured,
-         "no place; anything else is configured",
+         "no position; anything else is configured",
          "journal and offset (back to the begin of the transaction there), journal and time, time, a journal's start, "
          "\"latest\" or \"earliest\""),
 )  # fmt: skip

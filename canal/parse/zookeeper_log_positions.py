@@ -13,10 +13,10 @@ import threading
 from typing import Any, Final
 
 from canal.errors import ConfigError, CoordinationError, CursorError
-from canal.parse.log_positions import Place
+from canal.parse.log_positions import GivePosition
 from canal.position import Position
 from canal.threads import OwnThread
-from canal.zookeeper import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper
+from canal.zookeeper import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper, connected
 
 _TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
 _OWN: Final = "ourPosition"
@@ -36,20 +36,13 @@ class ZooKeeperLogPositionManager:
         self._address = address
         self._session: Session | None = None
         self._path = ""
-        self._place: Place | None = None
+        self._give: GivePosition | None = None
 
     def start(self, destination: str) -> None:
         self._path = self._config.destination_path(destination, "parse")
-        self._place = None
-        self._session = session = self._given or Session(self._config)
+        self._give = None
+        self._session = session = self._given or connected(self._config, destination)
         try:
-            if self._given is None:
-                session.open()
-                if not session.wait_connected(self._config.session_timeout):
-                    raise CoordinationError(
-                        f"ZooKeeper at {self._config.hosts} cannot be reached", destination=destination,
-                        remedy="Check that a majority of its members runs and can be reached.",
-                    )  # fmt: skip
             session.make(self._path.rpartition("/")[0])
         except BaseException:
             self._release()
@@ -59,8 +52,8 @@ class ZooKeeperLogPositionManager:
         self._release()
 
     def latest(self) -> Position | None:
-        if self._place is not None:
-            return self._place()
+        if self._give is not None:
+            return self._give()
         if self._session is None:
             return None
         try:
@@ -71,12 +64,12 @@ class ZooKeeperLogPositionManager:
                 f"cannot read {self._path}: {error.message}", remedy="Correct it, or delete it to start anew"
             ) from error
 
-    def persist(self, place: Place) -> None:
-        self._place = place
-        self._write(place)
+    def persist(self, give: GivePosition) -> None:
+        self._give = give
+        self._write(give)
 
-    def _write(self, place: Place) -> None:
-        session, position = self._session, place()
+    def _write(self, give: GivePosition) -> None:
+        session, position = self._session, give()
         if session is None:
             raise CursorError(f"{self._path or 'the node of positions'} is written after stop")
         document: dict[str, Any] = {"@type": _TYPE, **position.to_canal(*self._address), _OWN: position.to_text()}
@@ -107,7 +100,7 @@ class MixedLogPositionManager(ZooKeeperLogPositionManager):
     def start(self, destination: str) -> None:
         super().start(destination)
         self._wake, self._stopping = threading.Event(), threading.Event()
-        self._written: Place | None = None
+        self._written: GivePosition | None = None
         self._error: CursorError | None = None
         self._writer = OwnThread(target=self._run, name=f"canal-{destination}-positions")
         self._writer.start()
@@ -119,13 +112,13 @@ class MixedLogPositionManager(ZooKeeperLogPositionManager):
         self._wake.set()
         self._writer.join()
         try:
-            if self._place is not None and self._place is not self._written:
-                self._write(self._place)
+            if self._give is not None and self._give is not self._written:
+                self._write(self._give)
         finally:
             super().stop()
 
-    def persist(self, place: Place) -> None:
-        self._place = place
+    def persist(self, give: GivePosition) -> None:
+        self._give = give
         self._wake.set()
         error, self._error = self._error, None
         if error is not None:
@@ -137,11 +130,11 @@ class MixedLogPositionManager(ZooKeeperLogPositionManager):
             if self._stopping.is_set():
                 return
             self._wake.clear()
-            place = self._place
-            if place is not None and place is not self._written:
+            give = self._give
+            if give is not None and give is not self._written:
                 try:
-                    self._write(place)
-                    self._written = place
+                    self._write(give)
+                    self._written = give
                 except CursorError as error:
                     self._error = error
                     self._wake.set()

@@ -434,7 +434,7 @@ class _Writer:
         pipe._tell(parked=pipe.status().parked + len(changes))
         log.warning(
             "[%s] changes are parked in %s, the first at %s: %s; count %d", pipe.instance.destination, pipe._park,
-            changes[0].origin.place, changes[0].error, len(changes),
+            changes[0].origin.position, changes[0].error, len(changes),
         )  # fmt: skip
 
 

@@ -110,8 +110,8 @@ def _kept_by(hook: Hook, entries: list[Entry]) -> list[Entry]:
     except CanalError:
         raise
     except Exception as error:
-        place = repr(entries[0]) if entries else "an empty list"
-        raise HookError(f"hook {hook!r} raised {error!r} on entries from {place}") from error
+        which = repr(entries[0]) if entries else "an empty list"
+        raise HookError(f"hook {hook!r} raised {error!r} on entries from {which}") from error
     remaining = iter(entries)
     for entry in kept:
         if not any(entry is other for other in remaining):

@@ -19,7 +19,7 @@ from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import Position
 
-_FILE_PLACE: Final = re.compile(r"(.+\.\d+):(\d+)")
+_FILE_POSITION: Final = re.compile(r"(.+\.\d+):(\d+)")
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
@@ -67,20 +67,20 @@ def _position(text: str) -> str | Position:
         return text.lower()
     if text.startswith("{"):
         return Position.from_text(text)
-    if place := _FILE_PLACE.fullmatch(text):
-        return Position(journal=place[1], offset=int(place[2]))
+    if found := _FILE_POSITION.fullmatch(text):
+        return Position(journal=found[1], offset=int(found[2]))
     try:
         return Position(gtid=text)
     except CanalError as error:
-        forms = "latest, earliest, a place such as binlog.000001:4, a GTID set, or the JSON of a position"
+        forms = "latest, earliest, a position such as binlog.000001:4, a GTID set, or the JSON of a position"
         raise ValueError(f"it is none of {forms} ({error.message})") from error
 
 
-def _places(text: str) -> tuple[str, ...]:
-    places = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not all(map(_FILE_PLACE.fullmatch, places)):
-        raise ValueError("it holds places as an UnloggedChangeError names them, such as binlog.000001:4, with commas between")
-    return places
+def _positions(text: str) -> tuple[str, ...]:
+    positions = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(map(_FILE_POSITION.fullmatch, positions)):
+        raise ValueError("it holds positions as an UnloggedChangeError names them, such as binlog.000001:4, with commas between")
+    return positions
 
 
 def _moment(text: str) -> Position:
@@ -182,7 +182,7 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "schemaChange": ("schema_change", _one_of("fail", "keep")),
     "onTruncate": ("on_truncate", _one_of("fail", "row", "ignore")),
     "onStatement": ("statements", _one_of("fail", "ignore")),
-    "acknowledge": ("acknowledged", _places),
+    "acknowledge": ("acknowledged", _positions),
     "historyDir": ("history_dir", str),
     "unknownColumns": ("unknown_columns", _one_of("positions", "error")),
     "mode": ("mode", _one_of("changes", "snapshot")),

@@ -19,6 +19,7 @@ import attrs
 
 from canal.errors import StateError
 from canal.parse.source.mysql import MySQLSource, another
+from canal.parse.source.protocol import complete
 from canal.position import Position, journal_key
 from canal.spark.offsets import VERSION, Offset
 from canal.spark.options import Options
@@ -142,7 +143,7 @@ class Runner:
     def _check_log(self) -> None:
         """Raise what keeps the log from being read, such as a privilege, before a snapshot that takes long."""
         if self._options.instance is None:
-            connection: Any = another(self._options.source).connect()
+            connection = complete(another(self._options.source).connect())
             try:
                 connection.dump(connection.resolve("latest"))
                 connection.read(self._options.start_timeout)
@@ -267,7 +268,7 @@ class Runner:
         options, start = self._options, offset.position
         if self._reads_itself or not options.backlog_files or options.max_rows is not None or not start.journal or start.row:
             return None
-        connection: Any = another(options.source).connect()
+        connection = complete(another(options.source).connect())
         try:
             if connection.identity != start.source or not tells_columns(connection):
                 return None
@@ -292,11 +293,11 @@ class Runner:
         return Offset(position, epoch, types=offset.types, types_at=at if offset.types else "")
 
     def _types(self, offset: Offset) -> str:
-        """The types to compare later ones with: none where something behind the place that they are of was acknowledged."""
+        """The types to compare later ones with: none where something behind the position that they are of was acknowledged."""
         if offset.types_at:
             known = _parts_of(offset.types_at)
-            places = map(_parts_of, self._options.acknowledged)
-            if any(place[0] == known[0] and place >= known for place in places):
+            parts = map(_parts_of, self._options.acknowledged)
+            if any(one[0] == known[0] and one >= known for one in parts):
                 return ""
         return offset.types
 
@@ -370,11 +371,11 @@ class Runner:
         """A stretch whose columns only this process knows, from the history that it keeps."""
         self.close()
         self._spool = spool = self._new_spool()
-        place = 0, 0
+        address = 0, 0
         for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options, stretch.types), stretch, history=True):
-            place, _ = spool.add(entry, epoch, SEGMENT_BYTES)
+            address, _ = spool.add(entry, epoch, SEGMENT_BYTES)
         spool.flush()
-        return spool.pieces((0, 0), place, self._carried)
+        return spool.pieces((0, 0), address, self._carried)
 
     def _new_spool(self) -> Spool:
         options = self._options
@@ -404,13 +405,13 @@ class Runner:
                 spool.close()
 
 
-def _parts_of(place: str) -> tuple[str, int, int]:
-    journal, _, offset = place.rpartition(":")
+def _parts_of(text: str) -> tuple[str, int, int]:
+    journal, _, offset = text.rpartition(":")
     return *journal_key(journal), int(offset)
 
 
 def snapshot_plan(options: Options, shape: Shape | None, **more: Any) -> SnapshotPlan:
-    """The chunks of the table, and the place of the log that was taken before."""
+    """The chunks of the table, and the position in the log that was taken before."""
     assert shape is not None
     source = cast(MySQLSource, another(options.source))
     return plan_snapshot(

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
+from canal.changes.unlogged import statement_of
 from canal.errors import CanalError, ChecksumError, ConfigError, DecodeError, TruncatedError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.rows.decoder import RowDecoder
@@ -27,7 +28,7 @@ MAGIC: Final = b"CANALSEG"
 VERSION: Final = 1
 HEADER: Final = MAGIC + struct.pack("<HH", VERSION, 0)
 
-_TABLE, _ROWS, _STATEMENT = 1, 2, 3
+TABLE, ROWS, _STATEMENT = 1, 2, 3
 _HEAD: Final = struct.Struct("<IIB")  # length of the body, CRC32 of kind and body, kind
 #: Table's record, epoch, offsets of transaction and event, times of both, server id, first_row, skip_rows, row_count, ordinal,
 #: body, body_end, kind, event type, lengths of the journal, the GTID and ``selected``.
@@ -35,7 +36,7 @@ _ROW_HEAD: Final = struct.Struct("<QHQQIIIQIIIIIBBHHI")
 _REMEDY: Final = "The spool is damaged or was written by another version: restart the query."
 
 
-def _record(kind: int, body: bytes) -> bytes:
+def made_record(kind: int, body: bytes) -> bytes:
     return _HEAD.pack(len(body), zlib.crc32(body, kind), kind) + body
 
 
@@ -55,12 +56,12 @@ class SegmentWriter:
         """Write an entry that has rows, or a statement."""
         table = entry.table
         if table is None:
-            self._write(_record(_STATEMENT, _statement_body(entry, epoch)))
+            self._write(made_record(_STATEMENT, _statement_body(entry, epoch)))
             return
         known = self._tables.get(id(table))
         if known is None:
             known = self._tables[id(table)] = self.size, table  # which keeps its id from being used again
-            self._write(_record(_TABLE, _table_body(table)))
+            self._write(made_record(TABLE, _table_body(table)))
         transaction = entry.transaction
         journal, gtid = transaction.journal.encode("utf-8", "surrogateescape"), transaction.gtid.encode()
         selected = entry.selected
@@ -70,7 +71,7 @@ class SegmentWriter:
             entry.event_type, len(journal), len(gtid), 0 if selected is None else len(selected) + 1,
         )  # fmt: skip
         chosen = b"" if selected is None else struct.pack(f"<{len(selected)}I", *selected)
-        self._write(_record(_ROWS, b"".join((head, journal, gtid, chosen, entry.data))))
+        self._write(made_record(ROWS, b"".join((head, journal, gtid, chosen, entry.data))))
 
     def _write(self, record: bytes) -> None:
         self._file.write(record)
@@ -83,7 +84,8 @@ class SegmentWriter:
 def _table_body(table: TableMap) -> bytes:
     if table.decoder.masks:  # files of the spool hold events as the server sent them
         raise ConfigError(f"{table.schema.name} is masked, and Spark's spool keeps what the log has", remedy="Mask it in Spark.")
-    types, metas, columns, wanted = table.decoder.__reduce__()[1][:4]
+    decoder: Any = table.decoder  # compiled: what it reduces to has no type
+    types, metas, columns, wanted = decoder.__reduce__()[1][:4]
     document = {
         "schema": table.schema.schema, "table": table.schema.table, "types": list(types), "metas": list(metas),
         "columns": [attrs.asdict(column, filter=_is_told) for column in columns],
@@ -98,7 +100,7 @@ def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
 
 
 def _statement_body(entry: Entry, epoch: int) -> bytes:
-    transaction, statement = entry.transaction, entry.statement
+    transaction, statement = entry.transaction, statement_of(entry)
     document = {
         "epoch": epoch, "journal": transaction.journal, "start": transaction.offset, "gtid": transaction.gtid,
         "begun": transaction.timestamp, "offset": entry.offset, "time": entry.timestamp, "server": entry.server_id,
@@ -123,11 +125,11 @@ def read_entries(data: bytes, table_at: Callable[[int], bytes]) -> Iterator[tupl
     tables: dict[int, TableMap] = {}
     try:
         for kind, body in records(data):
-            if kind == _ROWS:
-                yield _rows(body, tables, table_at)
+            if kind == ROWS:
+                yield read_rows(body, tables, table_at)
             elif kind == _STATEMENT:
                 yield _statement(body)
-            elif kind != _TABLE:
+            elif kind != TABLE:
                 raise UnsupportedError(f"a segment has a record of the unknown kind {kind}", remedy=_REMEDY)
     except CanalError:
         raise
@@ -158,7 +160,7 @@ def _one_record(data: bytes, at: int) -> tuple[int, bytes]:
 
 def tables_of(data: bytes) -> set[int]:
     """Offsets of the tables that the records of rows in ``data`` name."""
-    return {int.from_bytes(body[:8], "little") for kind, body in records(data) if kind == _ROWS}
+    return {int.from_bytes(body[:8], "little") for kind, body in records(data) if kind == ROWS}
 
 
 def table_record(file: BinaryIO, at: int) -> bytes:
@@ -177,28 +179,28 @@ def check_header(file: BinaryIO) -> None:
         raise UnsupportedError("a file of the spool is no segment of this version", remedy=_REMEDY)
 
 
-def _rows(
+def read_rows(
     body: bytes, tables: dict[int, TableMap], table_at: Callable[[int], bytes], whole: Transaction | None = None
 ) -> tuple[int, Entry]:
     (
         at, epoch, start, offset, begun, time, server, first, skip, count, ordinal, data_body, body_end, kind, event_type,
         journal_size, gtid_size, chosen,
     ) = _ROW_HEAD.unpack_from(body)  # fmt: skip
-    place = _ROW_HEAD.size
-    journal = body[place : place + journal_size].decode("utf-8", "surrogateescape")
-    place += journal_size
-    gtid = body[place : place + gtid_size].decode()
-    place += gtid_size
+    pos = _ROW_HEAD.size
+    journal = body[pos : pos + journal_size].decode("utf-8", "surrogateescape")
+    pos += journal_size
+    gtid = body[pos : pos + gtid_size].decode()
+    pos += gtid_size
     selected = None
     if chosen:
-        selected = struct.unpack_from(f"<{chosen - 1}I", body, place)
-        place += 4 * (chosen - 1)
-    data = body[place:]
+        selected = struct.unpack_from(f"<{chosen - 1}I", body, pos)
+        pos += 4 * (chosen - 1)
+    data = body[pos:]
     if body_end > len(data):
         raise TruncatedError("an event in a segment is shorter than it was", remedy=_REMEDY)
     table = tables.get(at)
     if table is None:
-        table = tables[at] = _table(table_at(at))
+        table = tables[at] = read_table(table_at(at))
     entry = Entry(
         EntryType.ROWDATA, EventType(event_type), whole or _transaction(journal, start, server, begun, gtid), data, offset, time,
         server,
@@ -209,12 +211,12 @@ def _rows(
     return epoch, entry
 
 
-def _table(record: bytes) -> TableMap:
+def read_table(record: bytes) -> TableMap:
     kind, body = _one_record(record, 0)
-    if kind != _TABLE:
+    if kind != TABLE:
         raise DecodeError("a record of rows names a table where none is", remedy=_REMEDY)
     found = json.loads(body)
-    columns = tuple(_column(fields) for fields in found["columns"])
+    columns = tuple(read_column(fields) for fields in found["columns"])
     wanted = found["wanted"]
     decoder = RowDecoder(bytes(found["types"]), tuple(found["metas"]), columns, wanted)  # type: ignore[no-untyped-call]
     delivered = columns if wanted is None else tuple(columns[i] for i in wanted)
@@ -222,7 +224,7 @@ def _table(record: bytes) -> TableMap:
     return TableMap(TableSchema(found["schema"], found["table"], shown), delivered, decoder, True)
 
 
-def _column(fields: dict[str, Any]) -> ColumnSchema:
+def read_column(fields: dict[str, Any]) -> ColumnSchema:
     labels = fields.pop("labels")
     return ColumnSchema(**fields, labels=None if labels is None else tuple(labels))
 

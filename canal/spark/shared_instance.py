@@ -25,7 +25,7 @@ _WAIT: Final = 0.5
 
 
 class SharedInstance:
-    """A client of a shared Instance, from a place on. ``messages`` is for one thread; ``stop`` may come from another.
+    """A client of a shared Instance, from a position on. ``messages`` is for one thread; ``stop`` may come from another.
 
     Args:
         start: where to begin. With "latest" and no startingPosition: where the Instance has a new client begin.
@@ -179,10 +179,10 @@ class SharedInstance:
 
 
 class _Passed:
-    """Leaves out what lies before a place, of what begins in the file ``journal``."""
+    """Leaves out what lies before a position, of what begins in the file ``journal``."""
 
     def __init__(self, place: Position, journal: str) -> None:
-        self._place = place
+        self._position = place
         self._journal = journal
         self._is_passed = False
 
@@ -192,10 +192,10 @@ class _Passed:
         return [entry for entry in entries if not self._is_done(entry)]
 
     def _is_done(self, entry: Entry) -> bool:
-        """Whether an entry lies before the place; of rows on both sides of it those before are taken away."""
+        """Whether an entry lies before the position; of rows on both sides of it those before are taken away."""
         from canal.spark.stretch import Stretch, within
 
-        place, transaction = self._place, entry.transaction
+        place, transaction = self._position, entry.transaction
         if self._is_passed:
             return False
         here = place.source in ("", transaction.source) and transaction.offset == place.offset

@@ -23,7 +23,7 @@ from canal.config import InstanceConfig
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError
 from canal.ha import Role
 from canal.instance import CLIENT_ID, Instance
-from canal.parse.parser import BinlogParser
+from canal.parse.parser import BinlogParser, parser_teller
 from canal.position import Position
 from canal.spark.places import publish, withdraw
 from canal.spark.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
@@ -41,7 +41,7 @@ _numbers: Final = itertools.count(1 << 32)  # of clients that nobody named
 def share(instance: Instance, name: str) -> Share:
     """Let streaming queries of this driver read a started Instance: ``.option("instance", name)``.
 
-    Each query is a client of its own, in memory only, that is forgotten with its query: Spark's checkpoint keeps its place.
+    Each query is a client of its own, in memory only, that is forgotten with its query: Spark's checkpoint keeps its position.
     With the option ``clientId`` it is a client as any other, whose cursor is kept. The Instance stays the caller's, who may
     use other clients of it meanwhile, and who stops it, after the queries.
 
@@ -253,7 +253,7 @@ class _Reader(threading.Thread):
         return reply, b""
 
     def _source(self) -> Any:
-        return getattr(self._instance.parser, "source", None)  # with a standby, the one that is read at present
+        return parser_teller(self._instance.parser).source  # with a standby, the one that is read at present
 
     def _resolve(self, start: str | None, table: list[str] | None) -> tuple[dict[str, Any], bytes]:
         """What a connection to the source tells, for who cannot connect to it."""
@@ -263,10 +263,10 @@ class _Reader(threading.Thread):
         connection = source.connect()
         try:
             found = None if table is None else connection.table_columns(*table)
-            place = None if start is None else connection.resolve(Position.from_text(start) if start[0] == "{" else start)
+            position = None if start is None else connection.resolve(Position.from_text(start) if start[0] == "{" else start)
             return {
                 "identity": connection.identity, "table": None if found is None else encode_table(found),
-                "position": None if place is None else place.to_text(),
+                "position": None if position is None else position.to_text(),
             }, b""  # fmt: skip
         finally:
             connection.close()
@@ -318,9 +318,9 @@ class _Reader(threading.Thread):
         instance.ack(ack, client_id=client)
         parser = instance.parser
         reply: dict[str, Any] = {"over": instance.is_exhausted}
-        place = None
-        if isinstance(parser, BinlogParser):  # asked before the get: what is before the place comes with it
-            reply["received"], place = parser.received[1], parser.delivered_place
+        position = None
+        if isinstance(parser, BinlogParser):  # asked before the get: what is before the position comes with it
+            reply["received"], position = parser.received[1], parser.delivered_position
         message = instance.get_without_ack(size, timeout, client_id=client)
         self._check_same_turn()
         reply["id"] = message.id
@@ -334,8 +334,8 @@ class _Reader(threading.Thread):
             self._next_id += 1
             return reply, self._writer.write(message.entries)
         self._check_turn(0)
-        if place is not None and not self._has_more():
-            reply["place"] = place.to_text()
+        if position is not None and not self._has_more():
+            reply["place"] = position.to_text()
         cursor = instance.position(client)
         if cursor != self._told and not cursor.row:  # what was of no interest has moved it
             self._told = cursor

@@ -1,4 +1,4 @@
-"""A table as it is now, in chunks of its key that executors read at the same time; the place of the log is taken first.
+"""A table as it is now, in chunks of its key that executors read at the same time; the position in the log is taken first.
 
 Never changes anything at the server, and never reads rows to find the chunks.
 
@@ -103,7 +103,7 @@ class SnapshotRows:
 
 @attrs.frozen
 class SnapshotPlan:
-    """What a snapshot reads, and the place of the log from which its changes must be followed. Immutable, pickles.
+    """What a snapshot reads, and the position in the log from which its changes must be followed. Immutable, pickles.
 
     ``key`` names the columns that chunks are made of, () for a table that is read in one; ``index`` is their index;
     ``timestamp`` is the server's time in microseconds since 1970; ``txn`` is the ``_txn`` of the rows; ``files`` is the
@@ -234,7 +234,7 @@ def plan(
     files: SnapshotFiles | None = None,
     tell: Callable[[int], None] = lambda done: None,
 ) -> SnapshotPlan:
-    """Take the place of the log, then find the chunks of the shape's table.
+    """Take the position in the log, then find the chunks of the shape's table.
 
     Everything that the log has of the table up to the position is in the table, and so in every chunk: MariaDB tells the
     position of a snapshot; at a MySQL, and for an engine without transactions, the table is locked for a moment against
@@ -257,7 +257,7 @@ def plan(
         ServerError: the table could not be locked in time.
         ConnectionLostError: the connection broke; nothing was done.
         StoreError: the files cannot be written.
-        UnsupportedError: the place of the log does not fit into ``_txn``.
+        UnsupportedError: the position in the log does not fit into ``_txn``.
     """
     schema, table = shape.table.schema, shape.table.table
     with _Session(source) as session:
@@ -314,7 +314,7 @@ def plan_again(
     with _Session(source) as session:
         found = session.table(lost.schema, lost.table)
         _columns_now(shape, found.state.schema)
-        _check_place(session, lost)
+        _check_position(session, lost)
         made = attrs.evolve(lost, chunks=(Chunk(0, None, None, found.rows),), kept="", count=0)
         return _with_chunks(session, found, made, _rows_within(found, chunk_rows, chunk_bytes), tell)
 
@@ -382,7 +382,7 @@ def _server_batches(
     source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool
 ) -> Iterator[pa.RecordBatch]:
     with _Session(source) as session:
-        _check_place(session, plan)
+        _check_position(session, plan)
         for batch in _begun(session, shape, plan, chunk):
             tell_empty = False
             yield batch
@@ -410,7 +410,7 @@ def _emptied(shape: Shape, plan: SnapshotPlan) -> pa.RecordBatch:
     return shape.emptied_batch(plan.txn, SNAPSHOT_ORD, plan.timestamp, plan.place)
 
 
-def _check_place(session: _Session, plan: SnapshotPlan) -> None:
+def _check_position(session: _Session, plan: SnapshotPlan) -> None:
     """Another server than the plan's has all that the changes from the position on leave out."""
     if session.server.identity == plan.position.source:
         return
@@ -606,13 +606,13 @@ class _Session:
             raise query_error(error, self.source, doing) from error
 
 
-# -- the place of the log ----------------------------------------------------------------------------------------------
+# -- the position in the log ----------------------------------------------------------------------------------------------
 
 
 def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: bool) -> tuple[Position, int]:
     """The place of the log up to which every change of the table is in the table, and the time there in microseconds.
 
-    With ``stay`` a transaction stays open that sees the table as it is at just this place.
+    With ``stay`` a transaction stays open that sees the table as it is at just this position.
     """
     if stay and not found.is_transactional:
         raise ConfigError(
@@ -637,12 +637,12 @@ def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: boo
 
 
 def _mariadb_barrier(session: _Session, stay: bool) -> tuple[Position, int]:
-    """MariaDB begins a snapshot in the log and in the tables at once, without a lock, and tells the place."""
+    """MariaDB begins a snapshot in the log and in the tables at once, without a lock, and tells the position."""
     session.begin()
-    status = dict(session.run("SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", doing="ask for the place of a snapshot"))
-    places = {name.lower(): value.decode() for name, value in status.items()}
+    status = dict(session.run("SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", doing="ask for the position of a snapshot"))
+    values = {name.lower(): value.decode() for name, value in status.items()}
     now = _server_time(session)
-    position = _mariadb_position(session, places[b"binlog_snapshot_file"], int(places[b"binlog_snapshot_position"]))
+    position = _mariadb_position(session, values[b"binlog_snapshot_file"], int(values[b"binlog_snapshot_position"]))
     if not stay:
         session.run("COMMIT")
     return attrs.evolve(position, timestamp=now // 1000), now

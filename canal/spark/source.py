@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from canal.model import Entry
 from canal.parse.source.mysql import MySQLSource, another
+from canal.parse.source.protocol import FullConnection, complete
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.spark.offsets import INITIAL
@@ -129,9 +130,9 @@ def chosen(table: TableSchema, names: Sequence[str]) -> TableSchema:
 
 def end_of_log(options: Options) -> Position | None:
     """The place of the log behind which all that comes is younger than the columns that a server tells from now on."""
-    connection: Any = another(options.source).connect()
+    connection = complete(another(options.source).connect())
     try:
-        return cast(Position, connection.resolve("latest")) if connection.identity else None
+        return connection.resolve("latest") if connection.identity else None
     finally:
         connection.close()
 
@@ -151,7 +152,7 @@ def find_table(options: Options) -> TableSchema:
                 remedy="Give the Instance a MySQLSource, or leave the snapshot out.",
             )
         return read_table(source, *options.table)
-    connection = source.connect()
+    connection = complete(source.connect())
     try:
         found = _columns_now(connection, *options.table)
         has_server = bool(connection.identity)
@@ -176,11 +177,11 @@ def find_table(options: Options) -> TableSchema:
     raise ConfigError(f"the binlog files hold no change of {name}", remedy="Check the name, or give tableSchema.")
 
 
-def _columns_now(connection: Any, schema: str, table: str) -> TableSchema | None:
+def _columns_now(connection: FullConnection, schema: str, table: str) -> TableSchema | None:
     """With the columns that MariaDB hides, which its log has, where the connection can tell."""
-    if not hasattr(connection, "describe") or (found := connection.describe(schema, table)) is None:
-        columns: TableSchema | None = connection.table_columns(schema, table)
-        return columns
+    found = connection.describe(schema, table)
+    if found is None:
+        return connection.table_columns(schema, table)
     return next((state.schema for state in found.tables), None)
 
 

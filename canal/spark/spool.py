@@ -102,7 +102,7 @@ class Spool:
                 path.unlink(missing_ok=True)
 
     def add(self, entry: Entry, epoch: int, limit: int) -> tuple[tuple[int, int], int]:
-        """Write an entry; gives the place behind it, a segment and an offset there, and the bytes that it took."""
+        """Write an entry; gives the address behind it, a segment and an offset there, and the bytes that it took."""
         segment = self._segments.get(self._number)
         if segment is None or segment.writer.size >= limit:
             segment = self._next()
@@ -131,7 +131,7 @@ class Spool:
             segment.writer.flush()
 
     def pieces(self, first: tuple[int, int], last: tuple[int, int], carried: bool) -> list[Piece]:
-        """What lies between two places (segment, offset), in pieces to be decoded each by itself."""
+        """What lies between two addresses (segment, offset), in pieces to be decoded each by itself."""
         ranges = []
         for number in range(max(first[0], 1), last[0] + 1):
             segment = self._segments[number]

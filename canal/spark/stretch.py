@@ -1,10 +1,11 @@
-"""Stretches of the log that are read by themselves, from a place to a place, over a connection of their own.
+"""Stretches of the log that are read by themselves, from a position to a position, over a connection of their own.
 
 Never gives an entry behind the end of a stretch, and never ends before it without an error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,7 +23,7 @@ from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser
 from canal.parse.schema.history import FileHistory
 from canal.parse.source.mysql import another
-from canal.parse.source.protocol import Source
+from canal.parse.source.protocol import FullConnection, Source, complete
 from canal.position import Position, journal_key
 from canal.spark.options import Options
 from canal.spark.shared import SharedSource
@@ -37,7 +38,7 @@ _PREDECESSOR: Final = 15.0  # seconds that a query's process of before may take 
 class Stretch:
     """A part of the log that whoever reads it asks the source for: (start, end]; ``epoch`` is that of its start.
 
-    ``types`` are the declared types that the columns had at some place before it, as a ``Watch`` takes them.
+    ``types`` are the declared types that the columns had at some position before it, as a ``Watch`` takes them.
     """
 
     start: Position
@@ -45,8 +46,8 @@ class Stretch:
     epoch: int = 0
     types: str = ""
 
-    def is_by_place(self, source: str) -> bool:
-        """Whether a place in a server's log tells what is in it; else the GTID sets of its ends do."""
+    def is_by_position(self, source: str) -> bool:
+        """Whether a position in a server's log tells what is in it; else the GTID sets of its ends do."""
         return bool(self.end.journal) and (self.start.source in ("", source) and self.end.source in ("", source))
 
 
@@ -68,14 +69,14 @@ class Until:
     def is_over(self, identity: str) -> bool:
         """Whether all up to the end has been read; asked by the parser's thread, between two reads."""
         assert self.parser is not None
-        end, place = self._stretch.end, self.parser.place
+        end, position = self._stretch.end, self.parser.position
         if end.row:
             return False  # the transaction behind it is looked into by whoever takes the entries
-        if self._stretch.is_by_place(identity):
-            if renames(place.journal, end.journal):  # which lies behind it only where the stretch begins in files of its name
+        if self._stretch.is_by_position(identity):
+            if renames(position.journal, end.journal):  # which lies behind it only where the stretch begins in files of its name
                 return not renames(self._stretch.start.journal, end.journal)
-            return _journal_place(place) >= _journal_place(end)
-        return bool(end.gtid) and covers(self.parser.whole_place.gtid_set, end.gtid_set)
+            return _journal_position(position) >= _journal_position(end)
+        return bool(end.gtid) and covers(self.parser.whole_position.gtid_set, end.gtid_set)
 
     def entries(self, instance: Instance) -> Iterator[list[Entry]]:
         """Those of the stretch that an instance on this source gives, some at once.
@@ -90,9 +91,9 @@ class Until:
             if len(up_to_end) < len(message.entries):
                 return
         assert self.parser is not None
-        if not self.is_over(self.parser.place.source):
+        if not self.is_over(self.parser.position.source):
             raise PositionLostError(
-                f"the log ends at {self.parser.place}, before {self._stretch.end}", reason=LostReason.BEYOND,
+                f"the log ends at {self.parser.position}, before {self._stretch.end}", reason=LostReason.BEYOND,
                 position=self._stretch.end,
                 remedy="The end of the log is gone: restore it, or begin a new checkpoint and copy the table anew.",
             )  # fmt: skip
@@ -113,18 +114,18 @@ class _UntilConnection:
         return getattr(self._connection, name)
 
 
-def _journal_place(position: Position) -> tuple[int, int]:
+def _journal_position(position: Position) -> tuple[int, int]:
     return journal_key(position.journal)[1], position.offset
 
 
-def _file_place(position: Position) -> tuple[str, str, int]:
+def _file_position(position: Position) -> tuple[str, str, int]:
     return position.source, position.journal, position.offset
 
 
 def is_before_told(start: Position, transaction: Transaction) -> bool:
-    """Whether a transaction lies before a start that its server has told, such as "latest": there the place counts.
+    """Whether a transaction lies before a start that its server has told, such as "latest": there the position counts.
 
-    A MySQL tells a file and an offset, and with them a GTID set that may lack the last transactions before that place: they are
+    A MySQL tells a file and an offset, and with them a GTID set that may lack the last transactions before that: they are
     sent, for a dump goes by the set. A position that was read from the log, which has a ``server_id``, is exact.
     """
     return (
@@ -207,7 +208,7 @@ def within(entry: Entry, stretch: Stretch) -> bool | None:
     transaction, end = entry.transaction, stretch.end
     if is_before_told(stretch.start, transaction):
         return False
-    if stretch.is_by_place(transaction.source):
+    if stretch.is_by_position(transaction.source):
         if transaction.journal != end.journal:
             return _is_file_before(transaction.journal, stretch.start.journal, end.journal) or None
         if end.incarnation and transaction.incarnation not in ("", end.incarnation):
@@ -215,10 +216,10 @@ def within(entry: Entry, stretch: Stretch) -> bool | None:
                 f"{transaction.journal} is not the log that {end} is a position of: it was begun anew",
                 reason=LostReason.DIVERGED, position=end, remedy="Begin a new checkpoint and copy the table anew.",
             )  # fmt: skip
-        place, last = transaction.offset, end.offset
-        if place < last:
+        position, last = transaction.offset, end.offset
+        if position < last:
             return True
-        if place > last or not end.row:
+        if position > last or not end.row:
             return None
         left = end.row - entry.first_row - entry.skip_rows
         if left <= 0 and (entry.row_count or entry.is_end):
@@ -246,17 +247,17 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
     start, end = whole.start, whole.end
     if isinstance(options.source, SharedSource):
         raise options.source.refusal(start, end)
-    connection: Any = another(options.source).connect()
+    connection = complete(another(options.source).connect())
     try:
         connection.resolve(start)
         identity: str = connection.identity
-        if end.gtid and not end.row and not whole.is_by_place(identity):
+        if end.gtid and not end.row and not whole.is_by_position(identity):
             wait_for_end(connection, end, options.start_timeout)
         between: list[str] = []
         if start.journal and start.source == identity:
             names = connection.journal_names()
             _check_names(names, start)
-            if whole.is_by_place(identity):
+            if whole.is_by_position(identity):
                 _check_names(names, end)
                 between = names[names.index(start.journal) + 1 : names.index(end.journal) + 1]
         if renames(start.journal, *between) > 1:  # a live stream counts only those behind which a transaction came
@@ -265,20 +266,20 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
             between = []
     finally:
         connection.close()
-    places = [start, *(Position(journal=name, offset=4, source=identity) for name in between), end]
-    epochs = [whole.epoch + renames(start.journal, *between[:count]) for count in range(len(places) - 1)]
+    positions = [start, *(Position(journal=name, offset=4, source=identity) for name in between), end]
+    epochs = [whole.epoch + renames(start.journal, *between[:count]) for count in range(len(positions) - 1)]
     return [
         # Those behind something that was acknowledged are younger, and in which part that is only its reader knows.
         Stretch(one, other, epoch, whole.types if one is start or not options.acknowledged else "")
-        for one, other, epoch in zip(places, places[1:], epochs)
-        if other.row or not one.journal or _file_place(one) != _file_place(other)
+        for one, other, epoch in zip(positions, positions[1:], epochs)
+        if other.row or not one.journal or _file_position(one) != _file_position(other)
     ]
 
 
-def _check_names(names: list[str], place: Position) -> None:
-    if place.journal not in names:
+def _check_names(names: list[str], position: Position) -> None:
+    if position.journal not in names:
         raise PositionLostError(
-            f"the source has no log {place.journal}, it has {names[0]} to {names[-1]}", position=place,
+            f"the source has no log {position.journal}, it has {names[0]} to {names[-1]}", position=position,
             remedy="Begin a new checkpoint and copy the table anew.",
         )  # fmt: skip
 
@@ -307,7 +308,7 @@ def renames(*journals: str) -> int:
     return sum(journal_key(one)[0] != journal_key(other)[0] for one, other in zip(journals, journals[1:]))
 
 
-def wait_for_end(connection: Any, end: Position, timeout: float) -> None:
+def wait_for_end(connection: FullConnection, end: Position, timeout: float) -> None:
     """Raise PositionLostError where another server than the planned one has not got all up to ``end`` within ``timeout`` s."""
     deadline = time.monotonic() + timeout
     while not covers(connection.resolve("latest").gtid_set, end.gtid_set):
@@ -321,25 +322,20 @@ def wait_for_end(connection: Any, end: Position, timeout: float) -> None:
         time.sleep(0.2)
 
 
-def tells_columns(connection: Any) -> bool:
+def tells_columns(connection: FullConnection) -> bool:
     """Whether a log read from the middle says itself what the columns are; else it is searched to its end for statements."""
     return bool(connection.full_metadata or not connection.identity)
 
 
-def beginning(connection: Any, journal: str) -> Position:
-    """The place at which a file of the log begins, with the GTIDs before it."""
+def beginning(connection: FullConnection, journal: str) -> Position:
+    """The position at which a file of the log begins, with the GTIDs before it."""
     scan = TransactionScan()
-    events = connection.replay(journal, 4)
-    try:
+    with contextlib.closing(connection.replay(journal, 4)) as events:
         for number, event in enumerate(events):
             scan.feed(event)
             if number >= 1:  # behind the FORMAT_DESCRIPTION stands the list of GTIDs
                 break
-    finally:
-        close = getattr(events, "close", None)
-        if close is not None:
-            close()
     gtid = scan.boundary.gtid if connection.has_gtids else ""
-    if gtid and getattr(connection, "purged", ""):
+    if gtid and connection.purged:
         gtid = str(parse_gtid_set(gtid) | parse_gtid_set(connection.purged))
     return Position(journal=journal, offset=4, gtid=gtid, source=connection.identity)

@@ -1,4 +1,4 @@
-"""The live end of a stream: an Instance whose entries go to the spool, and the places at which a batch may end.
+"""The live end of a stream: an Instance whose entries go to the spool, and the positions at which a batch may end.
 
 Never decodes a row, and never lets the spool grow beyond its limit: the source waits.
 """
@@ -36,11 +36,11 @@ SEGMENT_BYTES: Final = 16 << 20
 
 @attrs.define(eq=False)
 class _Mark:
-    """A place where a batch may end: behind an entry, with how much of the stream lies before it."""
+    """A position where a batch may end: behind an entry, with how much of the stream lies before it."""
 
     last: Entry | Position
     epoch: int
-    place: tuple[int, int]  # segment, and offset in it
+    address: tuple[int, int]  # segment, and offset in it
     rows: int
     bytes: int
     types: str  # of the columns of the rows before it
@@ -85,7 +85,7 @@ class Tail:
             self._instance.stop()
             raise
         position = self._instance.position()
-        if position.gtid and not position.source:  # it is the GTID set that was followed; whose the place is nobody knows
+        if position.gtid and not position.source:  # it is the GTID set that was followed; whose the position is nobody knows
             position = Position(gtid=position.gtid)
         self._start: Position | None = position
         self._stretch = None if until is None else Stretch(position, until)
@@ -94,7 +94,7 @@ class Tail:
         self._marks = deque([base])
         self._given = {base.text: base}
         # How far the thread has read, how much of that lies behind its last mark, and marks that nobody has seen yet.
-        self._place, self._rows, self._bytes = (0, 0), 0, 0
+        self._address, self._rows, self._bytes = (0, 0), 0, 0
         self._open_rows = self._open_bytes = 0
         self._fresh: list[_Mark] = []
         self._epochs = Epochs(position, epoch)
@@ -122,7 +122,7 @@ class Tail:
         return text in self._given
 
     def last(self) -> Offset:
-        """The newest place that a batch may end at."""
+        """The newest position that a batch may end at."""
         return self._marks[-1].offset
 
     @property
@@ -179,7 +179,7 @@ class Tail:
                 self._mark(entry.transaction.position_before(entry.first_row + entry.skip_rows), epoch)
             raise
         if delivered:
-            self._place, size = self._spool.add(entry, epoch, self._segment_bytes)
+            self._address, size = self._spool.add(entry, epoch, self._segment_bytes)
             self._open_rows += entry.header.row_count if entry.table is not None else 1
             self._open_bytes += size
         if entry.is_end or (delivered and self._open_bytes >= self._most_open):
@@ -191,7 +191,7 @@ class Tail:
         self._rows += self._open_rows
         self._bytes += self._open_bytes
         self._open_rows = self._open_bytes = 0
-        self._fresh.append(_Mark(last, epoch, self._place, self._rows, self._bytes, self._watch.types))
+        self._fresh.append(_Mark(last, epoch, self._address, self._rows, self._bytes, self._watch.types))
 
     def _publish(self) -> None:
         """Let batches end at the new marks. Those that nobody was given and that lie near to each other are one."""
@@ -284,7 +284,7 @@ class Tail:
     def pieces(self, start: str, end: str, carried: bool) -> list[Piece]:
         with self._changed:
             first, last = self._given[start], self._given[end]
-            return self._spool.pieces(first.place, last.place, carried)
+            return self._spool.pieces(first.address, last.address, carried)
 
     def release(self, text: str) -> None:
         """Everything up to an offset is done for good."""
@@ -293,7 +293,7 @@ class Tail:
             while self._marks[0] is not mark:
                 gone = self._marks.popleft()
                 self._given.pop(gone.text, None)
-            self._spool.release(mark.place[0])
+            self._spool.release(mark.address[0])
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from canal.changes.alters import types_from_text, types_text, unfollowed
-from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, unlogged
+from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, statement_of, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
@@ -89,7 +89,7 @@ class Watch:
         elif not self._shape.is_past(entry) and (self._reached or not found.items() <= self._known.items()):
             raise SchemaError(
                 f"the columns of {table.name} have changed: {_difference(self._known, found)}",
-                position=_place(entry),
+                position=_position(entry),
                 remedy="Start the query again (load it anew) to read on with the present columns; if it ends here again, "
                 "these rows are older than the present columns: set schemaChange=keep.",
             )
@@ -102,14 +102,15 @@ class Watch:
         if not what:
             self._drop(dropped(entry, table.schema, table.table) & names, entry)
             return False
-        if entry.statement.kind == "dml" or entry.statement.selects or what.startswith(NOT_UNDERSTOOD):
+        statement = statement_of(entry)
+        if statement.kind == "dml" or statement.selects or what.startswith(NOT_UNDERSTOOD):
             option, choice = "onStatement=ignore", options.statements
         elif what.startswith("an ALTER "):
             option, choice = "schemaChange=keep", "ignore" if options.schema_change == "keep" else ""
         else:
             option, choice = "onTruncate=ignore", options.on_truncate
         if choice == "ignore":
-            log.warning("%s at %s, which %s passes over", what, _place(entry), option)
+            log.warning("%s at %s, which %s passes over", what, _position(entry), option)
             return False
         if choice == "row" and entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
             self._before, self.types = {}, ""  # no row is left that could have had others
@@ -125,7 +126,7 @@ class Watch:
         gone = sorted(names & {column.name.lower() for column in table.columns})
         if gone and is_new and self._options.schema_change != "keep":
             raise SchemaError(
-                f"the columns of {table.name} have changed: {', '.join(gone)} was dropped", position=_place(entry),
+                f"the columns of {table.name} have changed: {', '.join(gone)} was dropped", position=_position(entry),
                 remedy="Start the query again (load it anew) to read on with the present columns.",
             )  # fmt: skip
         if names:
@@ -133,21 +134,21 @@ class Watch:
 
     def _refuse(self, what: str, entry: Entry, option: str) -> None:
         """Raise UnloggedChangeError, unless somebody has taken care of it."""
-        place = _place(entry)
-        if place in self._options.acknowledged:
-            log.warning("%s at %s, which was acknowledged", what, place)
+        position = _position(entry)
+        if position in self._options.acknowledged:
+            log.warning("%s at %s, which was acknowledged", what, position)
             return
         if self._options.is_bounded:
-            remedy = f"Read the range in two, up to this place and from behind it, or pass over such with {option}."
+            remedy = f"Read the range in two, up to this position and from behind it, or pass over such with {option}."
         else:
             is_gone = what.endswith(" was renamed")
-            remedy = (_GONE if is_gone else "") + _BRING.format(place=place, option=option)
-        raise UnloggedChangeError(what, position=place, remedy=remedy)
+            remedy = (_GONE if is_gone else "") + _BRING.format(position=position, option=option)
+        raise UnloggedChangeError(what, position=position, remedy=remedy)
 
 
 _BRING: Final = (
     "Read the table anew (a new checkpoint, a snapshot), or bring the target to the state that the table has behind it and "
-    "start the query with acknowledge = {place}; or let such be passed over by {option}."
+    "start the query with acknowledge = {position}; or let such be passed over by {option}."
 )
 _GONE: Final = "Follow the table's new name, with a new checkpoint and a snapshot. If another table has the old name by now: "
 
@@ -159,7 +160,7 @@ def _difference(known: dict[str, Any], found: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _place(entry: Entry) -> str:
+def _position(entry: Entry) -> str:
     return f"{entry.transaction.journal}:{entry.offset}"
 
 
@@ -174,7 +175,7 @@ class Epochs:
     def __init__(self, start: Position, epoch: int) -> None:
         self._source = start.source
         self._base, number = journal_key(start.journal)
-        self._place = number, start.offset
+        self._position = number, start.offset
         self._epoch = epoch
         self._transaction: Transaction | None = None
 
@@ -209,13 +210,13 @@ class Epochs:
             if self._base:
                 self._epoch += 1
                 log.warning("the log goes on in files of another name: %s, before %s", base, self._base)
-        elif (number, transaction.offset) < self._place:
+        elif (number, transaction.offset) < self._position:
             raise PositionLostError(
-                f"{transaction!r} comes behind {base} {self._place}: the log was begun anew",
+                f"{transaction!r} comes behind {base} {self._position}: the log was begun anew",
                 reason=LostReason.DIVERGED, position=f"{transaction.journal}:{transaction.offset}",
                 remedy="Begin a new checkpoint and copy the table anew.",
             )  # fmt: skip
-        self._source, self._base, self._place = source, base, (number, transaction.offset)
+        self._source, self._base, self._position = source, base, (number, transaction.offset)
         if self._epoch > _MOST_EPOCHS:
             raise UnsupportedError(
                 f"the source has been another server {self._epoch} times, and _txn holds {_MOST_EPOCHS}",

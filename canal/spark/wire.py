@@ -26,7 +26,17 @@ from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import TAIL_BYTES, Position, PreparedXa
 from canal.schema import TableSchema
-from canal.spark.segments import _ROWS, _TABLE, HEADER, SegmentWriter, _column, _record, _rows, _table, records
+from canal.spark.segments import (
+    HEADER,
+    ROWS,
+    TABLE,
+    SegmentWriter,
+    made_record,
+    read_column,
+    read_rows,
+    read_table,
+    records,
+)
 from canal.statement import Statement
 
 _SEGMENT_BYTES: Final = 64 << 20
@@ -145,7 +155,7 @@ def encode_table(table: TableSchema) -> dict[str, Any]:
 
 
 def decode_table(found: dict[str, Any]) -> TableSchema:
-    return TableSchema(found["schema"], found["table"], tuple(map(_column, found["columns"])))
+    return TableSchema(found["schema"], found["table"], tuple(map(read_column, found["columns"])))
 
 
 # -- entries -----------------------------------------------------------------------------------------------------------
@@ -154,7 +164,7 @@ def decode_table(found: dict[str, Any]) -> TableSchema:
 # follows, _END what is known of it at its end; _STATEMENT is a statement with all that is known of it.
 
 _NEW, _BEGIN, _END, _STATEMENT = 16, 17, 18, 19
-_RECORD_HEAD: Final = len(_record(_NEW, b""))
+_RECORD_HEAD: Final = len(made_record(_NEW, b""))
 
 
 class EntryWriter:
@@ -204,7 +214,7 @@ class EntryWriter:
         self._add(_END, [is_change, entry.offset, entry.timestamp, entry.first_row, entry.ordinal, transaction.end, xa, tail])
 
     def _add(self, kind: int, value: Any) -> None:
-        self._buffer.write(_record(kind, json.dumps(value, separators=(",", ":")).encode()))
+        self._buffer.write(made_record(kind, json.dumps(value, separators=(",", ":")).encode()))
 
     def _taken(self) -> bytes:
         data = self._buffer.getvalue()
@@ -239,13 +249,13 @@ class EntryReader:
         entries: list[Entry] = []
         try:
             for kind, body in records(data):
-                if kind == _ROWS:
-                    entries.append(_rows(body, self._tables, _no_table, self._transaction)[1])
-                elif kind == _TABLE:
-                    self._tables[self._size] = _table(_record(kind, body))
+                if kind == ROWS:
+                    entries.append(read_rows(body, self._tables, _no_table, self._transaction)[1])
+                elif kind == TABLE:
+                    self._tables[self._size] = read_table(made_record(kind, body))
                 else:
                     self._control(kind, json.loads(body), entries)
-                if kind in (_ROWS, _TABLE):
+                if kind in (ROWS, TABLE):
                     self._size += _RECORD_HEAD + len(body)
         except CanalError:
             raise

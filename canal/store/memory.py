@@ -28,7 +28,7 @@ _SHORT = 1.0
 
 
 @attrs.define(eq=False)
-class _Place:
+class _Reader:
     """What is kept for a client: everything from ``acked`` on."""
 
     acked: int
@@ -97,7 +97,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._room = _Waiters()
         self._filled = _Waiters()
-        self._places: dict[int, _Place] = {}
+        self._readers: dict[int, _Reader] = {}
         self._ring = Ring(*self._limits)
         self._open = False
         self._ended = False
@@ -109,7 +109,7 @@ class MemoryStore:
     def start(self) -> None:
         with self._lock:
             self._ring = Ring(*self._limits)
-            self._places = {}
+            self._readers = {}
             self._open = True
             self._ended = False
             self._last = None
@@ -162,10 +162,10 @@ class MemoryStore:
         if self._told and self._waiting_since is None:
             self._told = False
             return HeldBack()
-        if patience is None or now < self._look_at or not self._places:
+        if patience is None or now < self._look_at or not self._readers:
             return None
         self._look_at = now + min(_SHORT, patience.seconds)
-        acked = sorted(place.acked for place in self._places.values())
+        acked = sorted(reader.acked for reader in self._readers.values())
         first, other = acked[0], next((one for one in acked if one > acked[0]), None)
         waited = 0.0 if self._waiting_since is None else now - self._waiting_since
         is_evicted = patience.evict and other is not None and (
@@ -175,7 +175,7 @@ class MemoryStore:
         )
         if not is_evicted and (waited < patience.seconds or self._told):
             return None
-        clients = tuple(id for id, place in self._places.items() if place.acked == first)
+        clients = tuple(id for id, reader in self._readers.items() if reader.acked == first)
         held = HeldBack(
             clients, self._ring.tail - first, self._ring.bytes_between(first, self._ring.tail), self._ring.tail, waited,
             is_evicted,
@@ -183,7 +183,7 @@ class MemoryStore:
         self._told = not is_evicted
         if is_evicted:
             for id in clients:
-                del self._places[id]
+                del self._readers[id]
             self._waits(False)
             self._release()
             self._filled.wake()
@@ -196,8 +196,8 @@ class MemoryStore:
 
     def open(self, client_id: int, like: int | None = None) -> int:
         with self._lock:
-            start = self._ring.head if like is None else self._place(like).acked
-            self._places[client_id] = _Place(start)
+            start = self._ring.head if like is None else self._reader(like).acked
+            self._readers[client_id] = _Reader(start)
             return start
 
     def join(self, client_id: int, is_done: Callable[[Entry], bool]) -> int | None:
@@ -206,42 +206,42 @@ class MemoryStore:
             entry = self._ring.at(self._ring.head) or self._last
             if not self._open or entry is None or not is_done(entry):
                 return None
-            self._places[client_id] = _Place(self._ring.head)
+            self._readers[client_id] = _Reader(self._ring.head)
             return self._ring.head
 
     def close(self, client_id: int) -> None:
         with self._lock:
-            self._places.pop(client_id, None)
+            self._readers.pop(client_id, None)
             self._release()
             self._filled.wake()
 
     def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> Slice:
         with self._lock:
-            place, wakes = self._place(client_id), self._wakes
+            reader, wakes = self._reader(client_id), self._wakes
             if linger <= 0 and (timeout == 0 or self._ring.tail > start):
-                return self._slice(place, start, batch_size)
-        wait = partial(self._wait, client_id, place, start, wakes)
+                return self._slice(reader, start, batch_size)
+        wait = partial(self._wait, client_id, reader, start, wakes)
         if wait(0, timeout) and linger > 0:
             wait(batch_size, linger)
         with self._lock:
-            self._check(client_id, place)
-            return self._slice(place, start, batch_size)
+            self._check(client_id, reader)
+            return self._slice(reader, start, batch_size)
 
-    def _slice(self, place: _Place, start: int, batch_size: int) -> Slice:
-        if start < place.acked:
+    def _slice(self, reader: _Reader, start: int, batch_size: int) -> Slice:
+        if start < reader.acked:
             return Slice([], start, start, 0)
         entries = self._ring.take(start, batch_size, *self._cut)
         return Slice(entries, start, start + len(entries), self._ring.taken_rows)
 
-    def _wait(self, client_id: int, place: _Place, start: int, wakes: int, rows: int, timeout: float | None) -> bool:
+    def _wait(self, client_id: int, reader: _Reader, start: int, wakes: int, rows: int, timeout: float | None) -> bool:
         """Wait for an entry at ``start`` and, from there on, ``rows`` row changes; False where nothing is there to wait for."""
         deadline = None if timeout is None else self._clock() + timeout
         counted, found = start, 0
         while True:
             with self._lock:
-                self._check(client_id, place)
+                self._check(client_id, reader)
                 tail = self._ring.tail
-                if self._ended or self._wakes != wakes or start < place.acked:
+                if self._ended or self._wakes != wakes or start < reader.acked:
                     return False
                 if rows:
                     found += self._ring.rows_from(counted)
@@ -254,8 +254,8 @@ class MemoryStore:
 
     def ack(self, client_id: int, end: int) -> None:
         with self._lock:
-            place = self._place(client_id)
-            place.acked = max(place.acked, min(end, self._ring.tail))
+            reader = self._reader(client_id)
+            reader.acked = max(reader.acked, min(end, self._ring.tail))
             self._release()
 
     def wake(self) -> None:
@@ -278,11 +278,11 @@ class MemoryStore:
             ring, last, waited = self._ring, self._last, self._waited
             if self._waiting_since is not None:
                 waited += self._clock() - self._waiting_since
-            # What was acked since the caller has looked was got since then, too.
-            places = {id: self._status(place.acked, max(got.get(id, 0), place.acked)) for id, place in self._places.items()}
+            # What was got is from a moment before: acks may have gone beyond it.
+            readers = {id: self._status(reader.acked, max(got.get(id, 0), reader.acked)) for id, reader in self._readers.items()}
             status = StoreStatus(
                 ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
-                ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=places,
+                ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=readers,
             )  # fmt: skip
         if last is None:
             return status
@@ -292,23 +292,23 @@ class MemoryStore:
         unacked, ungot = self._ring.at(acked), self._ring.at(got)
         return PlaceStatus(acked, got, unacked.timestamp if unacked else None, ungot.timestamp if ungot else None)
 
-    def _place(self, client_id: int) -> _Place:
+    def _reader(self, client_id: int) -> _Reader:
         if not self._open:
             raise StoreClosedError("the store is closed")
         try:
-            return self._places[client_id]
+            return self._readers[client_id]
         except KeyError:
             raise NotSubscribedError(f"client {client_id} has no place in the store") from None
 
-    def _check(self, client_id: int, place: _Place) -> None:
-        if self._place(client_id) is not place:
+    def _check(self, client_id: int, reader: _Reader) -> None:
+        if self._reader(client_id) is not reader:
             raise NotSubscribedError(f"client {client_id} has subscribed anew")
 
     def _release(self) -> None:
         """Free what every client has acked. Without any client everything is kept for the next one."""
-        if not self._places:
+        if not self._readers:
             return
-        head = min(place.acked for place in self._places.values())
+        head = min(reader.acked for reader in self._readers.values())
         if head > self._ring.head:
             self._ring.release(head)
         self._room.wake()  # also where an exception kept the last call from it

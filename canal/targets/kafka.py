@@ -255,7 +255,7 @@ class _KafkaWork(LogWork):
         if not _TOPIC.fullmatch(topic):
             raise TargetSchemaError(
                 f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '.', '_' and '-'",
-                position=change.origin.place, remedy="Give topics by topic=, or another name of the table by a rule.",
+                position=change.origin.position, remedy="Give topics by topic=, or another name of the table by a rule.",
             )  # fmt: skip
         try:
             for one, key in halves(change, target.key):

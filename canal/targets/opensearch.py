@@ -315,7 +315,7 @@ class OpenSearchWork(StateWork):
         changes = tuple(change for key, _ in unfit for change in state.of_key(key))
         return UnfitChangeError(
             f"the target cannot hold a row of {state.table.name}: {unfit[0][1]}",
-            position=changes[-1].origin.place if changes else None, changes=changes,
+            position=changes[-1].origin.position if changes else None, changes=changes,
             remedy="Give the index fields that fit, let a rule change the value, or park it by on_unfit.",
         )  # fmt: skip
 

@@ -273,7 +273,7 @@ class _RabbitMQWork(LogWork):
         if len(key.encode()) > _KEY:
             raise TargetSchemaError(
                 f"a routing key of {len(key.encode())} bytes for {change.table.name}: there are {_KEY} at most",
-                position=change.origin.place, remedy="Give shorter ones by routing_key=.",
+                position=change.origin.position, remedy="Give shorter ones by routing_key=.",
             )  # fmt: skip
         return key
 
@@ -282,7 +282,7 @@ class _RabbitMQWork(LogWork):
         if len(body) > self._target.max_bytes:
             raise UnfitChangeError(
                 f"a message of {len(body)} bytes of {change.table.name} is larger than max_bytes", changes=(change,),
-                position=change.origin.place,
+                position=change.origin.position,
                 remedy="Raise max_bytes, and max_message_size of the broker; or park it by on_unfit.",
             )  # fmt: skip
         return body

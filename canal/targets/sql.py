@@ -257,7 +257,7 @@ class SQLWork(StateWork):
         changes = state.of_key(key)
         return UnfitChangeError(
             f"the target cannot hold a row of {state.table.name}: {text}",
-            position=changes[-1].origin.place if changes else None, changes=changes,
+            position=changes[-1].origin.position if changes else None, changes=changes,
             remedy="Give its table the columns and keys of the source, let a rule change the value, or park it by on_unfit.",
         )  # fmt: skip
 

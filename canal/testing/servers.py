@@ -28,13 +28,12 @@ from typing import Any, ClassVar, Final, Self
 import pymysql
 
 from canal.testing.installations import Installation, ServerUnavailableError, find_installation
+from canal.testing.processes import Watchdog, reserve_port, scratch, tail
 
 __all__ = ["Installation", "MariaDBServer", "MySQLServer", "ServerUnavailableError", "ThrowawayServer"]
 
 #: A unix socket path holds 107 bytes; the base directory must leave room for the name.
 _LONGEST_BASE: Final = 90
-#: /dev/shm is used for data when it has at least this much room.
-_WANTED_ROOM: Final = 1 << 30
 
 _ACCOUNT: Final = """\
 SET SESSION sql_log_bin=0;
@@ -49,46 +48,11 @@ DELETE FROM mysql.user WHERE User='';
 FLUSH PRIVILEGES;
 """
 
-#: Kills the server when the pipe on stdin closes, that is when the process that started it is gone.
-_WATCHDOG: Final = 'read -r _; kill -9 "$0" 2>/dev/null; [ -z "$1" ] || rm -rf "$1"'
-
-
-def _scratch() -> Path:
-    memory = Path("/dev/shm")
-    with contextlib.suppress(OSError):
-        if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _WANTED_ROOM:
-            return memory
-    return Path(tempfile.gettempdir())
-
 
 def _cache() -> Path:
     named = os.environ.get("CANAL_SERVER_CACHE")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(named) if named else home / "canal-servers"
-
-
-def _reserve(port: int) -> socket.socket:
-    """A port of loopback, 0 for a free one, that the system gives to nobody else while the socket is open.
-
-    It never listens: whoever connects is refused, and a program that sets SO_REUSEADDR, as servers do, may listen there.
-    """
-    held = socket.socket()
-    try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", port))
-    except BaseException:
-        held.close()
-        raise
-    return held
-
-
-def _tail(*paths: Path, lines: int = 20) -> str:
-    """The last lines of logs, one log after the other; nothing of one that is not there."""
-    found: list[str] = []
-    for path in paths:
-        with contextlib.suppress(OSError):
-            found += filter(None, path.read_text(errors="replace").splitlines())
-    return "\n".join(found[-lines:])
 
 
 class ThrowawayServer:
@@ -130,7 +94,7 @@ class ThrowawayServer:
         self._base = Path(base).absolute() if base is not None else None
         self._temporary = base is None
         self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._watchdog: Watchdog | None = None
         self._port: socket.socket | None = None  # while the server is down too
         self._version = ""
 
@@ -173,7 +137,7 @@ class ThrowawayServer:
 
     def error_log(self) -> str:
         """The end of the server's error log."""
-        return _tail(self.base / "err.log", lines=200)
+        return tail(self.base / "err.log", lines=200)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._version} port {self.port} {'running' if self.pid else 'stopped'}>"
@@ -189,7 +153,7 @@ class ThrowawayServer:
         if self.pid is not None:
             return self
         if self._base is None:
-            self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
+            self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=scratch()))
         if len(str(self._base)) > _LONGEST_BASE:
             raise ServerUnavailableError(f"{self._base} is too long for a unix socket path ({_LONGEST_BASE} bytes)")
         self._base.mkdir(parents=True, exist_ok=True)
@@ -206,7 +170,7 @@ class ThrowawayServer:
 
     def _take_port(self) -> socket.socket:
         try:
-            return _reserve(self.port)
+            return reserve_port(self.port)
         except OSError as error:
             raise ServerUnavailableError(f"{self.kind} cannot have port {self.port}: {error.strerror}") from error
 
@@ -260,24 +224,15 @@ class ThrowawayServer:
             time.sleep(0.02)
 
     def _logs(self) -> str:
-        return _tail(self.base / "out.log", self.base / "err.log")
+        return tail(self.base / "out.log", self.base / "err.log")
 
     def _watch(self, pid: int) -> None:
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, str(pid), str(self._base) if self._temporary else ""],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._watchdog = Watchdog(pid, self._base if self._temporary else None)
 
     def _reap(self) -> None:
         """Forget a server process that has ended, and its watchdog."""
         if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.wait()
-            if self._watchdog.stdin is not None:
-                self._watchdog.stdin.close()
+            self._watchdog.stop()
             self._watchdog = None
         self._process = None
 
@@ -415,7 +370,7 @@ class ThrowawayServer:
         if template.is_dir():
             return template
         template.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
+        work = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=scratch()))
         try:
             self._initialize(work)
             for own in ("auto.cnf", "aria_log_control.lock"):
@@ -437,7 +392,7 @@ class ThrowawayServer:
     def _run_initialize(self, command: list[str], work: Path, sql: bytes = b"") -> None:
         out = subprocess.run(command, input=sql, capture_output=True, timeout=300, cwd=work)
         if out.returncode != 0:
-            log = out.stderr.decode(errors="replace")[-2000:] + _tail(work / "err.log")
+            log = out.stderr.decode(errors="replace")[-2000:] + tail(work / "err.log")
             raise ServerUnavailableError(f"{self.kind} could not make its data directory: {log}")
 
     def _common_options(self, base: Path) -> list[str]:

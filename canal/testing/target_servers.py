@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import ClassVar, Final, Self
 
 from canal.testing.installations import ServerUnavailableError, tree_candidates
-from canal.testing.servers import _WATCHDOG, _reserve, _scratch, _tail
+from canal.testing.processes import Watchdog, reserve_port, scratch, tail
 
 __all__ = ["KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisServer", "ServerUnavailableError"]
 
@@ -51,7 +51,7 @@ class _Server(ABC):
         self._base: Path | None = None
         self._port: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._watchdog: Watchdog | None = None
 
     @property
     def base(self) -> Path:
@@ -102,7 +102,7 @@ class _Server(ABC):
         folder, environment = self.programs()
         is_new = self._base is None
         if self._base is None:
-            self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=_scratch()))
+            self._base = Path(tempfile.mkdtemp(prefix=f"canal-{self.kind}-", dir=scratch()))
             self._port = self._reserved()
         try:
             if is_new:
@@ -112,10 +112,7 @@ class _Server(ABC):
                     self._command(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                     env=os.environ | environment, cwd=self.base,
                 )  # fmt: skip
-            self._watchdog = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHDOG, str(self._process.pid), str(self._base)], stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+            self._watchdog = Watchdog(self._process.pid, self._base)
             self._wait()
         except BaseException:
             self.stop()
@@ -124,14 +121,14 @@ class _Server(ABC):
 
     def _reserved(self) -> socket.socket:
         """A free port that nobody else is given."""
-        return _reserve(0)
+        return reserve_port(0)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self.startup_timeout
         while not self._answers():
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise ServerUnavailableError(f"{self.kind} gave no answer: {_tail(self.base / 'out.log')}")
+                raise ServerUnavailableError(f"{self.kind} gave no answer: {tail(self.base / 'out.log')}")
             time.sleep(0.05)
 
     def _make(self, folder: Path, environment: dict[str, str]) -> None:  # noqa: B027 - not all have to
@@ -152,10 +149,7 @@ class _Server(ABC):
             self._process.wait()
             self._process = None
         if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.wait()
-            if self._watchdog.stdin is not None:
-                self._watchdog.stdin.close()
+            self._watchdog.stop()
             self._watchdog = None
 
     def stop(self) -> None:
@@ -258,7 +252,7 @@ class OpenSearchServer(_Server):
     def _reserved(self) -> socket.socket:
         for port in random.sample(range(9201, 9300), 99):  # it takes no others
             with contextlib.suppress(OSError):
-                return _reserve(port)
+                return reserve_port(port)
         raise ServerUnavailableError("no port from 9201 to 9299 is free")
 
     def _command(self, folder: Path) -> list[str]:
@@ -298,7 +292,7 @@ class RabbitMQServer(_Server):
         return next((folder.parents[2] / "rabbitmq/lib").glob("rabbitmq_server-*"))
 
     def _make(self, folder: Path, environment: dict[str, str]) -> None:
-        self._nodes = _reserve(0)
+        self._nodes = reserve_port(0)
         (self.base / "rabbit.conf").touch()
 
     def _command(self, folder: Path) -> list[str]:
@@ -362,7 +356,7 @@ class KafkaServer(_Server):
         return [java, *self._JAVA, "-cp", f"{folder}/*", *words]
 
     def _make(self, folder: Path, environment: dict[str, str]) -> None:
-        self._controller = _reserve(0)
+        self._controller = reserve_port(0)
         controller = f"{self.host}:{self._controller.getsockname()[1]}"
         settings = {
             "process.roles": "broker,controller", "node.id": 1, "controller.quorum.voters": f"1@{controller}",

@@ -37,7 +37,7 @@ from canal.rows.values import ZeroDate
 from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
 from canal.targets.values import TEXTS
 from canal.testing.fake import FakeBinlog, FakeTable
-from canal.testing.servers import _scratch
+from canal.testing.processes import scratch
 
 Row = Mapping[str, Any]
 
@@ -130,7 +130,7 @@ class _Source:
         self.stream = f"suite-{next(_names)}-{random.randrange(1 << 32):08x}"
         self.expected: dict[str, dict[Any, dict[str, Any]]] = {}
         self._tables: dict[str, FakeTable] = {}
-        self._folder = tempfile.TemporaryDirectory(dir=_scratch())
+        self._folder = tempfile.TemporaryDirectory(dir=scratch())
 
     def __enter__(self) -> _Source:
         return self
@@ -462,7 +462,7 @@ def _repeats(harness: Harness, source: _Source) -> None:
     source.load([source.table(), source.table()], seed=4)
     source.follow(harness.make(), batch_size=9)
     source._folder.cleanup()
-    source._folder = tempfile.TemporaryDirectory(dir=_scratch())  # a cursor that is lost
+    source._folder = tempfile.TemporaryDirectory(dir=scratch())  # a cursor that is lost
 
     made = source.follow(harness.make(), batch_size=13)
 

@@ -25,7 +25,7 @@ from typing import Final, Self
 import attrs
 
 from canal.testing.installations import ServerUnavailableError, tree_candidates
-from canal.testing.servers import _WATCHDOG, _reserve, _scratch, _tail
+from canal.testing.processes import Watchdog, reserve_port, scratch, tail
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer"]
 
@@ -116,7 +116,7 @@ class ZooKeeperServer:
         self._base: Path | None = None
         self._port: socket.socket | None = None  # while the server is down too
         self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._watchdog: Watchdog | None = None
 
     @property
     def hosts(self) -> str:
@@ -146,12 +146,12 @@ class ZooKeeperServer:
         programs = find_programs()
         if self._port is None:
             try:
-                self._port = _reserve(self.port)
+                self._port = reserve_port(self.port)
             except OSError as error:  # else another server there might be taken for ours
                 raise ServerUnavailableError(f"ZooKeeper cannot have port {self.port}: {error.strerror}") from error
             self.port = self._port.getsockname()[1]
         if self._base is None:
-            self._base = Path(tempfile.mkdtemp(prefix="canal-zookeeper-", dir=_scratch()))
+            self._base = Path(tempfile.mkdtemp(prefix="canal-zookeeper-", dir=scratch()))
             (self._base / "data").mkdir()
             if self.number:
                 (self._base / "data/myid").write_text(f"{self.number}\n")
@@ -168,10 +168,7 @@ class ZooKeeperServer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=base
             )
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, str(self._process.pid), str(base)],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        self._watchdog = Watchdog(self._process.pid, base)
 
     def wait_serving(self) -> None:
         deadline = time.monotonic() + self.startup_timeout
@@ -237,15 +234,12 @@ class ZooKeeperServer:
             process.wait()
         self._process = None
         if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.wait()
-            if self._watchdog.stdin is not None:
-                self._watchdog.stdin.close()
+            self._watchdog.stop()
             self._watchdog = None
 
     def _logs(self) -> str:
         base = self._base or Path()
-        return _tail(base / "out.log", base / "err.log")
+        return tail(base / "out.log", base / "err.log")
 
     # -- use
 
@@ -274,7 +268,7 @@ class ZooKeeperEnsemble:
     """
 
     def __init__(self, size: int = 3) -> None:
-        self._held = [_reserve(0) for _ in range(2 * size)]  # for the members among themselves
+        self._held = [reserve_port(0) for _ in range(2 * size)]  # for the members among themselves
         ports = [held.getsockname()[1] for held in self._held]
         lines = [
             f"server.{n + 1}=127.0.0.1:{quorum}:{election}"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from canal.model import EventType
 from canal.parse.schema.classify import classify
 from canal.parse.schema.scanner import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Scanner
-from canal.parse.schema.verbs import transaction_verb
 from canal.statement import Statement, Verb
 
 
@@ -51,7 +50,6 @@ def tables(text: str) -> tuple[tuple[str, str], ...]:
     ],
 )
 def test_transaction_statements(sql: str, verb: int, kind: str) -> None:
-    assert transaction_verb(sql.encode()) == verb
     statement = classify(sql, "d")
     assert (statement.kind, statement.verb) == (kind, verb)
     assert not statement.doubtful
@@ -85,7 +83,6 @@ def test_transaction_statements(sql: str, verb: int, kind: str) -> None:
 )
 def test_not_a_transaction_statement(sql: str) -> None:
     """T43"""
-    assert transaction_verb(sql.encode()) == Verb.NONE
     assert classify(sql, "d").verb == Verb.NONE
 
 
@@ -479,19 +476,17 @@ def check(sql: str) -> None:
             assert statement.kind in {"begin", "commit", "rollback", "savepoint", "xa", "ddl", "dml", "other"}
             assert EventType[statement.event_type]
             assert all(len(table) == 2 for table in statement.tables)
-    assert transaction_verb(sql.encode("utf-8", "surrogateescape")) == classify(sql, "d").verb
 
 
 @given(st.binary())
-def test_transaction_verb_takes_any_bytes(sql: bytes) -> None:
-    assert 0 <= transaction_verb(sql) <= Verb.XA_ROLLBACK
+def test_any_bytes_have_a_verb(sql: bytes) -> None:
+    assert 0 <= classify(sql.decode("utf-8", "surrogateescape"), "d").verb <= Verb.XA_ROLLBACK
 
 
 def test_a_long_statement_costs_what_its_beginning_costs() -> None:
     insert = "/* app */ INSERT INTO t VALUES " + "(1,'abcdef')," * 800_000
     started = time.thread_time()
     assert classify(insert, "d").tables == (("d", "t"),)
-    assert transaction_verb(insert.encode()) == Verb.NONE
     assert time.thread_time() - started < 0.5
 
 
@@ -511,5 +506,4 @@ def test_a_long_statement_costs_what_its_beginning_costs() -> None:
 def test_no_text_makes_it_slow(sql: str) -> None:
     started = time.thread_time()
     classify(sql, "d")
-    transaction_verb(sql.encode())
     assert time.thread_time() - started < 5

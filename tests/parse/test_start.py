@@ -26,8 +26,8 @@ MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", timestamp=1_700_000_0
 CANALS = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000)
 
 
-def facts(place: canal.Position | None = None, configured: str | canal.Position = "latest", **others: Any) -> Facts:
-    return Facts(**{"place": place, "configured": configured, "identity": HERE, "has_gtids": True, **others})
+def facts(position: canal.Position | None = None, configured: str | canal.Position = "latest", **others: Any) -> Facts:
+    return Facts(**{"position": position, "configured": configured, "identity": HERE, "has_gtids": True, **others})
 
 
 ELSEWHERE = canal.Position("b.000001", 4, source=THERE)
@@ -59,7 +59,7 @@ TABLE = [
     # From a GTID set to journal and offset, and back.
     (facts(STORED, has_gtids=False), "same server", How.OFFSET, STORED),
     (facts(BY_FILE), "same server", How.OFFSET, BY_FILE),
-    # A stored place of the same server, whatever its address is by now; canal's cursors do not name theirs.
+    # A stored position of the same server, whatever its address is by now; canal's cursors do not name theirs.
     (facts(BY_FILE, has_gtids=False), "same server", How.OFFSET, BY_FILE),
     (facts(BY_FILE, configured="earliest", has_gtids=False), "same server", How.OFFSET, BY_FILE),
     (facts(CANALS, has_gtids=False), "same server", How.OFFSET, CANALS),
@@ -102,7 +102,7 @@ def test_the_table_has_every_rule() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
-PLACES = st.none() | st.builds(
+POSITIONS = st.none() | st.builds(
     canal.Position,
     journal=st.sampled_from(["", "b.000001"]), offset=st.integers(0, 9), gtid=st.sampled_from(["", DONE, "0-1-2"]),
     timestamp=st.sampled_from([0, 1, 10**12]), source=st.sampled_from(["", HERE, THERE]),
@@ -110,20 +110,20 @@ PLACES = st.none() | st.builds(
 
 
 @given(
-    place=PLACES, configured=st.sampled_from(["latest", "earliest"]) | PLACES.filter(bool), lost=st.integers(0, 4),
+    position=POSITIONS, configured=st.sampled_from(["latest", "earliest"]) | POSITIONS.filter(bool), lost=st.integers(0, 4),
     on_lost=st.sampled_from(ON_LOST), has_gtids=st.booleans(), flavor=st.sampled_from(["mysql", "mariadb"]),
 )  # fmt: skip
 def test_whatever_is_known_there_is_a_decision_that_skips_nothing_by_itself(
-    place: canal.Position | None, configured: Any, lost: int, on_lost: str, has_gtids: bool, flavor: str
+    position: canal.Position | None, configured: Any, lost: int, on_lost: str, has_gtids: bool, flavor: str
 ) -> None:
-    decision = decide(facts(place, configured, lost=lost, on_lost=on_lost, has_gtids=has_gtids, flavor=flavor))
+    decision = decide(facts(position, configured, lost=lost, on_lost=on_lost, has_gtids=has_gtids, flavor=flavor))
 
-    if place is not None and not lost:  # what is stored is never passed by for what is configured
-        assert decision.start == place
+    if position is not None and not lost:  # what is stored is never passed by for what is configured
+        assert decision.start == position
     if decision.how is How.OFFSET:
-        assert place is not None
-        assert place.source in ("", HERE)
-    if place is None:
+        assert position is not None
+        assert position.source in ("", HERE)
+    if position is None:
         assert decision.start == configured
 
 

@@ -72,7 +72,7 @@ def test_binlog_files() -> None:
         ({**SERVER, "schemaChange": "guess"}, "fail, keep"),
         ({**SERVER, "startingTime": "soon"}, "option startingTime is 'soon'"),
         ({**SERVER, "port": "x"}, "port must be"),
-        ({**SERVER, "startingPosition": "begin"}, "none of latest, earliest, a place such as"),
+        ({**SERVER, "startingPosition": "begin"}, "none of latest, earliest, a position such as"),
         ({**SERVER, "tableSchema": "x"}, "goes with path"),
         ({"path": "/logs", "host": "db", "table": "a.b"}, "exclude each other"),
         ({"host": "db", "tables": "("}, "filter"),

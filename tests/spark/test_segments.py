@@ -220,7 +220,7 @@ def test_a_segment_keeps_which_columns_a_table_delivers_and_which_values_its_log
     table = TableMap(TableSchema("shop", "t", shown), shown, decoder, True)
     row = bytes((3, 0b101, 0)) + bytes((7, 0, 0, 0)) + bytes(4)
 
-    found = segments._table(segments._record(segments._TABLE, segments._table_body(table)))
+    found = segments.read_table(segments.made_record(segments.TABLE, segments._table_body(table)))
 
     assert (found.schema, found.columns) == (table.schema, table.columns)
     assert found.decoder.decode(row, 0, len(row), 0) == decoder.decode(row, 0, len(row), 0) == [(None, (7, canal.ABSENT))]

@@ -21,7 +21,7 @@ from canal.targets import JSONLinesTarget, LogWork, Progress, SQLiteTarget
 from canal.targets.sql import SQLOptions
 from canal.targets.sqlite import SQLiteWork
 from canal.testing import target_suite
-from canal.testing.servers import _scratch
+from canal.testing.processes import scratch
 from tests.targets import harnesses
 
 
@@ -211,7 +211,7 @@ CASES = [
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         yield Path(folder) / "copy"
 
 

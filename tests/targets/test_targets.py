@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from canal.testing import target_suite
-from canal.testing.servers import ThrowawayServer, _scratch
+from canal.testing.processes import scratch
+from canal.testing.servers import ThrowawayServer
 from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
 from tests.targets import harnesses
 
@@ -21,7 +22,7 @@ every_case = pytest.mark.parametrize("case", target_suite.CASES)
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """In memory: a commit waits for the disk otherwise."""
-    with tempfile.TemporaryDirectory(dir=_scratch()) as path:
+    with tempfile.TemporaryDirectory(dir=scratch()) as path:
         yield Path(path)
 
 

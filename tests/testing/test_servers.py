@@ -12,7 +12,8 @@ import pymysql
 import pytest
 
 from canal.testing.installations import Installation, ServerUnavailableError, find_installation
-from canal.testing.servers import MariaDBServer, ThrowawayServer, _tail
+from canal.testing.processes import tail
+from canal.testing.servers import MariaDBServer, ThrowawayServer
 from tests.plugins.fix_servers import Line
 
 
@@ -86,9 +87,9 @@ def test_a_bad_option_is_reported_with_the_servers_words(mariadb_server: Throwaw
 def test_of_logs_the_last_lines_are_told(tmp_path: Path) -> None:
     out, log = tmp_path / "out.log", tmp_path / "err.log"
     out.write_text("no memory\n")
-    assert _tail(out, log) == "no memory"
+    assert tail(out, log) == "no memory"
     log.write_text("".join(f"line {number}\n\n" for number in range(100)))
-    assert _tail(out, log).splitlines() == [f"line {number}" for number in range(80, 100)]
+    assert tail(out, log).splitlines() == [f"line {number}" for number in range(80, 100)]
 
 
 def test_a_tree_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

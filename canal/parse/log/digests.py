@@ -1,6 +1,6 @@
 """Where a reader stands in the log of another server, found by what its last transactions did.
 
-Never guesses: of several places that fit it takes the first, so that something may come again but nothing is left out.
+Never guesses: of several positions that fit it takes the first, so that something may come again but nothing is left out.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Done = tuple[str, Callable[[], Position] | None]
 
 
 @attrs.frozen
-class TailPlace:
+class TailPosition:
     """``position`` is behind the transaction that the tail's last but ``missing`` is."""
 
     position: Position
     missing: int
 
 
-def find_tail(tail: str, log: Iterable[Done]) -> TailPlace | None:
-    """The place in ``log`` behind the transactions of which ``tail`` has the digests; None when it holds none of them.
+def find_tail(tail: str, log: Iterable[Done]) -> TailPosition | None:
+    """The position in ``log`` behind the transactions of which ``tail`` has the digests; None when it holds none of them.
 
     A transaction fits when those before it do too, as far back as the tail and the part of the log go. That log may
     lack the last ones, ``missing`` of them: a replica that lags behind, or that was left behind by a crash.
@@ -56,7 +56,7 @@ def find_tail(tail: str, log: Iterable[Done]) -> TailPlace | None:
             length = min(number + 1, len(seen))
             if number not in first and wanted[number + 1 - length : number + 1] == list(seen)[-length:]:
                 first[number] = behind
-    return TailPlace(first[max(first)](), len(wanted) - 1 - max(first)) if first else None
+    return TailPosition(first[max(first)](), len(wanted) - 1 - max(first)) if first else None
 
 
 def digests_of(tail: str) -> list[str]:

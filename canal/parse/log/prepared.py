@@ -25,7 +25,7 @@ def read_again(connection: Any, wanted: PreparedXa, committed: Position) -> Iter
 
     Args:
         connection: to the source; it gives ``journal_names()`` and ``replay(journal, offset)``.
-        wanted: its ``journal`` is empty when its place is not known; then the log is searched, the newest part first.
+        wanted: its ``journal`` is empty when its position is not known; then the log is searched, the newest part first.
         committed: where the XA COMMIT begins: the rows lie before it.
 
     Raises:
@@ -33,13 +33,13 @@ def read_again(connection: Any, wanted: PreparedXa, committed: Position) -> Iter
     """
     if connection is None or not connection.can_replay:
         raise _lost(wanted, committed, "this source cannot be read again")
-    place: PreparedXa | None = wanted if wanted.journal else _find(connection, wanted.xid, committed)
-    if place is None:
+    position: PreparedXa | None = wanted if wanted.journal else _find(connection, wanted.xid, committed)
+    if position is None:
         raise _lost(wanted, committed, f"the log has it nowhere from {connection.journal_names()[0]} on")
     try:
-        yield from connection.replay(place.journal, place.offset)
+        yield from connection.replay(position.journal, position.offset)
     except PositionLostError as error:
-        raise _lost(wanted, committed, f"its rows lay at {place.journal}:{place.offset}") from error
+        raise _lost(wanted, committed, f"its rows lay at {position.journal}:{position.offset}") from error
 
 
 def _lost(wanted: PreparedXa, committed: Position, why: str) -> PositionLostError:
@@ -51,7 +51,7 @@ def _lost(wanted: PreparedXa, committed: Position, why: str) -> PositionLostErro
 
 
 def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
-    """The last place before ``committed`` at which the transaction was prepared."""
+    """The last position before ``committed`` at which the transaction was prepared."""
     names = connection.journal_names()
     if committed.journal in names:
         names = names[: names.index(committed.journal) + 1]

@@ -68,39 +68,39 @@ _POSITIONLESS = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST
 _LEAST = {QUERY: 32, ROTATE: 27, GTID: 44, MARIADB_GTID: 32, MARIADB_GTID_LIST: 23}
 
 
-def transaction_start(connection: Any, place: Position) -> int:
-    """The offset at which the transaction begins that the place lies in; the place's own where it lies in none.
+def transaction_start(connection: Any, position: Position) -> int:
+    """The offset at which the transaction begins that the position lies in; the position's own where it lies in none.
 
     Args:
         connection: to the source; it gives ``replay(journal, offset)`` and ``resolve("latest")``.
-        place: journal and offset that somebody wrote down.
+        position: journal and offset that somebody wrote down.
     """
     try:
-        first = next((event for event in connection.replay(place.journal, place.offset) if event[4] not in _OPENING), None)
-        if first[4] in _GTIDS if first is not None else _is_end(connection, place):
-            return place.offset
+        first = next((event for event in connection.replay(position.journal, position.offset) if event[4] not in _OPENING), None)
+        if first[4] in _GTIDS if first is not None else _is_end(connection, position):
+            return position.offset
     except SourceError as error:
-        # Hardly the beginning of an event; a server calls that a place that its log does not have.
+        # Hardly the beginning of an event; a server calls that a position that its log does not have.
         is_gone = isinstance(error, PositionLostError) and error.reason is not LostReason.BEYOND
         if is_gone or isinstance(error, ConnectionLostError):
             raise
-        log.info("no event begins at %s:%d: %s", place.journal, place.offset, error)
+        log.info("no event begins at %s:%d: %s", position.journal, position.offset, error)
     scan = TransactionScan()
-    for event in connection.replay(place.journal, 4):
+    for event in connection.replay(position.journal, 4):
         start = scan.whole
         if event[4] != ROTATE:
             scan.feed(event)
-        if scan.whole > place.offset:
+        if scan.whole > position.offset:
             return start
-        if scan.offset >= place.offset:
+        if scan.offset >= position.offset:
             break
     return scan.whole
 
 
-def _is_end(connection: Any, place: Position) -> bool:
+def _is_end(connection: Any, position: Position) -> bool:
     """Whether a log ends there: MySQL 5.5 sends nothing for an offset at which no event begins."""
     end = connection.resolve("latest")
-    return bool((end.journal, end.offset) == (place.journal, place.offset))
+    return bool((end.journal, end.offset) == (position.journal, position.offset))
 
 
 def first_to_scan(

@@ -68,7 +68,7 @@ class SchemaHistory(Protocol):
         """Forget what only positions before this one need."""
 
     def forget(self) -> None:
-        """Forget everything: another server's log is read from here on, and its places do not compare."""
+        """Forget everything: another server's log is read from here on, and its positions do not compare."""
 
     def close(self) -> None:
         """End; ``open`` may follow."""
@@ -103,14 +103,14 @@ def _incomparable(step: Position, position: Position, where: str) -> HistoryErro
     )
 
 
-def _count_done(count: int, place: Callable[[int], Position], position: Position, where: str = "") -> int:
+def count_done(count: int, position_of: Callable[[int], Position], position: Position, where: str = "") -> int:
     """How many of so many steps, which are in the order of the log, are done at the position."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        done = is_done(place(middle), position)
+        done = is_done(position_of(middle), position)
         if done is None:
-            raise _incomparable(place(middle), position, where)
+            raise _incomparable(position_of(middle), position, where)
         if done:
             low = middle + 1
         else:
@@ -152,7 +152,7 @@ class MemoryHistory:
         pass
 
     def _done(self, position: Position) -> int:
-        return _count_done(len(self._steps), lambda number: self._steps[number][0], position)
+        return count_done(len(self._steps), lambda number: self._steps[number][0], position)
 
     def _merged(self, count: int) -> tuple[dict[Table, Version], Mapping[str, Any]]:
         tables: dict[Table, Version] = {}
@@ -291,7 +291,7 @@ class FileHistory:
     def _last_done(self, position: Position, where: str = "", args: tuple[Any, ...] = ()) -> int | None:
         assert self._database is not None
         rows = self._database.execute(f"SELECT id, place FROM step {where} ORDER BY id", args).fetchall()
-        count = _count_done(
+        count = count_done(
             len(rows), lambda number: Position.from_text(rows[number][1]), position, f" in {self._path}"
         )
         return int(rows[count - 1][0]) if count else None

@@ -38,17 +38,7 @@ _TRAILING = re.compile(f"(?:{_BLANK}|;)++\\Z".encode())
 _LONGEST = 400
 
 
-def transaction_verb(sql: bytes) -> int:
-    """Which transaction statement it is, or ``Verb.NONE``. Exact: ``BEGIN`` is one, ``DROP TABLE my_begin`` is not."""
-    verb = _VERBS.get(sql)
-    if verb is not None:
-        return verb
-    if not sql or sql[0] not in _CANDIDATES:
-        return Verb.NONE
-    return _slow_verb(sql)[0]
-
-
-def _slow_verb(sql: bytes) -> tuple[int, bytes]:
+def _verb_of(sql: bytes) -> tuple[int, bytes]:
     """The verb, and the text without comments around it."""
     leading = _LEADING.match(sql)
     start = leading.end() if leading else 0
@@ -120,7 +110,7 @@ def transaction_statement(sql: str, default_schema: str) -> Statement | None:
     start = leading.end() if leading else 0
     if len(sql) - start > _LONGEST:
         return None
-    verb, core = _slow_verb(sql[start:].encode("utf-8", "surrogatepass"))
+    verb, core = _verb_of(sql[start:].encode("utf-8", "surrogatepass"))
     if verb == Verb.NONE:
         return None
     kind, event_type = _KINDS[verb]

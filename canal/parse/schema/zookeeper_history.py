@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from canal.errors import ConnectionLostError, CoordinationError, CursorError, HistoryError, NotActiveError
-from canal.parse.schema.history import Snapshot, Table, Version, _count_done
+from canal.parse.schema.history import Snapshot, Table, Version, count_done
 from canal.position import Position
 from canal.zookeeper import (
     Create,
@@ -45,7 +45,7 @@ class _Step:
     """What the index knows of a step: the node of its number, and those of further pieces beside it."""
 
     id: int
-    place: Position
+    position: Position
     made: int
     size: int
     pieces: int  # besides the first
@@ -134,7 +134,7 @@ class ZooKeeperHistory:
             if len(done) < 2 or (sum(step.size for step in done[1:]) < done[0].size * _WORTH and len(done) < _MANY):
                 return
             found = self._merged(done)
-            merged, node = self._write(done[-1].place, done[-1].made, found.tables, found.settings)
+            merged, node = self._write(done[-1].position, done[-1].made, found.tables, found.settings)
             self._commit([merged, *self._steps[len(done) :]], node)
 
     def forget(self) -> None:
@@ -144,7 +144,7 @@ class ZooKeeperHistory:
                 self._commit([])
 
     def _done(self, steps: list[_Step], position: Position) -> int:
-        return _count_done(len(steps), lambda number: steps[number].place, position, f" in {self._path}")
+        return count_done(len(steps), lambda number: steps[number].position, position, f" in {self._path}")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -206,13 +206,13 @@ class ZooKeeperHistory:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def _write(
-        self, place: Position, made: int, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None
+        self, position: Position, made: int, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None
     ) -> tuple[_Step, Create]:
         """Write a step but for its first node, which is left to the transaction of the list."""
         document = {"settings": settings, "tables": [[*table, version] for table, version in tables.items()]}
         body = zlib.compress(json.dumps(document, separators=(",", ":")).encode("ascii"))  # has a checksum
         pieces = range(1, (len(body) - 1) // _PIECE + 1)
-        head = json.dumps({"place": place.to_text(), "made": made, "pieces": len(pieces)}, separators=(",", ":"))
+        head = json.dumps({"place": position.to_text(), "made": made, "pieces": len(pieces)}, separators=(",", ":"))
         if self._version == -1:
             self._connected().make(self._path.rpartition("/")[0])
             self._transaction([Create(self._path, self._list([]))])
@@ -221,7 +221,7 @@ class ZooKeeperHistory:
             part = body[piece * _PIECE : (piece + 1) * _PIECE]
             self._transaction([Create(f"{self._path}/{_name(self._next, piece)}", part)])
         first = Create(f"{self._path}/{_name(self._next)}", head.encode("ascii") + b"\n" + body[:_PIECE])
-        return _Step(self._next, place, made, len(body), len(pieces)), first
+        return _Step(self._next, position, made, len(body), len(pieces)), first
 
     def _commit(self, steps: list[_Step], new: Create | None = None, gone: Sequence[str] = ()) -> None:
         """Make these the steps, a new one among them, in one transaction; then remove the nodes that do not count."""

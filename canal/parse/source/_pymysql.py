@@ -103,11 +103,11 @@ class Opening:
 def _reach(host: str, port: int, unix_socket: str | None, timeout: float, opening: Opening) -> socket.socket:
     """A connected socket, of the first address that answers."""
     if unix_socket:
-        places: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", unix_socket)]
+        addresses: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", unix_socket)]
     else:
-        places = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
     failure = OSError("no address")
-    for family, kind, protocol, _, address in places:
+    for family, kind, protocol, _, address in addresses:
         try:
             sock = socket.socket(family, kind, protocol)
         except OSError as error:  # a family that this machine does not have

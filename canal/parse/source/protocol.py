@@ -74,7 +74,7 @@ class Connection(Protocol):
         ...
 
     def resolve(self, start: Start) -> Position:
-        """Find the place that ``start`` means now.
+        """Find the position that ``start`` means now.
 
         ``"latest"`` is the present end of the log, ``"earliest"`` the oldest that is still there. A position with
         journal or GTID set is checked and given back; one with only a time becomes the start of the first transaction
@@ -82,7 +82,7 @@ class Connection(Protocol):
         journal and an offset or a GTID set that a later ``dump`` can start from.
 
         Raises:
-            PositionLostError: the log does not reach back to the place, or has no such place.
+            PositionLostError: the log does not reach back to the position, or has no such position.
         """
         ...
 

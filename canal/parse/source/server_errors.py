@@ -225,12 +225,12 @@ def query_error(error: BaseException, source: Asked, doing: str) -> SourceError:
     return _error(meaning(During.QUERY, number, text), message, source, errno=number)
 
 
-def stream_error(error: ServerError, source: Asked, server_id: int, place: Position, *, begun: bool = True) -> SourceError:
+def stream_error(error: ServerError, source: Asked, server_id: int, position: Position, *, begun: bool = True) -> SourceError:
     """What an error packet inside a dump means; ``begun``: events of the log came before it."""
     message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
-    during = During.DUMP if begun or place.offset <= 4 else During.DUMP | During.START
+    during = During.DUMP if begun or position.offset <= 4 else During.DUMP | During.START
     found = meaning(during, error.errno, error.message)
-    return _error(found, message, source, errno=error.errno, sqlstate=error.sqlstate, position=place, server_id=server_id)
+    return _error(found, message, source, errno=error.errno, sqlstate=error.sqlstate, position=position, server_id=server_id)
 
 
 def _error(
@@ -239,16 +239,16 @@ def _error(
 ) -> SourceError:  # fmt: skip
     if found is None:
         return ServerError(message, errno=errno, sqlstate=sqlstate, position=position)
-    place: dict[str, Any] = {
+    where: dict[str, Any] = {
         "position": position, "remedy": found.remedy.replace("{user}", source.user).replace("{server_id}", str(server_id))
     }  # fmt: skip
     if found.reason is not None:
-        return PositionLostError(message, errno=errno, sqlstate=sqlstate, reason=found.reason, **place)
+        return PositionLostError(message, errno=errno, sqlstate=sqlstate, reason=found.reason, **where)
     if found.error is ServerError:
-        return ServerError(message, errno=errno, sqlstate=sqlstate, **place)
+        return ServerError(message, errno=errno, sqlstate=sqlstate, **where)
     if found.error is ConnectionLostError:
-        return ConnectionLostError(message, by_source=found.name == "killed", **place)
-    return found.error(message, **place)
+        return ConnectionLostError(message, by_source=found.name == "killed", **where)
+    return found.error(message, **where)
 
 
 def _number_and_text(error: BaseException) -> tuple[int, str]:

@@ -1,0 +1,31 @@
+"""Names that were public under another word: they give what the new ones give, and warn."""
+
+from __future__ import annotations
+
+import pytest
+
+from canal.changes.change import Origin
+from canal.parse import log_positions
+from canal.parse.parser import BinlogParser
+from canal.testing.fake import FakeBinlog
+
+
+def test_the_place_of_an_origin_is_its_position() -> None:
+    origin = Origin("uuid:1", "binlog.000001:4", 0)
+    with pytest.warns(DeprecationWarning, match=r"Origin\.position"):
+        assert origin.place == origin.position == "binlog.000001:4"
+
+
+@pytest.mark.parametrize("former", ["place", "whole_place", "delivered_place"])
+def test_the_places_of_a_parser_are_its_positions(former: str) -> None:
+    parser = BinlogParser(FakeBinlog())
+    now = former.replace("place", "position")
+    with pytest.warns(DeprecationWarning, match=f"{former} is called {now} now"):
+        assert getattr(parser, former) == getattr(parser, now)
+
+
+def test_the_type_of_what_a_log_position_manager_is_given() -> None:
+    with pytest.warns(DeprecationWarning, match="GivePosition"):
+        assert log_positions.Place is log_positions.GivePosition
+    with pytest.raises(AttributeError, match="nothing"):
+        log_positions.nothing  # noqa: B018
