@@ -43,7 +43,7 @@ TAIL = """
 * GEOMETRY is the SRID (4 bytes, little-endian), then WKB. VECTOR is 4-byte floats, little-endian.
 * MariaDB's JSON is LONGTEXT, its VECTOR VARBINARY. Its UUID, INET4 and INET6 are BINARY in the log, with
   `binlog_row_metadata=FULL` too: of a table with a BINARY(16) or BINARY(4) the schema is looked up once more, in `schema=`, in the
-  schema history or at the server, and the column is what it was at its place of the log. Where nobody can tell (a file
+  schema history or at the server, and the column is what it was at its position in the log. Where nobody can tell (a file
   without `schema=`, no SELECT, a table that was changed or dropped later in the log), such a column of a FULL log is bytes in
   all three forms, as BINARY is, and the log of the instance says so once per table.
 * Spark: `_exact` and `_absent` are the same; a row before an update is in `_before` and has its own. Unsigned integers take the
