@@ -3,7 +3,7 @@
     python -m benchmarks.many_destinations [DESTINATIONS] [--write]
 
 Two processes have the same destinations in one ``canal.Server`` each, on a MariaDB and a ZooKeeper of their own. Each destination
-follows one table. A row goes into every table; when all are acked the first process is killed by SIGKILL and another row goes into
+follows one table. A row goes into every table; when all are acked the first process is killed by SIGKILL and another row into
 every table. Each row that the second process is handed is noted with its time: none may be missing, and none that was acked may
 come again. ``--write`` puts what was measured into docs/sizing.md.
 """
