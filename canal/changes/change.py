@@ -135,11 +135,14 @@ class Change:
     error: str = ""
     """Why it was parked."""
 
+    statement: int | None = None
+    """Of what is no change of a row: its number among the entries of its transaction."""
+
     @property
     def id(self) -> str:
         """The same whenever and wherever the change is given again (with GTIDs also from another server): to drop repeats by."""
-        place = f"{self.origin.transaction}/{self.ord}"
-        return f"{place}.{self.part}" if self.part else place
+        number = self.ord if self.statement is None else f"s{self.statement}"
+        return f"{self.origin.transaction}/{number}{f'.{self.part}' if self.part else ''}"
 
     @property
     def row(self) -> Row:

@@ -122,7 +122,7 @@ class Reader:
         known = self._tables.get(name)
         table = known[1] if known is not None else Table(name, name)
         sql = (entry.row_change.sql or "").encode("utf-8", "backslashreplace").decode("utf-8")
-        return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql)
+        return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql, statement=entry.header.ordinal)
 
     def _refuse(self, what: str, position: str) -> None:
         if position not in self._acknowledged:

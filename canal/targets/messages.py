@@ -83,7 +83,8 @@ def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
     if before is None or after is None:
         yield change, _key(change, key, change.row)
         return
-    old, new = (_key(change, key, _filled(change, *rows)) for rows in ((before, after), (after, before)))
+    # What the image before it lacks may have been another value: a key that is made of it differs, and is unfit below.
+    old, new = _key(change, key, before), _key(change, key, _filled(change, after, before))
     if old == new:
         yield change, new
         return

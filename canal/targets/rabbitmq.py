@@ -41,7 +41,7 @@ class RabbitMQTarget:
             those of the source; or ``change -> key``.
         queues: arguments with which the durable queue of a routing key is declared where the exchange is "", such as
             ``{"x-queue-type": "quorum"}``; None: the queues are there.
-        encode: makes the body of a message, text or bytes; "" sends nothing.
+        encode: makes the body of a message, text or bytes; "" or None sends nothing.
         headers: ``change -> {name: value}``: headers of the message.
         content_type: of the messages.
         max_bytes: of a body; a larger one is unfit. The max_message_size of a broker is 16 MiB,
@@ -270,9 +270,13 @@ class _RabbitMQWork(LogWork):
 
     def _routing_key(self, change: Change) -> str:
         key = self._key(change)
-        if len(key.encode()) > _KEY:
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            size = _KEY + 1
+        if size > _KEY:
             raise TargetSchemaError(
-                f"a routing key of {len(key.encode())} bytes for {change.table.name}: there are {_KEY} at most",
+                f"a routing key for {change.table.name} must be UTF-8 of {_KEY} bytes at most",
                 position=change.origin.position, remedy="Give shorter ones by routing_key=.",
             )  # fmt: skip
         return key

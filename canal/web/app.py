@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ _HEADER: Final = b"x-canal-action"
 _MOST_STREAMS: Final = 100
 #: Seconds after which a stream ends, and the page asks for another one: so a server that is shut down need not wait for ever.
 _STREAM: Final = 15.0
+_THREADS: Final = 4
 _PAGE: Final = files("canal.web").joinpath("page.html").read_bytes()
 
 
@@ -62,6 +64,7 @@ def app(
     max_lag: float | None = None,
     source_timeout: float | None = None,
     interval: float = 1.0,
+    hosts: Collection[str] = ("localhost", "127.0.0.1", "[::1]"),
 ) -> Application:
     """An ASGI application of a Server, an Instance or several, for an asyncio server such as uvicorn.
 
@@ -81,6 +84,8 @@ def app(
         max_lag: seconds behind the source, in what is received or acked, beyond which a destination is not well.
         source_timeout: at each look ask each source for the end of its log, for so many seconds at most.
         interval: seconds between two events.
+        hosts: names, without ports, under which the page is reached: an action that is asked for under another one is refused,
+            so that no site can act by a name of its own that it lets point here.
 
     Raises:
         ConfigError: an argument that cannot be.
@@ -90,7 +95,9 @@ def app(
     if not isinstance(instances, Server):
         instances = known(instances)
     look = Look(instances, tuple(pipes), allow, max_lag, source_timeout)
-    return _App(look, _exposition(instances, source_timeout), interval)
+    if isinstance(hosts, str):
+        raise ConfigError(f"hosts is a collection of names, not {hosts!r}")
+    return _App(look, _exposition(instances, source_timeout), interval, frozenset(one.lower() for one in hosts))
 
 
 def _exposition(instances: Instances, source_timeout: float | None) -> Callable[[], bytes] | None:
@@ -118,8 +125,11 @@ class _Answer:
 class _App:
     """See :func:`app`."""
 
-    def __init__(self, look: Look, exposition: Callable[[], bytes] | None, interval: float) -> None:
+    def __init__(self, look: Look, exposition: Callable[[], bytes] | None, interval: float, hosts: frozenset[str]) -> None:
         self._look = look
+        self._hosts = hosts
+        # Its own few threads: a look that waits for a source takes none from the application around it.
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="canal-web")
         self._exposition = exposition
         self._interval = interval
         self._streams = 0
@@ -146,7 +156,7 @@ class _App:
                 self._streams -= 1
             return
         try:
-            answer = await asyncio.to_thread(self._read, path) if is_read else await self._act(scope, path)
+            answer = await self._in_thread(self._read, path) if is_read else await self._act(scope, path)
         except CanalError as error:
             answer = _Answer.of(404 if isinstance(error, UnknownDestinationError) else 409, {"error": str(error)})
         await _begin(send, answer.status, answer.kind, [(b"content-length", str(len(answer.body)).encode())])
@@ -176,14 +186,19 @@ class _App:
             return _Answer.of(403, {"error": f"{action} is not allowed here"})
         if not any(name.lower() == _HEADER for name, _ in scope["headers"]):
             return _Answer.of(403, {"error": "the header X-Canal-Action is missing"})
-        await asyncio.to_thread(self._look.act, destination, action)
+        if _host(scope) not in self._hosts:
+            return _Answer.of(421, {"error": "actions are taken under the names that hosts= gives, and this is none of them"})
+        await self._in_thread(self._look.act, destination, action)
         return _Answer.of(200, {"done": action})
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _event(self) -> bytes:
         """What there is to see: all streams share a look."""
         async with self._looking:
             if time.monotonic() >= self._next:
-                self._last = b"data: " + json.dumps(await asyncio.to_thread(self._look.document)).encode() + b"\n\n"
+                self._last = b"data: " + json.dumps(await self._in_thread(self._look.document)).encode() + b"\n\n"
                 self._next = time.monotonic() + self._interval / 2
         return self._last
 
@@ -201,6 +216,12 @@ class _App:
             await send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()
+
+
+def _host(scope: Scope) -> str:
+    """The name by which the page was asked for, without a port."""
+    found = next((value for name, value in scope["headers"] if name.lower() == b"host"), b"")
+    return re.sub(r":\d+$", "", found.decode("latin-1")).lower()
 
 
 def _path(scope: Scope) -> str:

@@ -98,6 +98,10 @@ class Look:
             CanalError: it cannot be done.
         """
         if self._server is not None and action in _OF_A_SERVER:
+            # Any other name would reach the user's generator.
+            known = self._server.destinations() if action == "reload" else (*self._server.configured(), *self._server.destinations())
+            if destination not in known:
+                raise UnknownDestinationError(f"there is no destination {destination!r} to {action}", destination=destination)
             getattr(self._server, action)(destination)
             return
         instance = self._instance(destination)

@@ -74,7 +74,7 @@ def test_what_no_queue_takes_is_an_error(fake_binlog: FakeBinlog, rabbitmq_serve
         ({"exchange": queue}, f"the exchange '{queue}' of .* has no queue for messages with the routing key 'shop.o'"),
         ({"exchange": f"{queue}-missing"}, "NOT_FOUND - no exchange"),
         ({"routing_key": f"{queue}-other"}, "PRECONDITION_FAILED - inequivalent arg 'durable'"),
-        ({"routing_key": "x" * 256}, "a routing key of 256 bytes"),
+        ({"routing_key": "x" * 256}, "must be UTF-8 of 255 bytes at most"),
         ({"routing_key": queue, "queues": None}, "the exchange '' of .* has no queue"),
     ):
         with pytest.raises(TargetSchemaError, match=error):

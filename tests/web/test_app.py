@@ -108,7 +108,7 @@ def test_it_may_be_mounted_at_any_path_and_is_for_reading_only(server: canal.Ser
 
 def test_what_is_allowed_is_done_and_nothing_else(server: canal.Server) -> None:
     app = web.app(server, allow=["stop", "start", "switch"])
-    header = [(b"x-canal-action", b"1")]
+    header = [(b"x-canal-action", b"1"), (b"host", b"localhost:8000")]
 
     assert get(app, "/orders/stop", "POST").status == 403  # as a form of another site would send it
     assert get(app, "/orders/stop", headers=header).status == 404
@@ -206,3 +206,24 @@ async def _run(awaitable: Awaitable[None]) -> None:
 def test_arguments_that_cannot_be_are_refused(server: canal.Server, options: dict[str, Any]) -> None:
     with pytest.raises(canal.ConfigError):
         web.app(options.pop("instances", server), **options)
+
+
+def test_an_action_is_taken_under_the_names_of_the_page_alone(server: canal.Server) -> None:
+    """A site whose own name points to this machine is no other site to the browser."""
+    action = (b"x-canal-action", b"1")
+    for hosts, host, status in (((), b"evil.example", 421), ((), b"", 421), (("db.example",), b"DB.example:80", 200)):
+        app = web.app(server, allow=["stop"], **({"hosts": hosts} if hosts else {}))
+        assert get(app, "/orders/stop", "POST", headers=[action, (b"host", host)]).status == status
+    with pytest.raises(canal.ConfigError, match="hosts"):
+        web.app(server, hosts="localhost")
+
+
+def test_no_action_asks_for_a_destination_that_nobody_has_named() -> None:
+    asked: list[str] = []
+    with canal.Server([config("orders")], generator=asked.append) as server:  # type: ignore[arg-type]
+        app = web.app(server, allow=["start", "stop", "reload"])
+        header = [(b"x-canal-action", b"1"), (b"host", b"localhost")]
+        for action in ("start", "stop", "reload"):
+            assert get(app, f"/../../tmp/other/{action}", "POST", headers=header).status == 404
+        assert get(app, "/orders/reload", "POST", headers=header).status == 404  # it does not run
+        assert asked == []
