@@ -99,7 +99,8 @@ class Look:
         """
         if self._server is not None and action in _OF_A_SERVER:
             # Any other name would reach the user's generator.
-            known = self._server.destinations() if action == "reload" else (*self._server.configured(), *self._server.destinations())
+            running = self._server.destinations()
+            known = running if action == "reload" else (*self._server.configured(), *running)
             if destination not in known:
                 raise UnknownDestinationError(f"there is no destination {destination!r} to {action}", destination=destination)
             getattr(self._server, action)(destination)
