@@ -25,7 +25,7 @@ from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitCha
 from canal.formats.change_json import line
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
-from canal.targets.work import LogWork
+from canal.targets.work import LogWork, closed
 
 log = logging.getLogger("canal.pipe")
 
@@ -100,7 +100,7 @@ class HTTPTarget:
             client = httpx.Client(headers=headers, **{"timeout": self.timeout, **self.options})
         except (TypeError, ValueError, OSError, httpx.InvalidURL) as error:  # of a certificate that is not there, too
             raise ConfigError(f"httpx.Client does not take the headers or options of {self}: {type(error).__name__}") from error
-        with client:
+        with closed(client):
             yield _HTTPWork(self, client, stream)
 
 

@@ -26,7 +26,7 @@ from canal.schema import ColumnSchema
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE
-from canal.targets.work import StateWork, conflict
+from canal.targets.work import StateWork, closed, conflict
 
 log = logging.getLogger("canal.pipe")
 
@@ -113,7 +113,7 @@ class OpenSearchTarget:
             client = httpx.Client(base_url=self.url, **{"timeout": self.timeout, **self.options})
         except (TypeError, ValueError, OSError, httpx.InvalidURL) as error:
             raise ConfigError(f"httpx.Client does not take the options of {self}: {type(error).__name__}") from error
-        with client:
+        with closed(client):
             yield OpenSearchWork(self, _Cluster(client, f"{self}"), stream)
 
 

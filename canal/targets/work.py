@@ -6,8 +6,9 @@ Never opens anything.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
 from canal.changes.change import Change, Table
 from canal.changes.latest import Key, TableState, Values, latest
@@ -85,6 +86,18 @@ class LogWork(_Writer[Change]):
 
     def _made(self, changes: Sequence[Change]) -> Sequence[Change]:
         return changes
+
+
+@contextmanager
+def closed(client: Any) -> Iterator[None]:
+    """Close a client at the end, but not where an interrupt ends the work: that may have come while the client held a lock of its
+    own, for which its ``close`` would wait for ever."""
+    try:
+        yield
+    except Exception:
+        client.close()
+        raise
+    client.close()
 
 
 def conflict(what: str = "another writer of this stream has committed since") -> TargetConflictError:
