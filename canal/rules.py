@@ -29,6 +29,11 @@ def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
+def _by_column(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, Mapping) and not (attribute.name == "rename" and callable(value)):
+        raise ConfigError(f"{attribute.name} of a rule must be a mapping by column, not {value!r}")
+
+
 def _callable(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
         raise ConfigError(f"{attribute.name} of a rule must be callable, not {value!r}")
@@ -57,9 +62,9 @@ class Rule:
     tables: str = ""
     where: Callable[[Row], bool] | None = attrs.field(default=None, validator=_callable)
     fields: Sequence[str] | None = attrs.field(default=None, converter=_names)
-    rename: Mapping[str, str] | Callable[[str], str] = attrs.field(factory=dict)
-    defaults: Mapping[str, Any] = attrs.field(factory=dict)
-    mask: Mapping[str, Callable[[Any], Any]] = attrs.field(factory=dict)
+    rename: Mapping[str, str] | Callable[[str], str] = attrs.field(factory=dict, validator=_by_column)
+    defaults: Mapping[str, Any] = attrs.field(factory=dict, validator=_by_column)
+    mask: Mapping[str, Callable[[Any], Any]] = attrs.field(factory=dict, validator=_by_column)
     keys: Sequence[str] | None = attrs.field(default=None, converter=_names)
     to: str | Callable[[Change], str] | None = None
     transform: Callable[[Change], Change | Iterable[Change] | None] | None = attrs.field(default=None, validator=_callable)
@@ -71,6 +76,14 @@ class Rule:
         return TableFilter(self.tables)
 
     def __attrs_post_init__(self) -> None:
+        if isinstance(self.rename, Mapping) and not all(isinstance(name, str) for name in self.rename.values()):
+            raise ConfigError(f"rename of a rule must have names, not {dict(self.rename)!r}")
+        for name, mask in self.mask.items():
+            if not callable(mask):
+                raise ConfigError(
+                    f"the mask of {name} in a rule must be callable, not a {type(mask).__name__}",
+                    remedy="A canal.Mask belongs into InstanceConfig(mask=…).",
+                )
         if isinstance(self.to, str):
             try:
                 self.to.format(schema="", table="")

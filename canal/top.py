@@ -71,6 +71,9 @@ def read_page(url: str, timeout: float) -> dict[str, Any]:
     return found
 
 
+#: Columns of a line that goes to a file or a pipe: nothing is cut there.
+_UNCUT: Final = 1000
+
 HEAD: Final = ("destination", "state", "client", "acked", "behind", "not acked", "p99", "complete up to", "rows/s")
 
 
@@ -149,6 +152,8 @@ def show(
         return Group(Text(f"canal top  {utc(time.time())}", style="dim"), table, *lines), 1 if problems else 0
 
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_UNCUT)
     if once or not console.is_terminal:
         group, status = drawn()
         console.print(group)

@@ -529,7 +529,14 @@ def test_options_that_cannot_be_are_errors(canal_instance: Any, fake_binlog: Fak
         canal.pipe(canal_instance(fake_binlog), **arguments)
 
 
-@pytest.mark.parametrize("options", [{"tables": "("}, {"fields": "id"}, {"to": "{database}"}, {"where": "n > 1"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tables": "("}, {"fields": "id"}, {"to": "{database}"}, {"where": "n > 1"}, {"rename": "x"}, {"rename": {"id": 5}},
+        {"defaults": ["id"]}, {"mask": str}, {"mask": {"id": canal.Mask.last(4)}},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_rules_that_cannot_be_are_errors(options: Any) -> None:
     with pytest.raises(canal.ConfigError):
         canal.Rule(**options)

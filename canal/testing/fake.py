@@ -219,7 +219,10 @@ class FakeTable:
         names = {column.name.lower(): column.name for column in self.columns}
         unknown = [name for name in row if name.lower() not in names]
         if unknown:
-            raise UsageError(f"{self.schema}.{self.name} has no column {unknown[0]!r}")
+            raise UsageError(
+                f"{self.schema}.{self.name} has no column {unknown[0]!r}; it has {', '.join(names.values())}",
+                remedy="alter(sql, columns) of the table gives it others.",
+            )
         return {names[name.lower()]: value for name, value in row.items()}
 
     def _numbered(self, row: Row) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def test_a_file_is_all_that_it_takes(tmp_path: Path) -> None:
         ("batch_size", "batch", "pipe has no option batch.*batch_size"),
         ("rename =", "where =", r"rules\[0\] has no option where"),
         ("to = ", "to = 7 #", r"rules\[0\]"),
+        ("rename = ", "rename = 'phone' #", r"rules\[0\]: rename of a rule must be a mapping by column"),
         ("{ last = 4 }", "{ first = 4 }", "mask.*phone is"),
         ("{ last = 4 }", "{ last = 0 }", "a number of characters"),
         ("target = {", "goal = {", "a table with a target"),

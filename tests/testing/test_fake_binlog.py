@@ -172,6 +172,12 @@ def test_values_that_do_not_fit_are_refused_without_showing_them(kind: str, valu
     assert value in (None, 8) or repr(value) not in str(caught.value)
 
 
+def test_a_column_that_a_table_lacks_is_told_with_those_that_it_has() -> None:
+    table = FakeBinlog().table("shop", "orders", "id INT, n INT")
+    with pytest.raises(UsageError, match=r"shop\.orders has no column 'x'; it has id, n\. .*alter\("):
+        table.insert({"id": 1, "x": 2})
+
+
 def test_tables_answer_as_information_schema_does() -> None:
     fake = FakeBinlog("mariadb")
     fake.table("shop", "t", "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, s SET('a','it''s'), j JSON, b BIT, x CHAR(3)")

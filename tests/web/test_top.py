@@ -33,7 +33,7 @@ def address() -> Any:
 def test_it_shows_each_client_and_what_is_not_well(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     status = main(["top", address, "--once"])
 
