@@ -162,7 +162,11 @@ class TableFilter:
 
     def accepts(self, schema: str, table: str) -> bool:
         """Whether changes of this table pass."""
-        name = f"{schema}.{table}".lower()
+        return self.accepts_name(f"{schema}.{table}")
+
+    def accepts_name(self, name: str) -> bool:
+        """Whether this name passes, such as one of a schema alone."""
+        name = name.lower()
         for patterns in self._passes:
             if not any(pattern.fullmatch(name) for pattern in patterns):
                 return False

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from canal.config import InstanceConfig
+from canal.configuration.canal_mq import mq_notes, read_mq
 from canal.configuration.keys import close_to, reason
 from canal.configuration.properties import Values, parse
 from canal.errors import ConfigError
@@ -23,6 +24,7 @@ from canal.meta import FileMeta, MemoryMeta, PeriodMixedMeta
 from canal.parse.schema.history import MemoryHistory
 from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
+from canal.targets import CanalMQ
 from canal.zookeeper import ZooKeeper
 
 log = logging.getLogger("canal")
@@ -120,6 +122,18 @@ class CanalFiles:
         except ConfigError as error:
             error.destination = error.destination or destination
             raise
+
+    def mq(self, destination: str) -> CanalMQ:
+        """canal's routes of the destination to a broker.
+
+        Raises:
+            ConfigError: a key that there is not, a value that cannot be, or what has no equal here.
+        """
+        return read_mq(self._of(destination), destination)
+
+    def mq_notes(self, destination: str) -> dict[str, str]:
+        """Keys of canal's brokers that are set and have no part in the routes, and what is in their stead."""
+        return mq_notes(self._of(destination))
 
     def _of(self, destination: str) -> Values:
         name = f"{destination}/instance.properties"

@@ -9,7 +9,7 @@ import difflib
 import re
 from typing import Final
 
-_BROKER: Final = "there is no broker: changes are handed to your code in the same process"
+_BROKER: Final = "there is no broker: changes are handed to your code in the same process; its routes: DirectorySource.mq"
 _SERVER: Final = "there is no network server: your code calls the instance"
 _ADMIN: Final = "there is no canal-admin: use canal.Server, or a ConfigSource of your own"
 _BUFFERS: Final = "the operating system sizes the buffers"
@@ -121,7 +121,7 @@ WITHOUT: Final[dict[str, str]] = {
 }  # fmt: skip
 
 #: Beginnings of keys without a meaning here.
-_PREFIXES: Final = dict.fromkeys(("canal.mq.", "kafka.", "rocketmq.", "rabbitmq.", "pulsarmq."), _BROKER)
+PREFIXES: Final = dict.fromkeys(("canal.mq.", "kafka.", "rocketmq.", "rabbitmq.", "pulsarmq."), _BROKER)
 
 #: Keys that have the name of a destination in them: those of ``canal.instance.global`` for it alone.
 _OF_ONE: Final = re.compile(r"canal\.instance\.(.+)\.(mode|lazy|spring\.xml|manager\.address)")
@@ -133,7 +133,7 @@ def reason(key: str) -> str | None:
         return ""
     if key in WITHOUT:
         return WITHOUT[key]
-    for prefix, why in _PREFIXES.items():
+    for prefix, why in PREFIXES.items():
         if key.startswith(prefix):
             return why
     of_one = _OF_ONE.fullmatch(key)

@@ -5,6 +5,7 @@ Never starts anything.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,10 @@ from canal.config import InstanceConfig
 from canal.configuration.canal_files import CanalFiles
 from canal.configuration.toml_files import TomlFiles
 from canal.errors import ConfigError, CoordinationError
+from canal.targets import CanalMQ
 from canal.zookeeper import Session, ZooKeeper
+
+log = logging.getLogger("canal")
 
 _SERVER = "canal.properties"
 _OWN = "instance.properties"
@@ -73,6 +77,19 @@ class DirectorySource:
     def is_lazy(self, name: str) -> bool:
         """Whether the files say that it is to be started at its first use only."""
         return self.files.is_lazy(name)
+
+    def mq(self, name: str) -> CanalMQ:
+        """canal's routes of a destination to a broker, by the keys ``canal.mq.*`` of its files; what else is set for brokers, and
+        is an option of the target here, is logged.
+
+        Raises:
+            ConfigError: they are TOML files, or a key or a value has no equal.
+        """
+        if not isinstance(self.files, CanalFiles):
+            raise ConfigError(f"{self.path} has no canal.properties", remedy="Make a canal.targets.CanalMQ by its arguments.")
+        for key, why in self.files.mq_notes(name).items():
+            log.info("[%s] %s is not among the routes: %s", name, key, why)
+        return self.files.mq(name)
 
     def _read(self) -> CanalFiles | TomlFiles:
         if self._single:

@@ -15,6 +15,7 @@ from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
 from canal.targets.work import LogWork, StateWork, conflict
 
 if TYPE_CHECKING:
+    from canal.targets.canal_mq import CanalMQ
     from canal.targets.duckdb import DuckDBTarget
     from canal.targets.http import HTTPTarget
     from canal.targets.json_lines import JSONLinesTarget
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from canal.targets.sqlite import SQLiteTarget
 
 _MODULES: Final = {
+    "CanalMQ": "canal_mq",
     "DuckDBTarget": "duckdb",
     "HTTPTarget": "http",
     "JSONLinesTarget": "json_lines",
@@ -40,6 +42,7 @@ _MODULES: Final = {
 }
 
 __all__ = [
+    "CanalMQ",
     "DuckDBTarget",
     "Guarantee",
     "HTTPTarget",

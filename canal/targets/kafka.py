@@ -18,7 +18,18 @@ import attrs
 from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
-from canal.targets.messages import Encode, Headers, Key, Namer, encoded, halves, headers_of, primary_key
+from canal.targets.messages import (
+    Encode,
+    Headers,
+    Key,
+    Namer,
+    Partition,
+    encoded,
+    halves,
+    headers_of,
+    partition_of,
+    primary_key,
+)
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.work import LogWork, conflict
@@ -56,6 +67,8 @@ class KafkaTarget:
             of the source; or ``change -> topic``. The broker must make topics by itself, or have them.
         encode: makes the value of a message: text, bytes, or None (which compaction takes for a deletion); "" sends nothing.
         key: ``(table, row) -> key``: text, bytes, or None. The primary key as JSON if not given.
+        partition: ``change -> number``: the partition of a message instead of that of its key, from 0 on. It must be the same for
+            all messages of a key.
         headers: ``change -> {name: value}``: more headers.
         tombstones: send a message without a value behind that of each deleted row, so that compaction removes its key.
         progress_topic: its name; it is made with one partition where it is not there, and must be compacted.
@@ -68,6 +81,7 @@ class KafkaTarget:
     topic: str | Callable[[Change], str] = "{name}"
     encode: Encode = line
     key: Key = primary_key
+    partition: Partition | None = None
     headers: Headers | None = None
     tombstones: bool = False
     progress_topic: str = "canal_progress"
@@ -262,9 +276,10 @@ class _KafkaWork(LogWork):
                 headers, value = headers_of(one, target.headers), encoded(one, target.encode)
                 if value == b"":
                     continue
-                self._produce(topic, value, key, headers)
+                partition = partition_of(one, target.partition)
+                self._produce(topic, value, key, headers, partition)
                 if target.tombstones and one.after is None and key is not None:
-                    self._produce(topic, None, key, headers)
+                    self._produce(topic, None, key, headers, partition)
         except UnfitChangeError as error:
             error.changes = (change,)  # the whole one, not the half that an update may be
             raise

@@ -5,7 +5,7 @@ Never sends anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -20,6 +20,7 @@ Text: TypeAlias = str | bytes
 Encode: TypeAlias = Callable[[Change], Text | None]
 Key: TypeAlias = Callable[[Table, Row], Text | None]
 Headers: TypeAlias = Callable[[Change], Mapping[str, Text]]
+Partition: TypeAlias = Callable[[Change], int]
 
 #: Where statements go that name no table and no schema.
 _NOWHERE: Final = "canal_statements"
@@ -31,11 +32,22 @@ def primary_key(table: Table, row: Row) -> str | None:
     Raises:
         UnfitChangeError: the row image lacks one of them.
     """
-    if any(row[name] is ABSENT for name in table.keys):
+    known(table, row, table.keys)
+    return key_json(row, table.keys) if table.keys else None
+
+
+def known(table: Table, row: Row, names: Iterable[str]) -> None:
+    """Raise UnfitChangeError where the row image lacks one of these columns, of which the message is made."""
+    if any(row[name] is ABSENT or isinstance(row[name], PartialJson) for name in names):
         raise UnfitChangeError(
             f"a column of the key of {table.source} is not in the row image", remedy="Set binlog_row_image=FULL at the source."
         )
-    return key_json(row, table.keys) if table.keys else None
+
+
+def image(change: Change) -> Row:
+    """The row after a change, or of a deletion the one before; what its image lacks is of the one before."""
+    before, after = change.before, change.after
+    return change.row if before is None or after is None else _filled(change, after, before)
 
 
 class Namer:
@@ -109,6 +121,20 @@ def _filled(change: Change, row: Row, other: Row) -> Row:
 
 def _key(change: Change, key: Key, row: Row) -> bytes | None:
     return _made(change, "the key of its message", key, change.table, row)
+
+
+def partition_of(change: Change, partition: Partition | None) -> int:
+    """The number of the partition of a message; -1: the target chooses.
+
+    Raises:
+        UnfitChangeError: it cannot be made.
+    """
+    if partition is None:
+        return -1
+    number = _called(change, "the partition of its message", partition, change)
+    if not isinstance(number, int) or number < 0:
+        raise ConfigError(f"partition must give a number from 0 on, not {number!r}")
+    return number
 
 
 def encoded(change: Change, encode: Encode) -> bytes | None:

@@ -52,6 +52,7 @@ public class Beside {
     private static Object run(JSONObject call) throws Exception {
         switch (call.getString("do")) {
             case "filter": return filter(call.getJSONArray("cases"));
+            case "route": return route(call.getJSONObject("grammar"), call.getJSONArray("messages"));
             case "start": start(call); return null;
             case "stop": server.stop(); return null;
             case "subscribe": server.subscribe(client()); return null;
@@ -70,6 +71,37 @@ public class Beside {
         for (Object one : cases) {
             JSONArray pair = (JSONArray) one;
             answers.add(new AviaterRegexFilter(pair.getString(0)).filter(pair.getString(1)));
+        }
+        return answers;
+    }
+
+    /** Topic and partition of messages of one row each, put together as canal's producer for Kafka does. */
+    private static JSONArray route(JSONObject grammar, JSONArray messages) {
+        String topic = grammar.getString("topic"), dynamic = grammar.getString("dynamic_topic");
+        String hash = grammar.getString("partition_hash");
+        JSONArray answers = new JSONArray();
+        for (Object one : messages) {
+            FlatMessage message = JSON.parseObject(one.toString(), FlatMessage.class);
+            String named = topic;
+            if (dynamic != null) {
+                CanalEntry.Header header = CanalEntry.Header.newBuilder().setSchemaName(message.getDatabase())
+                    .setTableName(message.getTable()).build();
+                CanalEntry.Entry entry = CanalEntry.Entry.newBuilder().setHeader(header)
+                    .setEntryType(CanalEntry.EntryType.ROWDATA).build();
+                Message whole = new Message(1, new ArrayList<>(List.of(entry)));
+                named = MQMessageUtils.messageTopics(whole, topic, dynamic).keySet().iterator().next().replace('.', '_');
+            }
+            Integer count = MQMessageUtils.parseDynamicTopicPartition(named, grammar.getString("topic_partitions"));
+            count = count == null ? grammar.getInteger("partitions") : count;
+            int partition = 0;
+            if (hash != null) {
+                boolean database = !Boolean.FALSE.equals(grammar.getBoolean("database_hash"));
+                FlatMessage[] parts = MQMessageUtils.messagePartition(message, count, hash, database);
+                while (parts[partition] == null) {
+                    partition++;
+                }
+            }
+            answers.add(JSONArray.of(named, partition));
         }
         return answers;
     }

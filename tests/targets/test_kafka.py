@@ -14,10 +14,11 @@ import pytest
 
 import canal
 from canal.changes import Table
-from canal.errors import ConnectionLostError, TargetConflictError, TargetSchemaError, UnfitChangeError
+from canal.errors import ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.model import ColumnNames, Row
-from canal.targets import JSONLinesTarget, KafkaTarget, Progress
+from canal.targets import CanalMQ, JSONLinesTarget, KafkaTarget, Progress
 from canal.targets import kafka as module
+from canal.targets.canal_mq import java_hash
 from canal.targets.messages import primary_key
 from canal.testing import FakeBinlog, target_suite
 from canal.testing.target_servers import KafkaServer
@@ -86,6 +87,28 @@ def test_a_key_has_its_partition_and_one_that_changes_is_deleted_under_the_old_o
     assert {len(found) for found in partitions.values()} == {1}
     assert len({number for found in partitions.values() for number in found}) == 3
     assert len({dict(message.headers())["id"] for message in log}) == len(log)
+
+
+def test_a_partition_that_is_named_has_the_messages_and_one_that_there_is_not_is_an_error(
+    fake_binlog: FakeBinlog, kafka_server: KafkaServer, topic: str
+) -> None:
+    mq = CanalMQ(topic=topic, partition_hash="shop.orders:n", partitions=3)
+    table = fake_binlog.table("shop", "orders", "id INT PRIMARY KEY, n INT")
+    for key in range(9):
+        table.insert({"id": key, "n": key})
+    table.update({"id": 0, "n": 0}, {"id": 0, "n": 1})
+    routes: dict[str, Any] = {"topic": mq.topic_of, "key": mq.key_of, "partition": mq.partition_of}
+
+    follow(fake_binlog, KafkaTarget(kafka_server.servers, **routes))
+
+    log = [(message.partition(), json.loads(message.value())) for message in kafka_log(kafka_server.servers, topic)]
+    hashed = java_hash("shop")
+    for partition, value in log:
+        row = value["after"] or value["before"]
+        assert partition == abs(hashed ^ java_hash(str(row["n"]))) % 3
+    assert sorted(value["op"] for _, value in log) == ["DELETE", *["INSERT"] * 10]
+    with pytest.raises(TargetError, match=f"{topic}: _?UNKNOWN"):
+        follow(fake_binlog, KafkaTarget(kafka_server.servers, topic=topic, partition=lambda change: 7), stream="other")
 
 
 def test_topics_keys_headers_and_values_are_as_they_are_asked_for(fake_binlog: FakeBinlog, kafka_server: KafkaServer) -> None:

@@ -1,0 +1,104 @@
+"""canal's keys of brokers: those of its routes, and what is in the others' stead.
+
+Never sends anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, Final
+
+from canal.configuration.keys import PREFIXES
+from canal.configuration.properties import Values
+from canal.errors import ConfigError
+from canal.targets import CanalMQ
+
+_FLAT: Final = "canal.mq.flatMessage"
+_QUEUES: Final = "canal.mq.enableDynamicQueuePartition"
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError
+    return value.lower() == "true"
+
+
+#: The option that a key sets, what reads it, and what it is.
+ROUTES: Final[dict[str, tuple[str, Callable[[str], Any], str]]] = {
+    "canal.mq.topic": ("topic", str, "a text"),
+    "canal.mq.dynamicTopic": ("dynamic_topic", str, "a text"),
+    "canal.mq.partition": ("partition", int, "a number"),
+    "canal.mq.partitionsNum": ("partitions", int, "a number"),
+    "canal.mq.partitionHash": ("partition_hash", str, "a text"),
+    "canal.mq.dynamicTopicPartitionNum": ("topic_partitions", str, "a text"),
+    "canal.mq.database.hash": ("database_hash", _flag, "true or false"),
+}
+
+_TARGET: Final = "give it to the target: its address, user and options"
+_PIPE: Final = "batch_size and linger of canal.pipe"
+_ORDER: Final = "messages are sent in their order by one thread"
+#: Keys that have no part in the routes, and what is in their stead.
+INSTEAD: Final[dict[str, str]] = {
+    **dict.fromkeys(("canal.mq.servers", "canal.mq.producerGroup", "canal.mq.accessChannel", "canal.mq.namespace",
+                     "canal.mq.vhost", "canal.mq.exchange", "canal.mq.username", "canal.mq.password", "canal.mq.aliyunuid",
+                     "canal.mq.tag", "canal.mq.customizedTraceTopic", "canal.mq.enableMessageTrace"), _TARGET),
+    **dict.fromkeys(("canal.mq.batchSize", "canal.mq.maxRequestSize", "canal.mq.lingerMs", "canal.mq.bufferMemory",
+                     "canal.mq.compressionType"), "producer= of KafkaTarget, by librdkafka's names"),
+    **dict.fromkeys(("canal.mq.kafka.kerberos.enable", "canal.mq.kafka.kerberos.jaasFilePath",
+                     "canal.mq.kafka.kerberos.krb5FilePath"), "options= of KafkaTarget, by librdkafka's names"),
+    "canal.mq.acks": "all brokers that hold a partition have each message before its commit",
+    "canal.mq.transaction": "each commit of a KafkaTarget is a transaction",
+    "canal.mq.retries": "on_error=canal.Retry(times=) of canal.pipe",
+    "canal.mq.canalBatchSize": _PIPE, "canal.mq.canalGetTimeout": _PIPE,
+    "canal.mq.send.thread.size": _ORDER, "canal.mq.build.thread.size": _ORDER,
+    "canal.mq.filterTransactionEntry": "a target is given no BEGIN and END, as with JSON messages of canal's",
+    _FLAT: "JSON messages: encode=canal.formats.CanalJson()", _QUEUES: "false",
+}  # fmt: skip
+
+
+def read_mq(values: Values, destination: str) -> CanalMQ:
+    """The routes that these values say.
+
+    Raises:
+        ConfigError: a key that there is not, a value that cannot be, or what has no equal here.
+    """
+    for key in values.all():
+        if key.startswith("canal.mq.") and key not in ROUTES and _instead(key) is None:
+            near = get_close_matches(key, [*ROUTES, *INSTEAD], 1)
+            remedy = f"Did you mean {near[0]}?" if near else "Take it out."
+            raise ConfigError(f"there is no key {key}", destination=destination, remedy=remedy)
+    if values.get(_FLAT).lower() == "false":
+        raise ConfigError(
+            f"{_FLAT}=false: messages of protobuf are not made", destination=destination,
+            remedy="Let consumers read JSON, and set it to true.",
+        )  # fmt: skip
+    if values.get(_QUEUES).lower() == "true":
+        raise ConfigError(
+            f"{_QUEUES}: no broker is asked how many queues a topic has", destination=destination,
+            remedy="Give the numbers by canal.mq.partitionsNum or canal.mq.dynamicTopicPartitionNum.",
+        )  # fmt: skip
+    if not values.get("canal.mq.topic"):
+        raise ConfigError("canal.mq.topic is not set", destination=destination, remedy="Set it, for what has no other.")
+    return CanalMQ(**{option: _value(values, key) for key, (option, _, _) in ROUTES.items() if values.get(key)})
+
+
+def mq_notes(values: Values) -> dict[str, str]:
+    """Keys that are set and have no part in the routes, and what is in their stead."""
+    return {key: why for key in sorted(values.all()) if key not in ROUTES and values.written(key) and (why := _instead(key))}
+
+
+def _instead(key: str) -> str | None:
+    if key.startswith("canal.mq.properties."):
+        return "options= of KafkaTarget, by librdkafka's names"
+    if not key.startswith("canal.mq.") and key.startswith(tuple(PREFIXES)):
+        return _TARGET
+    return INSTEAD.get(key)
+
+
+def _value(values: Values, key: str) -> Any:
+    _, read, what = ROUTES[key]
+    try:
+        return read(values.get(key))
+    except ValueError:
+        raise ConfigError(f"{key} is {what}, not {values.get(key)!r}") from None
