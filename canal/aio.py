@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -26,6 +26,24 @@ from canal.status import InstanceStatus
 from canal.stream import Stream
 
 T = TypeVar("T")
+
+
+async def to_the_end(call: Awaitable[T], hurry: Callable[[], object] = lambda: None) -> T:
+    """Wait for a call on a thread until it has ended, also where that is cancelled meanwhile, which ``hurry`` is to tell it."""
+    work = asyncio.ensure_future(call)
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            hurry()
+        except BaseException:
+            break
+    if cancelled is not None:
+        raise cancelled from work.exception()
+    return work.result()
+
 
 #: Seconds of one wait on a thread at most: so long a cancelled get holds up the next one of its client.
 _SLICE = 0.2
@@ -84,7 +102,7 @@ class AsyncInstance:
         try:
             await self._call(self.instance.__enter__)
         except BaseException:
-            await self._to_the_end(self.instance.stop)
+            await to_the_end(self._call(self.instance.stop))
             raise
         return self
 
@@ -92,7 +110,7 @@ class AsyncInstance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._to_the_end(self.instance.stop)
+            await to_the_end(self._call(self.instance.stop))
         finally:
             for pool in (self._calls, *self._gets.values()):
                 pool.shutdown(wait=False)
@@ -178,21 +196,6 @@ class AsyncInstance:
 
     async def _call(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._calls, partial(call, *arguments, **options))
-
-    async def _to_the_end(self, call: Callable[[], Any]) -> None:
-        """Wait for a call until it has ended, also where that is cancelled meanwhile."""
-        work = asyncio.ensure_future(self._call(call))
-        cancelled: asyncio.CancelledError | None = None
-        while not work.done():
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError as error:
-                cancelled = error
-            except BaseException:
-                break
-        if cancelled is not None:
-            raise cancelled
-        work.result()
 
 
 class AsyncStream(AsyncIterator[AsyncMessage]):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import logging
+import random
 import sqlite3
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +20,9 @@ import attrs
 import pytest
 
 import canal
+from canal.aio import AsyncInstance
 from canal.changes import Change
+from canal.errors import TargetError
 from canal.targets import JSONLinesTarget, Progress, SQLiteTarget, Work
 from canal.targets.protocol import Guarantee, Scope
 from canal.testing import FakeBinlog
@@ -42,12 +48,16 @@ def read(target: SQLiteTarget, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
+def of(fake: FakeBinlog, **options: Any) -> canal.InstanceConfig:
+    given = {"destination": "test", "source": fake, "start": "earliest", "meta": canal.MemoryMeta()}
+    return canal.InstanceConfig(**{**given, **options})
+
+
 @contextmanager
 def life(fake: FakeBinlog, folder: Path | None = None, **options: Any) -> Iterator[canal.Instance]:
     """One life of a process."""
     meta = canal.MemoryMeta() if folder is None else canal.FileMeta(folder / "cursors")
-    config = canal.InstanceConfig(**{"destination": "test", "source": fake, "start": "earliest", "meta": meta, **options})
-    with canal.Instance(config) as instance:
+    with canal.Instance(of(fake, meta=meta, **options)) as instance:
         instance.subscribe()
         yield instance
 
@@ -65,6 +75,90 @@ def fail(*errors: Exception | None) -> Callable[[str], None]:
             raise error
 
     return at
+
+
+def awaited(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 120))
+
+
+def test_a_task_that_is_cancelled_anywhere_loses_nothing(fake_binlog: FakeBinlog, folder: Path) -> None:
+    """Cancelled at another step of another commit each time, and run again in the same life of the instance."""
+    target, count, draw = SQLiteTarget(folder / "copy.db"), 60, random.Random(3)
+    table = orders(fake_binlog)
+    for number in range(count):
+        table.insert({"id": number, "n": 0})
+        table.update({"id": number, "n": 0}, {"id": number, "n": number})
+    fake_binlog.end()
+    cancelled: list[str] = []
+
+    async def once(instance: AsyncInstance, point: str, commit: int) -> bool:
+        loop, reached = asyncio.get_running_loop(), itertools.count()
+
+        def at(now: str) -> None:
+            if now == point and next(reached) == commit:
+                loop.call_soon_threadsafe(task.cancel)
+
+        pipe = canal.pipe(instance, Faulty(target, at), on_error="stop", batch_size=2)
+        task = asyncio.create_task(pipe.run_async())
+        await asyncio.wait([task])
+        assert not pipe.status().is_running
+        assert instance.instance.list_batches() == []
+        if not task.cancelled():
+            await task
+            return True
+        cancelled.append(point)
+        return False
+
+    async def main() -> None:
+        async with AsyncInstance(of(fake_binlog)) as instance:
+            await instance.subscribe()
+            while not await once(instance, draw.choice(("before", "after")), draw.randrange(4)):
+                pass
+
+    awaited(main())
+
+    assert set(cancelled) == {"before", "after"}
+    assert read(target, "SELECT id, n FROM orders ORDER BY id") == [(number, number) for number in range(count)]
+
+
+def test_a_task_goes_on_when_the_commit_in_hand_has_ended_and_the_loop_is_free_meanwhile(
+    fake_binlog: FakeBinlog, target: SQLiteTarget
+) -> None:
+    orders(fake_binlog).insert({"id": 1, "n": 1})
+    begun, allowed = threading.Event(), threading.Event()
+
+    def at(point: str) -> None:
+        begun.set()
+        assert allowed.wait(60)
+
+    async def main() -> None:
+        with life(fake_binlog) as instance:
+            pipe = canal.pipe(instance, Faulty(target, at))
+            task = asyncio.create_task(pipe.run_async())
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait([task], timeout=0.05)
+            assert not task.done()
+            allowed.set()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            assert pipe.status().commits == 1
+
+    awaited(main())
+
+    assert read(target, "SELECT id FROM orders") == [(1,)]
+
+
+def test_what_ends_the_loop_is_raised_by_await_too(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    orders(fake_binlog).insert({"id": 1, "n": 1})
+
+    async def main() -> None:
+        with life(fake_binlog) as instance:
+            await canal.pipe(instance, Faulty(target, fail(TargetError("no"))), on_error="stop").run_async()
+
+    with pytest.raises(TargetError, match="no"):
+        awaited(main())
 
 
 # -- what a target promises -----------------------------------------------------------------------------------------------

@@ -5,16 +5,19 @@ Never acks what the target has not committed, and never leaves out a change in s
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import attrs
 
+from canal.aio import AsyncInstance, to_the_end
 from canal.changes import Change, Reader
 from canal.errors import (
     CanalError,
@@ -99,7 +102,7 @@ class PipeStatus:
 
 
 def pipe(
-    instance: Instance,
+    instance: Instance | AsyncInstance,
     target: Target,
     *,
     rules: Iterable[Rule] = (),
@@ -112,7 +115,7 @@ def pipe(
     batch_size: int = 10_000,
     linger: float = 0.05,
 ) -> Pipe:
-    """A pipe from an Instance to a target: ``run()`` is the loop, ``start()`` a thread with it.
+    """A pipe from an Instance to a target: ``run()`` is the loop, ``start()`` a thread with it, ``run_async()`` for a task.
 
     How far the target is stands in the target, in the commit of what was written, and only then the messages are acked: what
     comes again after a crash is left out, where the target is one that promises ``Guarantee.ONCE``. A target that is behind the
@@ -141,8 +144,9 @@ def pipe(
         ConfigError: an option cannot be.
     """
     return Pipe(
-        instance, target, rules=rules, stream=stream, on_error=on_error, on_unfit=on_unfit, on_large=on_large,
-        acknowledged=acknowledged, client_id=client_id, batch_size=batch_size, linger=linger,
+        instance.instance if isinstance(instance, AsyncInstance) else instance, target, rules=rules, stream=stream,
+        on_error=on_error, on_unfit=on_unfit, on_large=on_large, acknowledged=acknowledged, client_id=client_id,
+        batch_size=batch_size, linger=linger,
     )  # fmt: skip
 
 
@@ -207,6 +211,22 @@ class Pipe:
             self._stopping.clear()
             self._tell(is_running=False)
             self._lock.release()
+
+    async def run_async(self) -> None:
+        """The loop on a thread, awaited. A task that is cancelled ends it behind the commit in hand, as ``stop`` does, and goes
+        on when it has ended: nothing is lost, and it can be run again.
+
+        Raises:
+            CanalError: as ``run``; where the task was cancelled, it is the cause of the CancelledError.
+        """
+        loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, f"canal-{self.instance.destination}-pipe")
+        try:
+            await to_the_end(loop.run_in_executor(thread, self.run), self._stopping.set)
+        except asyncio.CancelledError:
+            self._stopping.clear()  # it may have ended by itself meanwhile
+            raise
+        finally:
+            thread.shutdown(wait=False)
 
     def start(self) -> Self:
         """Run the loop on a thread of its own; ``join`` and ``stop`` raise what ends it."""
