@@ -50,6 +50,7 @@ class Rule:
         where: ``row -> bool``: which rows the target is to have. An update that brings a row in is an insert, one that takes it
             out a delete. With partial row images a column may be ``canal.ABSENT``.
         fields: the columns to keep, in this order.
+        exclude: columns to leave out, where ``fields`` does not say which to keep.
         defaults: values of columns that the row lacks (``ABSENT``, or no column of the table), by name.
         mask: ``value -> value`` by the name of the column; NULL and ``ABSENT`` stay as they are.
         rename: new names by old ones, or ``name -> name`` for all columns, such as ``str.lower``.
@@ -62,6 +63,7 @@ class Rule:
     tables: str = ""
     where: Callable[[Row], bool] | None = attrs.field(default=None, validator=_callable)
     fields: Sequence[str] | None = attrs.field(default=None, converter=_names)
+    exclude: Sequence[str] = attrs.field(default=(), converter=_names)
     rename: Mapping[str, str] | Callable[[str], str] = attrs.field(factory=dict, validator=_by_column)
     defaults: Mapping[str, Any] = attrs.field(factory=dict, validator=_by_column)
     mask: Mapping[str, Callable[[Any], Any]] = attrs.field(factory=dict, validator=_by_column)
@@ -84,6 +86,8 @@ class Rule:
                     f"the mask of {name} in a rule must be callable, not a {type(mask).__name__}",
                     remedy="A canal.Mask belongs into InstanceConfig(mask=…).",
                 )
+        if self.fields is not None and self.exclude:
+            raise ConfigError("a rule has fields or exclude, not both")
         if isinstance(self.to, str):
             try:
                 self.to.format(schema="", table="")
@@ -168,9 +172,9 @@ class _Plan:
     def __init__(self, rule: Rule, table: Table) -> None:
         self.rule = rule
         names = list(table.names.names)
-        wanted = list(names if rule.fields is None else rule.fields)
+        wanted = [name for name in names if name not in rule.exclude] if rule.fields is None else list(rule.fields)
         wanted += [name for name in rule.defaults if name not in wanted and name not in names]
-        unknown = [name for name in (*wanted, *rule.mask) if name not in names and name not in rule.defaults]
+        unknown = [name for name in (*wanted, *rule.exclude, *rule.mask) if name not in names and name not in rule.defaults]
         if unknown and table.columns:
             raise ConfigError(
                 f"a rule names columns that {table.source} does not have: {', '.join(unknown)}",

@@ -628,6 +628,7 @@ def test_options_that_cannot_be_are_errors(canal_instance: Any, fake_binlog: Fak
     [
         {"tables": "("}, {"fields": "id"}, {"to": "{database}"}, {"where": "n > 1"}, {"rename": "x"}, {"rename": {"id": 5}},
         {"defaults": ["id"]}, {"mask": str}, {"mask": {"id": canal.Mask.last(4)}},
+        {"exclude": "id"}, {"fields": ["id"], "exclude": ["n"]},
     ],
     ids=str,
 )  # fmt: skip

@@ -22,7 +22,7 @@ from canal.formats import encoder_of
 from canal.rules import Rule
 
 #: Of a rule and of the pipe, what a file can say; the rest is code.
-_RULE: Final = ("tables", "fields", "rename", "defaults", "keys", "to")
+_RULE: Final = ("tables", "fields", "exclude", "rename", "defaults", "keys", "to")
 _PIPE: Final = ("stream", "on_large", "acknowledged", "client_id", "batch_size", "linger")
 
 #: Makes an object of options; a ConfigError says where they stand.

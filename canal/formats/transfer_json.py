@@ -1,0 +1,123 @@
+"""The messages of go-mysql-transfer: ``{"action":"insert","timestamp":…,"date":{…}}``, for consumers that read its topics.
+
+Never rounds or drops a value: DECIMAL has all its digits, and a moment that a pattern cannot write is unfit.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import attrs
+
+from canal.changes.change import Change
+from canal.errors import ConfigError
+from canal.formats.encoder import ROWS, unfit
+from canal.formats.text import dumps
+from canal.formats.texts import TEXTS
+from canal.model import EventType, Row
+from canal.rows.values import ABSENT, ZeroDate
+
+_PARTS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "yyyy": lambda value: f"{value.year:04}", "yy": lambda value: f"{value.year % 100:02}",
+    "MM": lambda value: f"{value.month:02}", "dd": lambda value: f"{value.day:02}", "HH": lambda value: f"{value.hour:02}",
+    "mm": lambda value: f"{value.minute:02}", "ss": lambda value: f"{value.second:02}",
+}  # fmt: skip
+_TOKEN: Final = re.compile(r"yyyy|YYYY|yy|YY|MM|dd|HH|hh|mm|ss|SS|[^A-Za-z]+|[A-Za-z]+")
+_SAME: Final = {"YYYY": "yyyy", "YY": "yy", "hh": "HH", "SS": "ss"}
+
+
+@attrs.frozen
+class TransferForm:
+    """How the messages of some tables are made.
+
+    Args:
+        encoder: the form of ``date`` and ``raw``: "json" is an object; "kv-commas" the text ``a=1,b=2``; "v-commas" ``1,2``.
+        date_formatter: of DATE, such as ``yyyy-MM-dd``; "" as MySQL writes it.
+        datetime_formatter: of DATETIME, and of TIMESTAMP in the instance's zone, such as ``yyyy-MM-dd HH:mm:ss``; "" as MySQL
+            writes them.
+        reserve_raw_data: give the row before an update as ``raw``.
+
+    Raises:
+        ConfigError: a pattern has other letters than yyyy, yy, MM, dd, HH, mm, ss.
+    """
+
+    encoder: Literal["json", "kv-commas", "v-commas"] = "json"
+    date_formatter: str = ""
+    datetime_formatter: str = ""
+    reserve_raw_data: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for name, pattern in (("date_formatter", self.date_formatter), ("datetime_formatter", self.datetime_formatter)):
+            for token in _TOKEN.findall(pattern):
+                is_of_time = _SAME.get(token, token) in ("HH", "mm", "ss")
+                if token[0].isalpha() and (_SAME.get(token, token) not in _PARTS or is_of_time and name == "date_formatter"):
+                    raise ConfigError(f"{name} {pattern!r} has {token!r}", remedy=f"There are {', '.join(_PARTS)}.")
+
+    def message(self, change: Change) -> str:
+        """The message of a changed row."""
+        members = [f'"action":"{change.op.name.lower()}"', f'"timestamp":{change.origin.ts // 1000}']
+        if self.reserve_raw_data and change.op is EventType.UPDATE and change.before is not None:
+            members.append(f'"raw":{self._object(change.before)}')
+        content = self._object(change.row) if self.encoder == "json" else dumps(self._commas(change.row))
+        return "{" + ",".join([*members, f'"date":{content}']) + "}"
+
+    def _object(self, row: Row) -> str:
+        pairs = (f"{dumps(name)}:{self._json(value)}" for name, value in sorted(row.as_dict().items()) if value is not ABSENT)
+        return "{" + ",".join(pairs) + "}"
+
+    def _commas(self, row: Row) -> str:
+        texts = ((name, self._text(value)) for name, value in row.as_dict().items() if value is not ABSENT)
+        return ",".join(f"{name}={text}" if self.encoder == "kv-commas" else text for name, text in texts)
+
+    def _text(self, value: Any) -> str:
+        if value is None:
+            return ""
+        text = self._json(value)
+        return str(json.loads(text)) if text.startswith('"') else text
+
+    def _json(self, value: Any) -> str:
+        if isinstance(value, Decimal):
+            return format(value, "f")
+        if isinstance(value, ZeroDate) and (self.date_formatter or self.datetime_formatter):
+            raise ValueError("a pattern cannot write a date with zeros")
+        if isinstance(value, datetime):
+            value = value.replace(tzinfo=None)
+            return dumps(_formatted(value, self.datetime_formatter) or TEXTS[datetime](value))
+        if isinstance(value, date):
+            return dumps(_formatted(value, self.date_formatter) or value.isoformat())
+        if isinstance(value, bytes):
+            return dumps(base64.b64encode(value).decode())
+        if isinstance(value, (dict, list)):
+            return TEXTS[type(value)](value)
+        if type(value) in TEXTS:
+            return dumps(TEXTS[type(value)](value))
+        return dumps(value)
+
+
+def _formatted(value: Any, pattern: str) -> str:
+    return "".join(_PARTS[name](value) if (name := _SAME.get(part, part)) in _PARTS else part for part in _TOKEN.findall(pattern))
+
+
+@attrs.frozen
+class TransferJson:
+    """Makes the messages; "", which targets do not send, of tables that have no form and of statements but TRUNCATE.
+
+    Args:
+        form: of ``schema.table`` of the source; None: such a table is not sent.
+    """
+
+    form: Callable[[str], TransferForm | None]
+
+    def __call__(self, change: Change) -> str:
+        form = self.form(change.table.source)
+        if form is None:
+            return ""
+        if change.op is EventType.TRUNCATE:
+            unfit(change, "go-mysql-transfer has no message for TRUNCATE", "Empty what consumers hold, or park it by on_unfit.")
+        return form.message(change) if change.op in ROWS else ""

@@ -1,0 +1,170 @@
+"""go-mysql-transfer's app.yml: what its options come to, and that none is passed over."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.changes import Change, Table
+from canal.changes.change import Origin
+from canal.configuration.transfer import Transfer, read_transfer, transfer_of
+from canal.errors import ConfigError, UnfitChangeError
+from canal.model import EventType
+from canal.rules import Rules
+from canal.schema import column_from_text
+
+_COLUMNS = (
+    ("ID", "int"), ("USER_NAME", "varchar(40)"), ("PASSWORD", "varchar(40)"), ("amount", "decimal(30,2)"), ("born", "date"),
+    ("at", "datetime(6)"), ("data", "blob"), ("doc", "json"),
+)  # fmt: skip
+_ROW = {
+    "ID": 7, "USER_NAME": "wang", "PASSWORD": None, "amount": Decimal("12345678901234567890.10"), "born": date(2020, 1, 31),
+    "at": datetime(2020, 1, 31, 4, 5, 6, 700000), "data": b"\xff", "doc": {"a": [1]},
+}  # fmt: skip
+
+
+def of(*rules: dict[str, Any], **options: Any) -> Transfer:
+    given = [{"schema": "shop", "table": "t_user", **rule} for rule in rules]
+    return transfer_of({"target": "kafka", "rule": given or [{"schema": "shop", "table": "t_user"}], **options})
+
+
+def change(op: EventType = EventType.INSERT, source: str = "shop.t_user") -> Change:
+    table = Table(source, source, tuple(column_from_text(name, kind, charset="utf8mb4") for name, kind in _COLUMNS), ("ID",))
+    rows = {EventType.INSERT: (None, _ROW), EventType.DELETE: (_ROW, None), EventType.UPDATE: (_ROW, _ROW | {"USER_NAME": "li"})}
+    before, after = (None if row is None else table.row(row) for row in rows.get(op, (None, None)))
+    return Change(table, op, before, after, Origin("u:1", "b:1", 1_600_000_000_999), 0)
+
+
+def sent(found: Transfer, one: Change) -> tuple[str, Any]:
+    """The topic and the message."""
+    (made,) = Rules(found.rules, is_log=True).apply(one)
+    text = found.encode(made)
+    return made.table.name, json.loads(text, parse_float=Decimal) if text else None
+
+
+def test_a_row_is_the_message_that_its_consumers_know() -> None:
+    topic, message = sent(of(), change())
+
+    assert topic == "t_user"
+    assert message == {
+        "action": "insert", "timestamp": 1_600_000_000,
+        "date": {
+            **_ROW, "born": "2020-01-31", "at": "2020-01-31 04:05:06.700000", "data": "/w==",
+        },
+    }  # fmt: skip
+    assert sent(of(), change(EventType.DELETE))[1]["action"] == "delete"
+
+
+@pytest.mark.parametrize(
+    ("options", "topic", "names"),
+    [
+        ({"column_lower_case": True}, "t_user", "id user_name password amount born at data doc"),
+        ({"column_upper_case": True, "kafka_topic": "users{x}"}, "users{x}", "ID USER_NAME PASSWORD AMOUNT BORN AT DATA DOC"),
+        (
+            {"column_underscore_to_camel": True, "column_lower_case": True},
+            "t_user", "id userName password amount born at data doc",
+        ),
+        (
+            {"include_columns": "ID,USER_NAME", "column_mappings": "user_name=account", "column_lower_case": True},
+            "t_user", "id account",
+        ),
+        ({"exclude_columns": "data,doc,at,born,amount"}, "t_user", "ID USER_NAME PASSWORD"),
+        (
+            {"include_columns": "ID", "default_column_values": "AREA_name=x,b=", "column_underscore_to_camel": True},
+            "t_user", "id areaName b",
+        ),
+    ],
+)  # fmt: skip
+def test_columns_are_chosen_named_and_filled(options: dict[str, Any], topic: str, names: str) -> None:
+    found, message = sent(of(options), change())
+
+    assert found == topic
+    assert set(message["date"]) == set(names.split())
+    if "default_column_values" in options:
+        assert (message["date"]["areaName"], message["date"]["b"]) == ("x", "")
+
+
+def test_values_have_the_forms_that_are_asked_for() -> None:
+    few = {"include_columns": "ID,USER_NAME,PASSWORD,born,at"}
+    patterns = {"date_formatter": "dd/MM/yyyy", "datetime_formatter": "yyMMdd HH:mm:ss"}
+
+    assert sent(of({**few, **patterns, "value_encoder": "kv-commas"}), change())[1]["date"] == (
+        "ID=7,USER_NAME=wang,PASSWORD=,born=31/01/2020,at=200131 04:05:06"
+    )
+    assert sent(of({**few, "value_encoder": "v-commas"}), change())[1]["date"] == "7,wang,,2020-01-31,2020-01-31 04:05:06.700000"
+    raw = sent(of({**few, "reserve_raw_data": True}), change(EventType.UPDATE))[1]
+    assert (raw["raw"]["USER_NAME"], raw["date"]["USER_NAME"]) == ("wang", "li")
+    assert "raw" not in sent(of(few), change(EventType.UPDATE))[1]
+
+
+def test_what_has_no_message_is_not_sent_or_unfit() -> None:
+    assert sent(of(), change(source="shop.other"))[1] is None
+    assert sent(of(), change(EventType.ALTER))[1] is None
+    with pytest.raises(UnfitChangeError, match="TRUNCATE"):
+        sent(of(), change(EventType.TRUNCATE))
+
+
+def test_the_last_rule_counts_and_a_pattern_is_searched_in_the_name() -> None:
+    found = of({"kafka_topic": "one"}, {"table": r"_user\d*$", "kafka_topic": "many"}, {"table": "^x", "kafka_topic": "x"})
+
+    assert [sent(found, change(source=f"SHOP.{name}"))[0] for name in ("t_user", "t_user12", "x_y")] == ["many", "many", "x"]
+    accepts = canal.InstanceConfig(destination="d", source=canal.MySQLSource(), filter=found.filter).table_filter().accepts
+    assert [accepts("shop", name) for name in ("t_user", "t_user1", "x1", "y", "t_users")] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"lua_script": "x"}, "lua_script is not run"),
+        ({"lua_file_path": "x"}, "lua_file_path is not run"),
+        ({"value_formatter": "{{.ID}}"}, "value_formatter is not run"),
+        ({"redis_structure": "string"}, "redis_structure is of another target"),
+        ({"es_index": "a"}, "es_index is of another target"),
+        ({"mongodb_database": "a"}, "mongodb_database is of another target"),
+        ({"rabbitmq_queue": "a"}, "rabbitmq_queue is of another target"),
+        ({"include_columns": "ID", "exclude_columns": "doc"}, "no effect beside"),
+        ({"column_mappings": "a"}, "is like COLUMN=text"),
+        ({"default_column_values": "a=b=c"}, "is like COLUMN=text"),
+        ({"value_encoder": "xml"}, "json, kv-commas or v-commas"),
+        ({"date_formatter": "yyyy-MMM-dd"}, "'MMM'|'M'"),
+        ({"date_formatter": "yyyy HH"}, "'HH'"),
+        ({"column_lower_case": "yes"}, "true or false"),
+        ({"kafka_topic": 7}, "in quotes"),
+        ({"include_column": "ID"}, "Did you mean include_columns"),
+        ({"table": "*"}, "other than"),
+        ({"schema": ""}, "names a schema"),
+    ],
+)
+def test_what_has_no_equal_is_refused_by_its_name(rule: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        of(rule)
+
+
+def test_the_file_as_it_is_shipped(tmp_path: Path) -> None:
+    path = tmp_path / "app.yml"
+    path.write_text(
+        "addr: 127.0.0.1:3306\nuser: root\npass: root\ncharset : utf8\nslave_id: 1001\nflavor: mysql\nenable_web_admin: true\n"
+        "target: RabbitMQ\nrabbitmq_addr: amqp://x\nrule:\n  -\n    schema: shop\n    table: t_user\n    order_by_column: id\n"
+        "    column_underscore_to_camel: true\n    value_encoder: json\n"
+    )
+
+    found = read_transfer(path)
+
+    assert sent(found, change())[1]["date"]["userName"] == "wang"
+    assert {*found.notes} == {
+        "addr", "user", "pass", "charset", "slave_id", "flavor", "enable_web_admin", "rabbitmq_addr", "rule 1: order_by_column",
+    }  # fmt: skip
+    for text, message in (("rule: {", "cannot be read"), ("target: redis\nrule: [{}]", "RedisTarget"), ("[]", "list of rules")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            read_transfer(path)
+    with pytest.raises(ConfigError, match="has no option kafka_addr"):
+        of(kafka_addr="x")
+    with pytest.raises(ConfigError, match="two rules"):
+        of({}, {})
