@@ -68,6 +68,13 @@ class ColumnSchema:
     logged: bool = True
     #: MySQL made it for a part of a functional key; before 8.0.18 table maps have it, and rows never do.
     hidden: bool = False
+    #: Of a masked column the one that the server has.
+    unmasked: ColumnSchema | None = attrs.field(default=None, repr=False)
+
+    @property
+    def of_source(self) -> ColumnSchema:
+        """The column that the server has, where this one is masked."""
+        return self.unmasked or self
 
     @property
     def is_key(self) -> bool:

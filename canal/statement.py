@@ -70,6 +70,8 @@ class Statement:
     one_phase: bool = False
     #: OPTIMIZE TABLE: tables whose rows stay; MariaDB makes a table of InnoDB anew, as ALTER TABLE … FORCE does.
     remade: tuple[Table, ...] = ()
+    #: The text, where masks withhold it from whoever is given the entry: what the statement did to rows is read from it.
+    withheld: str = attrs.field(default="", repr=False, eq=False)
 
 
 def doubtful_statement(schema: str) -> Statement:

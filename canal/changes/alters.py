@@ -98,7 +98,20 @@ def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> 
     """The columns of both whose values an ALTER may have changed, each with both types; "" for none."""
     before = {column.name.lower(): column for column in old}
     pairs = [(before[column.name.lower()], column) for column in new if column.name.lower() in before]
-    return ", ".join(f"{two.name} was {_text(one)}, is {_text(two)}" for one, two in pairs if not keeps_values(one, two))
+    return ", ".join(_difference(one, two) for one, two in pairs if not _keeps(one, two))
+
+
+def _keeps(old: ColumnSchema, new: ColumnSchema) -> bool:
+    one, two = old.of_source, new.of_source
+    if new.unmasked is not None and one.base_type == two.base_type == "decimal" and _arguments(one)[1] != _arguments(two)[1]:
+        return False  # a mask is made of the text, which has other zeros at its end
+    return keeps_values(one, two)
+
+
+def _difference(old: ColumnSchema, new: ColumnSchema) -> str:
+    if new.unmasked is not None:  # labels are values
+        return f"{new.name}, which is masked, has another type"
+    return f"{new.name} was {_text(old)}, is {_text(new)}"
 
 
 def _text(column: ColumnSchema) -> str:
@@ -107,7 +120,8 @@ def _text(column: ColumnSchema) -> str:
 
 def types_text(columns: Iterable[ColumnSchema]) -> str:
     """The declared types of columns, and which are the key, to compare later ones with: what ``types_from_text`` reads."""
-    return json.dumps([[column.name, column.column_type, column.charset, *[1] * column.key] for column in columns])
+    own = [column.of_source for column in columns]
+    return json.dumps([[column.name, column.column_type, column.charset, *[1] * column.key] for column in own])
 
 
 def types_from_text(text: str) -> list[ColumnSchema]:

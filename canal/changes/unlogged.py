@@ -11,6 +11,7 @@ from typing import Final
 
 from canal.model import Entry, EventType
 from canal.parse.schema.scanner import END, WORD, Scanner
+from canal.rows.mask import WITHHELD
 from canal.statement import Statement
 
 NOT_UNDERSTOOD: Final = "a statement that is not understood"
@@ -22,6 +23,10 @@ def statement_of(entry: Entry) -> Statement:
     return entry.statement
 
 
+def _text(entry: Entry) -> str | None:
+    return statement_of(entry).withheld or entry.sql
+
+
 def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | None = None) -> str:
     """What a statement changed of a table's rows, or may have, without a row in the log; "" for nothing.
 
@@ -30,7 +35,8 @@ def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     """
     statement = statement_of(entry)
     found = _loss(entry, schema, table)
-    if not found and statement.doubtful and not statement.temporary:
+    is_unknown = statement.doubtful or _text(entry) == WITHHELD and _touches(entry, schema, table)
+    if not found and is_unknown and not statement.temporary:
         return f"{NOT_UNDERSTOOD} may have changed {schema}.{table}"
     return found or _altered(entry, schema, table, columns)
 
@@ -48,7 +54,7 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
         return f"another table was renamed to {name}, with rows that were not in the stream"
     if any((old[0].lower(), old[1].lower()) == (schema, table) for old, _ in statement.renames):
         return f"{name} was renamed"
-    words = _words(entry.sql) if ours or statement.schema_wide else ""
+    words = _words(_text(entry)) if ours or statement.schema_wide else ""
     if statement.schema_wide and statement.database.lower() == schema and (statement.replaces or words.startswith("DROP ")):
         return f"{name} was dropped with its database"
     if not ours:
@@ -61,7 +67,7 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
         return f"partitions of {name} were emptied, dropped or exchanged"
     if _IGNORE.match(words):
         return f"{name} was altered with IGNORE, which leaves out rows"
-    if _drops_primary_key(entry.sql):
+    if _drops_primary_key(_text(entry)):
         return f"an ALTER of {name} drops its primary key: a target with that key cannot hold rows which are equal in it"
     return ""
 
@@ -70,17 +76,17 @@ def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     """What the text of an ALTER tells of new values of rows, which the columns before and after it do not."""
     if not _touches(entry, schema, table) or "ALTER" not in statement_of(entry).event_types:
         return ""
-    dropped, renamed = _gone(entry.sql)
+    dropped, renamed = _gone(_text(entry))
     gone = dropped | renamed if columns is None else renamed & {name.lower() for name in columns}
     what = f"{', '.join(sorted(gone))} was dropped or renamed" if gone else ""
-    if not what and _GENERATED.search(_words(entry.sql)):
+    if not what and _GENERATED.search(_words(_text(entry))):
         what = "a generated column was defined anew"
     return f"an ALTER of {schema}.{table} may have changed values of rows, which the log does not tell: {what}" if what else ""
 
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:
     """Names, in lower case, of columns that an ALTER of the table drops; others of that name may come, with other values."""
-    return _gone(entry.sql)[0] if _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types else set()
+    return _gone(_text(entry))[0] if _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types else set()
 
 
 def _touches(entry: Entry, schema: str, table: str) -> bool:

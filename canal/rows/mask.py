@@ -81,7 +81,9 @@ class Mask:
         """The column of the masked values."""
         is_text = column.base_type in _TEXT_TYPES and column.charset not in (None, "binary")
         kind = "char(64)" if self.kind == "hmac" else column.column_type if is_text else "varchar(255)"
-        return attrs.evolve(column, type_code=15, meta=0, unsigned=False, charset="utf8mb4", labels=None, column_type=kind)
+        return attrs.evolve(
+            column, type_code=15, meta=0, unsigned=False, charset="utf8mb4", labels=None, column_type=kind, unmasked=column
+        )  # fmt: skip
 
 
 def _counted(count: int) -> int:
@@ -148,10 +150,12 @@ class Masks:
         return found
 
     def withholds(self, statement: Any) -> bool:
-        """Whether the text of a statement may hold what is masked: any but a DDL statement that names tables, none of them
-        masked."""
-        if statement.kind != "ddl" or statement.doubtful or statement.selects or not statement.tables:
+        """Whether the text of a statement may hold what is masked: any but DDL of a whole database, or of tables none of which
+        is masked."""
+        if statement.kind != "ddl" or statement.doubtful or statement.selects:
             return True
+        if not statement.tables:
+            return not statement.schema_wide
         return any(tables.accepts(*name) for name in statement.tables for tables, _ in self._tables)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import attrs
+
 from canal.errors import CanalError, HookError, StateError
 from canal.model import Entry, EntryType, Header, Row
 from canal.rows.mask import WITHHELD, Masks
@@ -70,6 +72,7 @@ class EntrySink:
             for entry in entries:
                 entry.query = None
                 if entry.statement is not None and self._masks.withholds(entry.statement):
+                    entry.statement = attrs.evolve(entry.statement, withheld=entry.sql or "")
                     entry.sql = WITHHELD
         for hook in self._hooks:
             entries = _kept_by(hook, entries)

@@ -96,7 +96,7 @@ def _table_body(table: TableMap) -> bytes:
 
 def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
     """Whether a record has it: what few columns have is left out of the others'."""
-    return attribute.name not in ("virtual", "logged", "hidden") or bool(value != attribute.default)
+    return attribute.name not in ("virtual", "logged", "hidden", "unmasked") or bool(value != attribute.default)
 
 
 def _statement_body(entry: Entry, epoch: int) -> bytes:

@@ -151,7 +151,8 @@ def decode_source(found: dict[str, Any] | None) -> Source | None:
 
 
 def encode_table(table: TableSchema) -> dict[str, Any]:
-    return {"schema": table.schema, "table": table.table, "columns": [attrs.asdict(column) for column in table.columns]}
+    columns = [attrs.asdict(column, filter=attrs.filters.exclude("unmasked")) for column in table.columns]
+    return {"schema": table.schema, "table": table.table, "columns": columns}
 
 
 def decode_table(found: dict[str, Any]) -> TableSchema:
@@ -227,7 +228,7 @@ def _statement_fields(entry: Entry) -> list[Any]:
     statement = entry.statement
     return [
         int(entry.event_type), entry.offset, entry.timestamp, entry.server_id, entry.first_row, entry.ordinal, entry.sql,
-        None if statement is None else attrs.asdict(statement, recurse=False),
+        None if statement is None else attrs.asdict(statement, recurse=False, filter=attrs.filters.exclude("withheld")),
     ]  # fmt: skip
 
 

@@ -1,0 +1,88 @@
+"""Masked tables lose nothing: what no row tells is seen behind a mask, and the source's types decide, not the masked ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import canal
+from canal import Mask
+from canal.changes import Reader
+from canal.changes.alters import types_text
+from canal.statement import Statement
+from canal.testing.fake import FakeBinlog
+
+MASKS = {r"shop\.users": {"email": Mask.hmac(key="pepper"), "n": Mask.hmac(key="pepper")}}
+COLUMNS = "id INT PRIMARY KEY, email VARCHAR(100), n {}"
+
+
+def entries_of(fake: FakeBinlog, masks: Any = None, **options: Any) -> list[canal.Entry]:
+    fake.end()
+    config = canal.InstanceConfig(
+        destination="masked", source=fake, start="earliest", mask=MASKS if masks is None else masks, **options
+    )
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        return [entry for message in instance.stream() for entry in message]
+
+
+def changes_of(entries: list[canal.Entry]) -> list[Any]:
+    reader = Reader()
+    return [change for entry in entries for change in reader.changes(entry)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE users TRUNCATE PARTITION p0", "ALTER TABLE users DROP PARTITION p0", "ALTER TABLE users DROP COLUMN n",
+        "ALTER TABLE users RENAME COLUMN n TO m", "ALTER TABLE users DROP PRIMARY KEY", "ALTER TABLE users CHANGE n m INT",
+        "ALTER TABLE users MODIFY n INT AS (id) STORED", "DROP DATABASE shop",
+    ],
+)  # fmt: skip
+def test_a_statement_that_no_row_tells_of_is_seen_behind_a_mask(sql: str) -> None:
+    fake = FakeBinlog()
+    users = fake.table("shop", "users", COLUMNS.format("INT"))
+    users.insert({"id": 1, "email": "a", "n": 5})
+    fake.ddl(sql, "shop")
+    entries = entries_of(fake)
+    assert (sql in repr([(entry.row_change.sql, entry.sql, entry.statement) for entry in entries])) is sql.startswith("DROP D")
+    with pytest.raises(canal.UnloggedChangeError):
+        changes_of(entries)
+
+
+def test_a_statement_whose_text_was_lost_counts_as_a_loss() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "users", COLUMNS.format("INT")).insert({"id": 1, "email": "a", "n": 5})
+    fake.ddl("ALTER TABLE users ADD c INT", "shop")
+    entries = entries_of(fake)
+    assert len(changes_of(entries)) == 1
+    for entry in entries:
+        if entry.statement is not None:
+            entry.statement = Statement("ddl", "ALTER", entry.statement.tables, event_types=("ALTER",))
+    with pytest.raises(canal.UnloggedChangeError, match="not understood"):
+        changes_of(entries)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("INT", "TINYINT"), ("DECIMAL(10,2)", "DECIMAL(11,3)"), ("ENUM('secret','b')", "ENUM('b')")]
+)
+def test_a_masked_column_of_another_type_stops_a_reader(old: str, new: str) -> None:
+    fake = FakeBinlog()
+    value: Any = "b" if "ENUM" in old else 5
+    fake.table("shop", "users", COLUMNS.format(old)).insert({"id": 1, "email": "a", "n": value})
+    fake.ddl("ALTER TABLE users MODIFY n …", "shop")
+    fake.table("shop", "users", COLUMNS.format(new)).insert({"id": 2, "email": "a", "n": value})
+    entries = [entry for entry in entries_of(fake) if entry.rows]
+    with pytest.raises(canal.UnloggedChangeError, match="n, which is masked, has another type") as caught:
+        changes_of(entries)
+    assert "secret" not in str(caught.value)
+    first, second = (entry.table.schema.columns for entry in entries if entry.table is not None)
+    assert types_text(first) != types_text(second)
+
+
+def test_a_masked_column_of_a_wider_type_passes() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "users", COLUMNS.format("INT")).insert({"id": 1, "email": "a", "n": 5})
+    fake.table("shop", "users", COLUMNS.format("BIGINT")).insert({"id": 2, "email": "a", "n": 5})
+    assert len(changes_of(entries_of(fake))) == 2
