@@ -10,6 +10,7 @@ import canal
 from canal import Mask
 from canal.changes import Reader
 from canal.changes.alters import types_text
+from canal.configuration.toml_files import _one_mask
 from canal.statement import Statement
 from canal.testing.fake import FakeBinlog
 
@@ -86,3 +87,49 @@ def test_a_masked_column_of_a_wider_type_passes() -> None:
     fake.table("shop", "users", COLUMNS.format("INT")).insert({"id": 1, "email": "a", "n": 5})
     fake.table("shop", "users", COLUMNS.format("BIGINT")).insert({"id": 2, "email": "a", "n": 5})
     assert len(changes_of(entries_of(fake))) == 2
+
+
+def dropped_column(fake: FakeBinlog) -> None:
+    """Two rows before the masked column is dropped and one behind, all in the same read."""
+    users = fake.table("shop", "users", COLUMNS.format("INT"))
+    users.insert({"id": 1, "email": "secret", "n": 5})
+    users.insert({"id": 2, "email": "secret", "n": 5})
+    fake.table("shop", "users", "id INT PRIMARY KEY, mail VARCHAR(100), n INT").insert({"id": 3, "mail": "secret", "n": 5})
+    fake.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 4})
+    fake.end()
+
+
+@pytest.mark.parametrize("options", [{"mask": MASKS}, {"field_filter": "shop.orders:id/price"}], ids=["mask", "field_filter"])
+def test_what_is_complete_before_a_wrong_configuration_is_delivered(options: dict[str, Any]) -> None:
+    fake = FakeBinlog()
+    dropped_column(fake)
+    found: list[Any] = []
+    config = canal.InstanceConfig(destination="masked", source=fake, start="earliest", **options)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.ConfigError) as caught:
+            for message in instance.stream():
+                found += [row.after["id"] for entry in message for row in entry.rows if row.after is not None]
+    assert found == ([1, 2] if "mask" in options else [1, 2, 3])
+    assert caught.value.position is not None
+    if "mask" in options:
+        assert "if_present" in str(caught.value)
+
+
+def test_a_mask_of_a_column_that_may_be_gone_masks_what_came_before() -> None:
+    fake = FakeBinlog()
+    dropped_column(fake)
+    mask = Mask.hmac(key="pepper")
+    masks = {r"shop\.users": {"email": mask.if_present(), "mail": mask.if_present(), "gone": Mask.drop().if_present()}}
+    rows = [row for entry in entries_of(fake, masks) for row in entry.rows]
+    assert len(rows) == 4
+    assert "secret" not in repr(rows)
+    assert repr(rows).count(mask.text("secret")) == 3
+
+
+def test_a_file_says_that_a_masked_column_may_be_gone() -> None:
+    assert _one_mask({"last": 4, "if_present": True}, "x") == Mask.last(4).if_present()
+    assert _one_mask({"drop": True, "if_present": True}, "x") == Mask.drop().if_present()
+    assert _one_mask({"last": 4, "if_present": False}, "x") == Mask.last(4)
+    with pytest.raises(canal.ConfigError, match="true or false"):
+        _one_mask({"last": 4, "if_present": "no"}, "x")

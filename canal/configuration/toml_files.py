@@ -217,6 +217,12 @@ def _mask(value: Any, where: str) -> Any:
 
 
 def _one_mask(value: Any, where: str) -> Mask:
+    if isinstance(value, dict) and "if_present" in value:
+        rest = {name: one for name, one in value.items() if name != "if_present"}
+        made = _one_mask("drop" if rest == {"drop": True} else rest, where)
+        if type(value["if_present"]) is not bool:
+            raise ConfigError(f"{where}.if_present is true or false, not {value['if_present']!r}")
+        return made.if_present() if value["if_present"] else made
     if value == "drop":
         return Mask.drop()
     if isinstance(value, dict) and len(value) == 1:

@@ -34,6 +34,7 @@ class Mask:
     kind: Literal["hmac", "last", "cut", "drop"]
     count: int = 0
     _key: bytes = attrs.field(default=b"", repr=False)
+    is_optional: bool = False
 
     @classmethod
     def hmac(cls, *, env: str = "", key: str | bytes = b"") -> Mask:
@@ -65,6 +66,10 @@ class Mask:
     def drop(cls) -> Mask:
         """Nothing: rows do not have the column."""
         return cls("drop")
+
+    def if_present(self) -> Mask:
+        """This mask, of a column that the table need not have, as one that was dropped or renamed."""
+        return attrs.evolve(self, is_optional=True)
 
     def text(self, value: Any) -> str:
         """What is left of a value."""
@@ -138,15 +143,17 @@ class Masks:
         for tables, columns in self._tables:
             if not tables.accepts(schema, table):
                 continue
-            missing = [written for name, (written, _) in columns.items() if name not in known]
+            missing = [written for name, (written, mask) in columns.items() if name not in known and not mask.is_optional]
             if missing:
                 raise ConfigError(
                     f"a mask names {', '.join(map(repr, missing))}, which {schema}.{table} does not have",
-                    remedy=f"Its columns are {', '.join(names)}: if one was renamed, mask it by its name of now; if it was "
-                    "dropped, take its mask away.",
+                    remedy=f"Its columns are {', '.join(names)}. If one was renamed, mask it by both names, if it was dropped "
+                    "keep its mask, each with .if_present(): without a mask, rows from before this that are not acknowledged come "
+                    "in clear.",
                 )
             for name, (_, mask) in columns.items():
-                found.setdefault(known[name], mask)
+                if name in known:
+                    found.setdefault(known[name], mask)
         return found
 
     def withholds(self, statement: Any) -> bool:

@@ -14,7 +14,9 @@ from typing import Any, Callable, Iterator
 
 from canal import event_types as kinds
 from canal.errors import (
+    CanalError,
     ChecksumError,
+    ConfigError,
     DecodeError,
     HistoryError,
     MissingTableMapError,
@@ -188,8 +190,8 @@ class BinlogDecoder:
         try:
             for data in events:
                 self._event(data)
-        except (SourceError, HistoryError) as error:
-            if error.position is None:
+        except CanalError as error:  # of ``deliver`` too, which leaves nothing to hand over
+            if isinstance(error, (SourceError, HistoryError, ConfigError)) and error.position is None:
                 error.position = f"{self.journal}:{self._at}"
             self.flush()
             raise
