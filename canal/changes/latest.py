@@ -130,7 +130,7 @@ class _Fold:
         lacking = [
             column.name
             for column, old, new in columns
-            if old is ABSENT and new is ABSENT and (not column.logged or (is_whole and column.type_code not in _LARGE))
+            if old is ABSENT and new is ABSENT and (not column.logged or (is_whole and column.of_source.type_code not in _LARGE))
         ]
         if lacking:
             raise self._unlogged(change, lacking)
