@@ -44,7 +44,7 @@ from canal.store import EntryStore, HeldBack, MemoryStore
 from canal.stream import Stream, consume
 from canal.threads import as_own
 from canal.turns import Turns
-from canal.wiring import parser_of, sink_of, store_of
+from canal.wiring import masked_sink, parser_of, sink_of, store_of
 from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
@@ -100,6 +100,7 @@ class Instance:
     ) -> Self:
         """An instance from parts; any of them may be the user's own class that meets the Protocol of the part.
 
+        The default sink withholds the statements of tables that parsers mask; another ``EntrySink`` must have their masks.
         With a ``heartbeat`` the sources are watched of each :class:`canal.BinlogParser` that has a standby, also in a group.
         """
         self = cls.__new__(cls)
@@ -107,11 +108,12 @@ class Instance:
             if part is not None and not isinstance(part, protocol):
                 missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
                 raise ConfigError(f"{part!r} is no {protocol.__name__}: it lacks {', '.join(missing)}")
-        self._compose(
-            destination, parser, sink or EntrySink(), store or MemoryStore(), meta or MemoryMeta(), start_timeout
-        )
         members = parser.members.values() if isinstance(parser, GroupParser) else (parser,)
-        watched = [one for one in members if isinstance(one, BinlogParser) and one.other_source is not None]
+        parsers = [one for one in members if isinstance(one, BinlogParser)]
+        self._compose(
+            destination, parser, masked_sink(parsers, sink), store or MemoryStore(), meta or MemoryMeta(), start_timeout
+        )
+        watched = [one for one in parsers if one.other_source is not None]
         if heartbeat is not None:
             self._healths = tuple(SourceHealth(heartbeat, one.open_probe, one.switch) for one in watched)
         return self

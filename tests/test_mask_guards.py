@@ -10,7 +10,9 @@ import canal
 from canal import Mask
 from canal.changes import Reader
 from canal.changes.alters import types_text
+from canal.changes.latest import latest
 from canal.configuration.toml_files import _one_mask
+from canal.rows.mask import Masks
 from canal.statement import Statement
 from canal.testing.fake import FakeBinlog
 
@@ -133,3 +135,38 @@ def test_a_file_says_that_a_masked_column_may_be_gone() -> None:
     assert _one_mask({"last": 4, "if_present": False}, "x") == Mask.last(4)
     with pytest.raises(canal.ConfigError, match="true or false"):
         _one_mask({"last": 4, "if_present": "no"}, "x")
+
+
+def test_a_large_column_that_is_masked_may_be_left_out_of_an_image() -> None:
+    fake = FakeBinlog(row_image="NOBLOB")
+    users = fake.table("shop", "users", "id INT PRIMARY KEY, email BLOB, n INT")
+    users.insert({"id": 1, "email": b"secret", "n": 5})
+    users.update({"id": 1, "email": b"secret", "n": 5}, {"n": 6})
+    changes = changes_of(entries_of(fake, {r"shop\.users": {"email": Mask.hmac(key="pepper")}}))
+    (state,) = latest(changes[1:], lambda table, keys: {(1,): (1, "masked", 5)})
+    assert state.upserts == [(1, "masked", 6)]
+
+
+def composed(sink: canal.EntrySink | None, masks: Masks) -> canal.Instance:
+    fake = FakeBinlog()
+    users = fake.table("shop", "users", COLUMNS.format("INT"))
+    users.insert({"id": 1, "email": "secret", "n": 5}, sql="INSERT INTO users VALUES (1, 'secret', 5)")
+    fake.query("UPDATE users SET email = 'secret'", "shop")
+    fake.end()
+    parser = canal.BinlogParser(fake, start="earliest", masks=masks)
+    return canal.Instance.compose("composed", parser=canal.GroupParser({"a": parser}), sink=sink)
+
+
+def test_a_composed_instance_withholds_what_its_parser_masks() -> None:
+    for sink in (None, canal.EntrySink(masks=Masks(MASKS))):
+        with composed(sink, Masks(MASKS)) as instance:
+            instance.subscribe()
+            entries = [entry for message in instance.stream() for entry in message]
+        assert len(entries) > 2
+        assert "secret" not in repr([(entry.rows, entry.query, entry.sql) for entry in entries])
+
+
+def test_a_sink_without_the_masks_of_its_parser_is_refused() -> None:
+    for masks in (None, Masks({"shop.users": {"email": Mask.drop()}})):
+        with pytest.raises(canal.ConfigError, match="masks"):
+            composed(canal.EntrySink(masks=masks), Masks(MASKS))

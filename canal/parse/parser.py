@@ -109,7 +109,7 @@ class BinlogParser:
         log_positions: keeps where parsing stands.
         on_lost, dump_error_threshold, fallback_interval: see :class:`canal.parse.start.Facts`.
         tables, fields: filters, decided once per table map.
-        masks: of columns; statements keep their texts, which the sink withholds.
+        masks: of columns; statements keep their texts, which the sink withholds: an ``EntrySink`` must have them too.
         time_zone: zone of TIMESTAMP values.
         json_text: give JSON as text, not as objects.
         backoff: seconds before the first and (at most) before any later attempt to reconnect.
@@ -158,11 +158,12 @@ class BinlogParser:
         self.marks: Callable[[], list[Position]] = list
         self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
         self.history = history or MemoryHistory()
+        self.masks = masks or Masks()
         self._options = ParserOptions(
             sources=sources,
             tables=tables or TableFilter(),
             fields=fields or FieldFilter(),
-            masks=masks or Masks(),
+            masks=self.masks,
             time_zone=time_zone,
             json_text=json_text,
             backoff=backoff,

@@ -148,8 +148,8 @@ class Masks:
                 raise ConfigError(
                     f"a mask names {', '.join(map(repr, missing))}, which {schema}.{table} does not have",
                     remedy=f"Its columns are {', '.join(names)}. If one was renamed, mask it by both names, if it was dropped "
-                    "keep its mask, each with .if_present(): without a mask, rows from before this that are not acknowledged come "
-                    "in clear.",
+                    "keep its mask, each with .if_present(): without a mask, rows from before this that are not acknowledged "
+                    "come in clear.",
                 )
             for name, (_, mask) in columns.items():
                 if name in known:

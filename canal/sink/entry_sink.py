@@ -47,7 +47,7 @@ class EntrySink:
         self._hooks = tuple(hooks)
         self._row_filter = row_filter
         self._leave_out = LeaveOut(leave_out)
-        self._masks = masks or Masks()
+        self.masks = masks or Masks()
         self._condenser = Condenser(empty_interval, empty_count)
         self._clock = clock
         self._store: EntryStore | None = None
@@ -68,10 +68,10 @@ class EntrySink:
             raise StateError("the sink is not started")
         if self._leave_out:
             entries = self._leave_out.kept(entries)
-        if self._masks:
+        if self.masks:
             for entry in entries:
                 entry.query = None
-                if entry.statement is not None and self._masks.withholds(entry.statement):
+                if entry.statement is not None and self.masks.withholds(entry.statement):
                     entry.statement = attrs.evolve(entry.statement, withheld=entry.sql or "")
                     entry.sql = WITHHELD
         for hook in self._hooks:
