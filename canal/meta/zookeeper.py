@@ -68,7 +68,8 @@ def read_cursor(cursor: bytes, exact: bytes) -> Position:
         ours = Position.from_text(exact.decode()) if exact else theirs
     except (ValueError, RecursionError) as error:
         raise CursorError("it is not JSON") from error
-    if all(getattr(ours, name) == getattr(theirs, name) for name in ("journal", "offset", "gtid", "timestamp")):
+    written = Position.from_canal(ours.to_canal())  # as canal's node held it when ours was written
+    if all(getattr(written, name) == getattr(theirs, name) for name in ("journal", "offset", "gtid", "timestamp")):
         return ours
     log.warning("a cursor was moved by another program since: going on from %s", theirs)
     return theirs

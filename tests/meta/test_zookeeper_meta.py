@@ -59,6 +59,21 @@ def put(session: Session, name: str, data: bytes) -> None:
     session.write([Set(path, data)])
 
 
+def test_the_cursor_of_a_group_is_read_as_it_was_written_unless_canal_has_moved_its_own(session: Session) -> None:
+    """Canal's node holds of all members one time."""
+    both = Position(members={"a": attrs.evolve(HERE, timestamp=5000), "b": attrs.evolve(THERE, incarnation="3-1")})
+    meta = started(session)
+    meta.subscribe(1001, "")
+    meta.update_cursor(1001, both)
+    written = node(session, "1001/cursor")
+
+    assert started(session).cursor(1001) == both
+
+    assert written is not None
+    put(session, "1001/cursor", written.replace(b'"timestamp":3000', b'"timestamp":9000'))
+    assert started(session).cursor(1001) == Position(timestamp=9000)
+
+
 def test_what_canal_left_is_taken_over(session: Session) -> None:
     put(session, "1001/filter", "库\\..*".encode())
     put(session, "1001/cursor", CANALS)
