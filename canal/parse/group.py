@@ -251,11 +251,17 @@ class _GroupRun:
     def _put(self, name: str, entries: list[Entry]) -> None:
         assert self._sink is not None
         standing = Standing(name, tuple(one for one in self._at.items() if one[0] != name))
+        count = self._count
         for entry in entries:
             entry.group = standing
-            entry.transaction.before = self._count
-            self._count += entry.is_end
-        self._sink.sink(entries)
+            entry.transaction.before = count
+            count += entry.is_end
+        try:
+            self._sink.sink(entries)
+        except BaseException:
+            self._sink.restart()  # what has not passed comes again from its BEGIN, or never
+            raise
+        self._count = count
         last = entries[-1]
         self._at[name] = last.transaction if last.is_end else last.own_position
 

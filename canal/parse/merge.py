@@ -94,11 +94,15 @@ class Merge:
         lane, start = self._lanes[name], 0
         times = lane.times(entries)
         while times:
-            count = self._wait_turn(lane, times)
-            latest, end = times[count - 1]
+            count, was_open = self._wait_turn(lane, times)
+            end = times[count - 1][1]
             piece = entries[start:end]
-            put(piece)
-            self._leave(lane, latest, is_open=not piece[-1].is_end)
+            try:
+                put(piece)
+            except BaseException:  # the parser may give it again, after a new connection
+                self._give_back(lane, is_open=was_open)
+                raise
+            self._leave(lane, times[:count], was_open, is_open=not piece[-1].is_end)
             del times[:count]
             start = end
 
@@ -123,8 +127,8 @@ class Merge:
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
-    def _wait_turn(self, lane: Lane, times: list[tuple[float, int]]) -> int:
-        """Wait until some of the transactions may pass; gives how many."""
+    def _wait_turn(self, lane: Lane, times: list[tuple[float, int]]) -> tuple[int, bool]:
+        """Wait until some of the transactions may pass; gives how many, and whether the first has passed in part."""
         with self._changed:
             lane.head = times[0][0]
             self._queue.append(lane)
@@ -135,8 +139,10 @@ class Merge:
                     raise StoreClosedError("the group is being stopped")
                 count = self._may_pass(lane, times)
                 if count:
-                    self._take_floor(lane, times[:count])
-                    return count
+                    was_open = self._floor is lane
+                    self._queue.remove(lane)
+                    self._floor, self._is_passing = lane, True
+                    return count, was_open
                 self._changed.wait(_LOOK)
             self._look_for_stalled(lane)
 
@@ -158,17 +164,17 @@ class Merge:
             return lane.head
         return max(lane.time, math.floor(lane.complete_to() - self._idle_after))
 
-    def _take_floor(self, lane: Lane, times: list[tuple[float, int]]) -> None:
-        if self._floor is not lane:  # else it was counted with its first piece
-            self.late += bisect_left(times, (self._latest, 0))
-            self._latest = max(self._latest, times[-1][0])
-        self._queue.remove(lane)
-        self._floor, self._is_passing = lane, True
-
-    def _leave(self, lane: Lane, latest: float, *, is_open: bool) -> None:
+    def _leave(self, lane: Lane, times: list[tuple[float, int]], was_open: bool, *, is_open: bool) -> None:
         with self._changed:
-            lane.time, lane.head = latest, None
-            lane.moved, lane.stalled = self._clock(), None
+            if not was_open:  # else it was counted with its first piece
+                self.late += bisect_left(times, (self._latest, 0))
+                self._latest = max(self._latest, times[-1][0])
+            lane.time = times[-1][0]
+            self._give_back(lane, is_open=is_open)
+
+    def _give_back(self, lane: Lane, *, is_open: bool) -> None:
+        with self._changed:
+            lane.head, lane.moved, lane.stalled = None, self._clock(), None
             self._is_passing = False
             self._floor = lane if is_open else None
             self._changed.notify_all()

@@ -232,6 +232,40 @@ def test_who_has_ended_holds_nobody_and_leaves_the_floor() -> None:
     group.stop()
 
 
+def refuse(pieces: Any) -> None:
+    raise canal.ConnectionLostError("a hook has said so")
+
+
+def test_who_fails_to_pass_gives_the_floor_back_and_comes_again_uncounted() -> None:
+    group = Group("ab", idle=0)
+    group.said["b"] = 10.0
+    with pytest.raises(canal.ConnectionLostError):
+        group.merge.pass_on("a", [Piece("a", 10)], refuse)  # type: ignore[list-item]
+    assert not group.merge.has_open("a")
+    group.said["a"] = 5.0
+
+    group.goes(group.give(Piece("b", 5)), 5)
+    group.goes(group.give(Piece("a", 10)), 5, 10)
+    assert group.merge.late == 0
+    group.stop()
+
+
+def test_who_fails_inside_a_transaction_keeps_the_floor_and_an_alarm_says_whom_the_others_wait_for() -> None:
+    group = Group("ab", by_time=False, stalled=60)
+    group.goes(group.give(Piece("a", 10, is_end=False)), 10)
+    with pytest.raises(canal.ConnectionLostError):
+        group.merge.pass_on("a", [Piece("a", 10)], refuse)  # type: ignore[list-item]
+    assert group.merge.has_open("a")
+
+    other = group.give(Piece("b", 5))
+    group.waits(other, 10)
+    group.now = 61.0
+    until(lambda: bool(group.told))
+    group.give(Piece("a", 10)).join(10)
+    group.goes(other, 10, 10, 5)
+    group.stop()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_histories_pass_whole_in_the_order_of_their_times(seed: int) -> None:
     """Every member's in its own order, nothing lost, nothing between the pieces of one; by time unless a clock was set back."""
