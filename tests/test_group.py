@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 
 import canal
 import canal.targets
+from canal.parse.merge import Merge
 from canal.testing import FakeBinlog
+from tests.parse.test_merge import Piece, until
 from tests.test_failover import Pair
 
 #: Silence lets nobody pass: only what a member has given counts.
@@ -272,6 +275,35 @@ def test_nothing_passes_before_the_start_of_each_member_is_known() -> None:
 
         assert got_of(instance.get(timeout=10)) == [("a", 0)]
         assert [name for name, _ in instance.position().members] == ["a", "b"]
+
+
+def test_who_waits_for_the_end_of_a_transaction_does_not_pass_when_its_member_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = members(2)
+    real, ended = Merge.end, threading.Event()
+
+    def end(merge: Merge, name: str) -> None:
+        real(merge, name)
+        ended.wait(0.5)  # time for the other to pass
+
+    monkeypatch.setattr(Merge, "end", end)
+    every[0].commit(30)
+    with instance_of(every, canal.MemoryMeta(), order="arrival") as instance:
+        group = instance.parser
+        assert isinstance(group, canal.GroupParser)
+        run = group._run
+        instance.subscribe()
+        assert got_of(instance.get(timeout=10, linger=1))[-1] == ("a", 29)
+        failed = Piece("a", 0, is_end=False)
+        run.merge.pass_on("a", [failed], lambda entries: None)  # type: ignore[list-item]
+        every[1].commit()
+        until(lambda: run.merge._lanes["b"].head is not None)
+        group.members["a"]._run.error = canal.PositionLostError("gone")  # type: ignore[attr-defined]
+
+        run._ended("a")
+
+        with pytest.raises(canal.PositionLostError):
+            assert got_of(instance.get(timeout=5)) == []
+            instance.get(timeout=5)
 
 
 class Away:

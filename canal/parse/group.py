@@ -209,12 +209,13 @@ class _GroupRun:
         self.is_started = False
 
     def _ended(self, name: str) -> None:
+        has_failed = self._members[name].error is not None
+        if has_failed:
+            self.merge.stop()  # first: nobody goes on behind a part of its transaction
         self.merge.end(name)
-        if self._members[name].error is not None:
-            self.merge.stop()
         with self._lock:
             self._left.discard(name)
-            is_last = not self.is_over and (not self._left or self._members[name].error is not None)
+            is_last = not self.is_over and (not self._left or has_failed)
             self.is_over = self.is_over or is_last
         if is_last:
             self._finished()
