@@ -306,6 +306,25 @@ def test_who_waits_for_the_end_of_a_transaction_does_not_pass_when_its_member_fa
             instance.get(timeout=5)
 
 
+def test_a_parser_is_refused_by_a_second_user_and_the_first_goes_on() -> None:
+    a, b, c = members()
+    shared = group_of([a], order="arrival").members["a"]
+    others = {one.name: group_of([one]).members[one.name] for one in (b, c)}
+    first = canal.Instance.compose("first", parser=canal.GroupParser({"a": shared, "b": others["b"]}, order="arrival"))
+    second = canal.Instance.compose("second", parser=canal.GroupParser({"c": others["c"], "a": shared}))
+    alone = canal.Instance.compose("alone", parser=shared)
+    with first:
+        first.subscribe()
+        for other in (second, canal.Instance.compose("third", parser=canal.GroupParser({"a": shared})), alone):
+            with pytest.raises(canal.StateError, match="in use by the instance of 'first'"):
+                other.start()
+        assert shared.marks.func.__self__ is first.parser  # type: ignore[attr-defined]
+        a.commit()
+        assert got_of(first.get(timeout=10)) == [("a", 0)]
+    with second:
+        second.subscribe()
+
+
 class Away:
     """A source that does not answer at first."""
 
@@ -418,6 +437,7 @@ def test_the_cursors_of_a_member_are_those_that_a_switch_of_it_translates() -> N
     group.marks = lambda: [both]
     group.translated = found.append
     group.oldest = lambda: both
+    group.bind()
 
     assert (parsers["a"].marks(), parsers["b"].marks()) == ([here], [other])
     assert (parsers["a"].oldest(), parsers["b"].oldest()) == (here, other)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import attrs
 
 from canal.alarm import Alarm, AlarmDesk, log_alarm
+from canal.claims import claim
 from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorError, StateError, StoreClosedError
 from canal.life import Steps
 from canal.model import Entry, Transaction
@@ -92,11 +93,6 @@ class GroupParser:
         self.oldest: Callable[[], Position | None] = lambda: None
         self.marks: Callable[[], list[Position]] = list
         self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
-        for name, parser in self.members.items():
-            if isinstance(parser, BinlogParser):
-                parser.oldest = partial(self._oldest_of, name)
-                parser.marks = partial(self._marks_of, name)
-                parser.translated = partial(self._translate, name)
         self._run = _GroupRun(self, "", None, {}, lambda: None)  # one that never starts, until there is another
 
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
@@ -136,6 +132,14 @@ class GroupParser:
         """That of a run."""
         lanes = [Lane(name, partial(_complete_to, parser)) for name, parser in self.members.items()]
         return Merge(lanes, *self._merge_options, self._alarms)
+
+    def bind(self) -> None:
+        """Let the members, which no other group uses now, ask this one."""
+        for name, parser in self.members.items():
+            if isinstance(parser, BinlogParser):
+                parser.oldest = partial(self._oldest_of, name)
+                parser.marks = partial(self._marks_of, name)
+                parser.translated = partial(self._translate, name)
 
     # -- positions of members -----------------------------------------------------------------------------------------
 
@@ -178,6 +182,7 @@ class _GroupRun:
     def __init__(
         self, group: GroupParser, destination: str, sink: Sink | None, places: dict[str, Position], finished: Callable[[], None]
     ) -> None:
+        self._group = group
         self._members = group.members
         self._destination = destination
         self._sink = sink
@@ -195,10 +200,16 @@ class _GroupRun:
     def start(self) -> None:
         self.is_started = True
         try:
+            self._steps.add(claim(self._group, self._destination, *self._members.values()))
+            self._group.bind()
             for name, parser in self._members.items():
                 self._steps.add(parser.stop)
-                lane = _LaneSink(self, name)
-                parser.start(f"{self._destination}.{name}", lane, self._places.get(name), partial(self._ended, name))
+                lane, ended = _LaneSink(self, name), partial(self._ended, name)
+                try:
+                    parser.start(f"{self._destination}.{name}", lane, self._places.get(name), ended)
+                except StateError:  # it is started already, by somebody else
+                    self._steps.drop(parser.stop)
+                    raise
         except BaseException:
             self.stop()
             raise
