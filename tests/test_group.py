@@ -165,6 +165,32 @@ def drained(instance: canal.Instance, client: int = 1001) -> list[tuple[str, int
             return found
 
 
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_a_restart_inside_a_transaction_goes_on_with_its_rest(order: Any) -> None:
+    """Also where the others are quicker."""
+    every = members(2)
+    every[0].commit(30)
+    meta = canal.MemoryMeta()
+    with instance_of(every, meta, order=order, idle_after=0) as instance:
+        instance.subscribe()
+        first = instance.get_without_ack(3, timeout=10)
+        instance.ack(first)
+        assert instance.position().member("a").row  # type: ignore[union-attr]
+    every[1].now[0] -= 10
+    every[1].commit()
+    for one in every:
+        one.log.end()
+    away = Away(every[0].log)
+    parsers = {"a": canal.BinlogParser(away, backoff=(0.01, 0.05)), "b": canal.BinlogParser(every[1].log)}
+    group = canal.GroupParser(parsers, order=order, idle_after=0)
+    with canal.Instance.compose("shop", parser=group, meta=meta) as instance:
+        time.sleep(0.5)  # for b to be there first
+        assert not instance.get()
+        away.is_there = True
+
+        assert got_of(first) + drained(instance) == [("a", id) for id in range(30)] + [("b", 0)]
+
+
 def stored(position: canal.Position) -> canal.MemoryMeta:
     meta = canal.MemoryMeta()
     meta.start("shop")

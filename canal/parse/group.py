@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -128,10 +128,10 @@ class GroupParser:
         told = {name: parser_teller(parser).status(source_timeout) for name, parser in self.members.items()}
         return _together({name: status for name, status in told.items() if status is not None})
 
-    def new_merge(self) -> Merge:
-        """That of a run."""
+    def new_merge(self, torn: Iterable[str]) -> Merge:
+        """That of a run; ``torn`` are members that begin inside a transaction."""
         lanes = [Lane(name, partial(_complete_to, parser)) for name, parser in self.members.items()]
-        return Merge(lanes, *self._merge_options, self._alarms)
+        return Merge(lanes, *self._merge_options, self._alarms, torn)
 
     def bind(self) -> None:
         """Let the members, which no other group uses now, ask this one."""
@@ -193,7 +193,7 @@ class _GroupRun:
         self._lock = threading.Lock()
         self._left = set(group.members)
         self._steps = Steps()
-        self.merge = group.new_merge()
+        self.merge = group.new_merge(name for name, place in places.items() if place.row)
         self.is_started = False
         self.is_over = False
 

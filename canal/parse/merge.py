@@ -59,6 +59,7 @@ class Merge:
         lanes: the members.
         by_time: the earliest goes first; else who came first.
         idle_after, stalled_after, goes_on: see :class:`canal.GroupParser`.
+        torn: members that begin inside a transaction: its rest comes before all else.
 
     Attributes:
         late: transactions that passed behind one of a later time.
@@ -66,9 +67,10 @@ class Merge:
 
     def __init__(
         self, lanes: Iterable[Lane], by_time: bool, idle_after: float, stalled_after: float, goes_on: bool, alarms: AlarmDesk,
-        clock: Callable[[], float] = time.monotonic,
+        torn: Iterable[str] = (), clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._lanes = {lane.name: lane for lane in lanes}
+        self._torn = deque(self._lanes[name] for name in torn)
         self._by_time = by_time
         self._idle_after = idle_after
         self._stalled_after = stalled_after
@@ -77,7 +79,7 @@ class Merge:
         self._clock = clock
         self._changed = threading.Condition()
         self._queue: deque[Lane] = deque()
-        self._floor: Lane | None = None  # whose transactions pass, or whose last one has not ended
+        self._floor = self._next_torn()  # whose transactions pass, or whose last one has not ended
         self._is_passing = False
         self._latest = 0.0
         self.is_stopping = False
@@ -116,7 +118,7 @@ class Merge:
             lane = self._lanes[name]
             lane.is_over = True
             if self._floor is lane:
-                self._floor = None
+                self._floor = self._next_torn()
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -147,6 +149,9 @@ class Merge:
             self._look_for_stalled(lane)
 
     def _may_pass(self, lane: Lane, times: list[tuple[float, int]]) -> int:
+        floor = self._floor
+        if floor is not None and not floor.time and floor.head is None and not self._is_passing and floor.complete_to():
+            self._floor = self._next_torn()  # it was inside a transaction, of which nothing is left
         if self._floor is lane:
             return 1  # its open transaction
         if self._floor is not None:
@@ -176,8 +181,16 @@ class Merge:
         with self._changed:
             lane.head, lane.moved, lane.stalled = None, self._clock(), None
             self._is_passing = False
-            self._floor = lane if is_open else None
+            self._floor = lane if is_open else self._next_torn()
             self._changed.notify_all()
+
+    def _next_torn(self) -> Lane | None:
+        """The next that is in its turn without having come for it."""
+        while self._torn:
+            lane = self._torn.popleft()
+            if not lane.is_over:
+                return lane
+        return None
 
     # -- members that neither give nor say anything -------------------------------------------------------------------
 

@@ -30,15 +30,16 @@ class Group:
     """A merge whose clock and whose members' heartbeats the test sets."""
 
     def __init__(
-        self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False
-    ) -> None:
+        self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False,
+        torn: str = "",
+    ) -> None:  # fmt: skip
         self.now = 0.0
         self.said = dict.fromkeys(names, 0.0)
         self.passed: list[Piece] = []
         self.told: list[Any] = []
         desk = AlarmDesk(lambda destination, message: self.told.append(message))
         lanes = [Lane(name, lambda name=name: self.said[name]) for name in names]  # type: ignore[misc]
-        self.merge = Merge(lanes, by_time, idle, stalled, goes_on, desk, clock=lambda: self.now)
+        self.merge = Merge(lanes, by_time, idle, stalled, goes_on, desk, torn, clock=lambda: self.now)
         self.threads: list[threading.Thread] = []
 
     def give(self, *pieces: Piece) -> threading.Thread:
@@ -229,6 +230,32 @@ def test_who_has_ended_holds_nobody_and_leaves_the_floor() -> None:
     group.merge.end("a")
 
     assert not group.merge.has_open("a")
+    group.stop()
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+def test_the_rest_of_a_transaction_that_a_start_was_inside_of_comes_before_all_else(by_time: bool) -> None:
+    group = Group("abc", by_time=by_time, torn="ab")
+    group.said["c"] = 100.0
+
+    last = group.give(Piece("c", 9))
+    second = group.give(Piece("b", 20))
+    group.waits(last)
+    first = group.give(Piece("a", 30))
+    for thread in (first, second):
+        thread.join(10)
+    assert group.times[:2] == [30, 20]
+    group.stop()
+
+
+def test_who_ends_without_the_rest_of_its_transaction_holds_nobody() -> None:
+    group = Group("abc", by_time=False, torn="ab")
+    group.merge.end("b")
+    waiting = group.give(Piece("c", 1))
+    group.waits(waiting)
+    group.said["a"] = 50.0  # nothing of it is left, as behind another filter
+
+    group.goes(waiting, 1)
     group.stop()
 
 
