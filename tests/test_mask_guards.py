@@ -12,6 +12,7 @@ from canal.changes import Reader
 from canal.changes.alters import types_text
 from canal.changes.latest import latest
 from canal.configuration.toml_files import _one_mask
+from canal.errors import UnfitChangeError
 from canal.rows.mask import Masks
 from canal.statement import Statement
 from canal.testing.fake import FakeBinlog
@@ -170,3 +171,14 @@ def test_a_sink_without_the_masks_of_its_parser_is_refused() -> None:
     for masks in (None, Masks({"shop.users": {"email": Mask.drop()}})):
         with pytest.raises(canal.ConfigError, match="masks"):
             composed(canal.EntrySink(masks=masks), Masks(MASKS))
+
+
+def test_a_partial_document_that_is_masked_does_not_count_as_unchanged() -> None:
+    fake = FakeBinlog()
+    users = fake.table("shop", "users", "id INT PRIMARY KEY, email JSON, n INT")
+    users.update({"id": 1, "email": {}, "n": 5}, {"email": {"a": 1}})
+    (change,) = changes_of(entries_of(fake, {r"shop\.users": {"email": Mask.hmac(key="pepper")}}))
+    assert change.after is not None
+    change.after = change.table.row({**change.after.as_dict(), "email": canal.ABSENT})  # as the decoder gives it
+    with pytest.raises(UnfitChangeError, match="which is masked, only a change"):
+        latest([change], lambda table, keys: {(1,): (1, "masked", 5)})

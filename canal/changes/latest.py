@@ -126,6 +126,12 @@ class _Fold:
         An image before the change that has more than the key lacks only those, and large columns (NOBLOB).
         """
         columns = list(zip(change.table.columns, before.values(), change.row.values()))
+        for column, old, new in columns:
+            if new is ABSENT and old is not ABSENT and column.of_source.base_type == "json" and column.unmasked is not None:
+                raise self._unfit(
+                    change, f"of the JSON in {change.table.source}.{column.name}, which is masked, only a change was logged",
+                    "Unset binlog_row_value_options=PARTIAL_JSON at the source.",
+                )  # fmt: skip
         is_whole = any(old is not ABSENT for column, old, _ in columns if column.name not in change.table.keys)
         lacking = [
             column.name
