@@ -70,7 +70,9 @@ def test_a_package_of_which_canal_python_has_taken_a_part_says_so(left: bool, us
     (package / "__init__.py").unlink()
     if left:
         (package / "__init__.py").touch()
-    done = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True)
+    # The checkout is installed too: without it the folder is all that there is of the package.
+    alone = f"import sys; sys.path = [one for one in sys.path if one != {str(Path(canal.__file__).parent.parent)!r}]; {use}"
+    done = subprocess.run([sys.executable, "-c", alone], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("ImportError: the package canal is not whole: canal-python")
 
 
