@@ -417,7 +417,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "canal's own move of a cursor is overlooked", "meta/zookeeper.py",
-        "if all(getattr(ours, name) == getattr(theirs, name) for name in ", "if all(True for name in ",
+        "if all(getattr(written, name) == getattr(theirs, name) for name in ", "if all(True for name in ",
         "meta/test_zookeeper_meta.py::test_canal_can_read_ours_and_its_own_cursor_counts",
     ),
     # -- high availability ---------------------------------------------------------------------------------------------
