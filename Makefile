@@ -64,7 +64,7 @@ test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspa
 
 # Hours: make matrix LINES="mysql-5.7" runs one line.
 matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
-	$(BIN)/python -m tests.matrix $(filter-out all,$(LINES))
+	$(BIN)/python -m tests.programs.matrix $(filter-out all,$(LINES))
 
 lint: lint-ruff lint-mypy
 lint-ruff: $(SETUP)lint
@@ -91,11 +91,11 @@ soak: $(SETUP)compiler $(SETUP)test $(SETUP)build $(patsubst %,$(SETUP)pyspark-%
 	$(call on_sparks,$(OLDER_SPARKS),$(BIN)/python -m pytest -m spark $(SPARK_QUERIES))
 	$(call on_sparks,3.5,$(BIN)/python -m pytest tests/spark/test_apply_spark.py -k plain_loop)
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
-	$(BIN)/python -m tests.matrix --whole mysql-9.7 mariadb-10.11
+	$(BIN)/python -m tests.programs.matrix --whole mysql-9.7 mariadb-10.11
 
 # Of what runs with --record tests/reliability.jsonl have added; it runs nothing.
 figures: $(SETUP)test
-	$(BIN)/python -m tests.reliability
+	$(BIN)/python -m tests.programs.reliability
 
 # A copy of the tree with extensions of its own, so that those in use stay as they are.
 ASAN := $(VENV)/asan
@@ -105,7 +105,7 @@ asan: $(SETUP)compiler $(SETUP)test
 	cd $(ASAN) && CANAL_PURE=0 CANAL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=halt_on_error=1 && \
 	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
-	$(CURDIR)/$(BIN)/python -m tests.fuzz --events 100000 && \
+	$(CURDIR)/$(BIN)/python -m tests.programs.fuzz --events 100000 && \
 	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' tests/parse tests/formats/test_columnar.py
 
 build: $(SETUP)build

@@ -1,4 +1,4 @@
-"""Fixtures and settings that every test sees; the servers are in tests/plugins/fix_servers.py."""
+"""Fixtures and settings that every test sees; the servers are in tests/support/fix_servers.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.plugins.fix_servers", "tests.plugins.fix_spark", "tests.plugins.fix_canal_java"]
+pytest.register_assert_rewrite("tests.support")
+pytest_plugins = ["tests.support.fix_servers", "tests.support.fix_spark", "tests.support.fix_canal_java"]
 
 # "ci" draws the same examples in each run, so that a change lands or not by what it changes; the others draw new ones.
 hypothesis.settings.register_profile("dev", max_examples=60, deadline=None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from decimal import Decimal
 from typing import Any
 
@@ -11,85 +9,7 @@ import pytest
 
 import canal
 from canal.testing import FakeBinlog
-
-
-class DequeStore:
-    """A store for one client, unbounded: everything the EntryStore Protocol asks for, in a few lines."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._entries: deque[canal.Entry] = deque()
-        self._first = self._wakes = 0
-        self._open = self._ended = False
-
-    def start(self) -> None:
-        self._open = True
-
-    def stop(self) -> None:
-        with self._changed:
-            self._open = False
-            self._changed.notify_all()
-
-    def put(self, entries: list[canal.Entry]) -> None:
-        with self._changed:
-            if not self._open:
-                raise canal.StoreClosedError("stopped")
-            self._entries.extend(entries)
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-    def open(self, client_id: int, like: int | None = None) -> int:
-        return self._first
-
-    def close(self, client_id: int) -> None: ...
-
-    def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> canal.Slice:
-        with self._changed:
-            wakes = self._wakes
-            self._changed.wait_for(
-                lambda: self._end() > start or self._ended or not self._open or self._wakes > wakes, timeout
-            )
-            if not self._open:
-                raise canal.StoreClosedError("stopped")
-            end = min(self._end(), start + batch_size) if start >= self._first else start
-            return canal.Slice([self._entries[n - self._first] for n in range(start, end)], start, end)
-
-    def ack(self, client_id: int, end: int) -> None:
-        with self._changed:
-            while self._first < end:
-                self._entries.popleft()
-                self._first += 1
-
-    def wake(self) -> None:
-        with self._changed:
-            self._wakes += 1
-            self._changed.notify_all()
-
-    def _end(self) -> int:
-        return self._first + len(self._entries)
-
-
-class AuditSink:
-    """A sink that keeps only inserts, notes what it dropped, and goes on to the store."""
-
-    def __init__(self) -> None:
-        self.dropped: list[str] = []
-
-    def start(self, destination: str, store: canal.EntryStore) -> None:
-        self._store = store
-
-    def stop(self) -> None: ...
-
-    def restart(self) -> None: ...
-
-    def sink(self, entries: list[canal.Entry]) -> None:
-        kept = [e for e in entries if not e.rows or e.event_type is canal.EventType.INSERT]
-        self.dropped += [e.event_type.name for e in entries if e not in kept]
-        self._store.put(kept)
+from tests.support.stand_ins import AuditSink, DequeStore
 
 
 class Positions:

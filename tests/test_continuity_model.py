@@ -1,6 +1,6 @@
 """Random histories of a log and its readers: what comes is exactly the rest of the log, or something tells where it is not.
 
-The model is in tests/continuity.py, which also says how to see one history again.
+The model is in tests/programs/continuity.py, which also says how to see one history again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.continuity import Counts, History, Reading, Setup, Step, draw, play, shrink
+from tests.programs.continuity import Counts, History, Reading, Setup, Step, draw, play, shrink
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def run(seeds: range) -> Counts:
         fault = play(history, counts)
         if fault is not None:
             shorter, same = shrink(history, fault)
-            pytest.fail(f"seed {seed}: {same}\n{shorter}\n(python -m tests.continuity --seed {seed} --histories 1)")
+            pytest.fail(f"seed {seed}: {same}\n{shorter}\n(python -m tests.programs.continuity --seed {seed} --histories 1)")
     return counts
 
 

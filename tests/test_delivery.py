@@ -16,57 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import canal
 from canal.model import Entry, EventType, TableMap
-from tests.strategies import begin, end, row, transaction, whole
-
-
-class ListParser:
-    """An EventParser that gives lists of entries and then waits, ends or fails."""
-
-    def __init__(self, *lists: list[Entry], then: str | Exception = "wait") -> None:
-        self.lists = lists
-        self.then = then
-        self.error: canal.CanalError | None = None
-        self.is_finished = False
-        self.resume: canal.Position | None = None
-        self.more: list[list[Entry]] = []
-        self._wake = threading.Condition()
-        self._stopping = False
-
-    def start(
-        self, destination: str, sink: canal.Sink, resume: canal.Position | None, finished: Callable[[], None]
-    ) -> None:
-        self.resume = resume
-        self.is_finished = self._stopping = False
-        self.sink, self.finished = sink, finished
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            for entries in self.lists:
-                self.sink.sink(entries)
-            with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self.then != "wait")
-        except canal.StoreClosedError:
-            return
-        if isinstance(self.then, canal.CanalError):
-            self.error = self.then
-        self.is_finished = True
-        self.finished()
-
-    def stop(self) -> None:
-        with self._wake:
-            self._stopping = True
-            self._wake.notify_all()
-        self._thread.join()
-
-    def wait_started(self, timeout: float) -> canal.Position:
-        return canal.Position(journal="binlog.000001", offset=4)
-
-
-def composed(*lists: list[Entry], then: str | Exception = "wait", **parts: Any) -> canal.Instance:
-    sink = canal.EntrySink(empty_interval=-1)  # every empty transaction passes
-    return canal.Instance.compose("test", parser=ListParser(*lists, then=then), sink=sink, **parts)
+from tests.support.stand_ins import ListParser, composed
+from tests.support.strategies import begin, end, row, transaction, whole
 
 
 def named(entries: list[Entry], table: str) -> list[Entry]:

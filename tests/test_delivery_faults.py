@@ -12,6 +12,7 @@ import pytest
 
 import canal
 from canal.testing import FakeBinlog
+from tests.support.instances import instance_of
 
 COLUMNS = "id INT PRIMARY KEY"
 
@@ -19,16 +20,6 @@ COLUMNS = "id INT PRIMARY KEY"
 def two_tables(**options: Any) -> tuple[FakeBinlog, Any, Any]:
     fake = FakeBinlog(**options)
     return fake, fake.table("s", "a", COLUMNS), fake.table("s", "b", COLUMNS)
-
-
-def instance_of(fake: FakeBinlog, **options: Any) -> canal.Instance:
-    return canal.Instance(
-        canal.InstanceConfig(
-            **{"destination": "test", "source": fake, "start": "earliest", "reconnect_backoff": (0.01, 0.02)}
-            | {"alarm": lambda destination, text: None}
-            | options
-        )
-    )
 
 
 def shown(entry: canal.Entry) -> str:

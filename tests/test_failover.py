@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,61 +13,7 @@ import pytest
 import canal
 from canal.parse.connect import Link
 from canal.testing import FakeBinlog
-
-
-@attrs.define(eq=False)
-class Address:
-    """A source behind which the server may change or be gone."""
-
-    server: FakeBinlog | None
-    connects: int = 0
-    address: str = "vip"
-
-    def connect(self, server_id_hint: int | None = None) -> Any:
-        self.connects += 1
-        if self.server is None:
-            raise canal.ConnectionLostError(f"nobody is at {self.address}")
-        return self.server.connect(server_id_hint)
-
-
-class Pair:
-    """Two logs with the same transactions at different places."""
-
-    def __init__(self, *, gtid: bool = True, flavor: str = "mysql", other: str = "", **options: Any) -> None:
-        seconds = itertools.count(1_700_000_000)
-        self.now = next(seconds)
-        self.gtid = gtid
-        logs = []
-        for number, kind in enumerate((flavor, other or flavor), 1):
-            uuid = f"{number}e11fa47-71ca-11e1-9e33-c80aa9429562"
-            log = FakeBinlog(kind, gtid=gtid, uuid=uuid, clock=lambda: self.now, **options)  # type: ignore[arg-type]
-            logs.append((log, log.table("shop", "orders", "id INT PRIMARY KEY")))
-        (self.first, one), (self.second, two) = logs
-        self.tables = {id(self.first): one, id(self.second): two}
-        self.second.ddl("CREATE DATABASE only_here")
-        self.count = 0
-
-    def write(self, *ids: int, to: tuple[FakeBinlog, ...] = ()) -> None:
-        """One transaction for each id, in both logs or in those given."""
-        for one in ids:
-            self.now += 1
-            self.count += 1
-            for log in to or (self.first, self.second):
-                gtid = None
-                if self.gtid and log.flavor == "mysql":
-                    gtid = f"{self.first.uuid}:{self.count}"
-                elif self.gtid:
-                    gtid = f"0-1-{self.count + 10}"
-                with log.transaction(gtid=gtid):
-                    self.tables[id(log)].insert({"id": one})
-
-    def write_at_once(self, *some: tuple[int, ...], to: FakeBinlog) -> None:
-        """A transaction for each group of ids, in one log."""
-        for ids in some:
-            self.now += 1
-            with to.transaction():
-                for one in ids:
-                    self.tables[id(to)].insert({"id": one})
+from tests.support.stand_ins import Address, Pair
 
 
 class Following:

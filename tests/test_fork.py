@@ -20,7 +20,7 @@ FORKS = 4
 
 
 class Forking:
-    """The process of tests/fork_child.py."""
+    """The process of tests/programs/fork_child.py."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -54,7 +54,7 @@ class Forking:
 
 @contextmanager
 def forking(*arguments: str) -> Iterator[Forking]:
-    command = [sys.executable, "-m", "tests.fork_child", *arguments]
+    command = [sys.executable, "-m", "tests.programs.fork_child", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         found = Forking(process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import canal
-from tests import fuzz
+from tests.programs import fuzz
 
 
 @pytest.mark.slow

@@ -71,4 +71,3 @@ def _stream() -> canal.Instance:
     for number in range(ROWS):
         table.insert({"id": number, "note": "é"})
     return canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest"))
-

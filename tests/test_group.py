@@ -16,8 +16,8 @@ import canal
 import canal.targets
 from canal.parse.merge import Merge
 from canal.testing import FakeBinlog
-from tests.parse.test_merge import Piece, until
-from tests.test_failover import Pair
+from tests.support.stand_ins import Pair, Piece
+from tests.support.waiting import until
 
 #: Silence lets nobody pass: only what a member has given counts.
 NEVER = 1e12

@@ -26,9 +26,9 @@ import pytest
 
 import canal
 from canal.testing import FakeBinlog
-from tests.strategies import whole
-from tests.test_delivery import composed
-from tests.test_delivery_faults import instance_of
+from tests.support.instances import instance_of
+from tests.support.stand_ins import composed
+from tests.support.strategies import whole
 
 #: An exception in a finalizer goes nowhere, and what it was to close is closed by another one.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -1,4 +1,4 @@
-"""Deliberate faults of the library are caught by the tests that the table of tests/mutants.py names for them."""
+"""Deliberate faults of the library are caught by the tests that the table of tests/programs/mutants.py names for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import MUTANTS, ROOT, Tree, check_unbroken, mutated, trial
+from tests.programs.mutants import MUTANTS, ROOT, Tree, check_unbroken, mutated, trial
 
 
 def test_each_fault_is_one_of_the_code_as_it_is() -> None:

@@ -8,7 +8,7 @@ import pytest
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.narrowing import is_done, unskipped
 from canal.position import Position
-from tests.strategies import begin, end, row
+from tests.support.strategies import begin, end, row
 
 
 def transaction(journal: str = "binlog.000001", offset: int = 300, incarnation: str = "100-1", source: str = "a") -> Transaction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.reliability import PAGE, page, read_results, write_result
+from tests.programs.reliability import PAGE, page, read_results, write_result
 
 
 def test_the_page_is_made_of_the_recorded_runs() -> None:

@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,8 @@ import pytest
 import canal
 from canal.parse.log_positions import MemoryLogPositionManager
 from canal.testing import FakeBinlog
-from tests.test_failover import Address
+from tests.support.stand_ins import PATIENCE, Address, Holding, alarm_clock
 
-#: Much more than anything here takes.
-PATIENCE = 60.0
 ROWS = 40
 
 
@@ -465,29 +463,6 @@ def test_a_get_that_outlives_a_stop_takes_nothing_of_the_next_run(monkeypatch: p
 
 
 # -- interrupted -------------------------------------------------------------------------------------------------------
-
-
-class Holding(canal.Hook):
-    """Does not return before it is let."""
-
-    def __init__(self) -> None:
-        self.entered, self.go = threading.Event(), threading.Event()
-
-    def before(self, entries: list[canal.Entry]) -> Sequence[canal.Entry]:
-        self.entered.set()
-        assert self.go.wait(PATIENCE)
-        return entries
-
-
-@contextlib.contextmanager
-def alarm_clock() -> Iterator[None]:
-    """Makes SIGALRM raise KeyboardInterrupt, as Ctrl-C does SIGINT."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_stop_that_is_interrupted_can_be_called_again(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 import canal
 from canal.alarm import AlarmKind, AlarmMessage
 from canal.testing import FakeBinlog
-from tests.test_delivery_faults import instance_of
+from tests.support.instances import has_all, in_background, instance_of, is_behind, read, rows_of
+from tests.support.waiting import until
 
 
 class Alarms:
@@ -25,14 +25,6 @@ class Alarms:
 
     def wait(self, is_it: Callable[[AlarmMessage], bool]) -> AlarmMessage:
         return until(lambda: next((message for message in self.told if is_it(message)), None))
-
-
-def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while (what := found()) is None or what is False:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return what
 
 
 class Table:
@@ -53,34 +45,6 @@ class Table:
             self.write(rows)
 
 
-def rows_of(message: canal.Message) -> list[int]:
-    return [row.after["id"] for entry in message.entries for row in entry.rows]  # type: ignore[index]
-
-
-def read(instance: canal.Instance, client: int, count: int, size: int = 7, ack: bool = True) -> list[int]:
-    found: list[int] = []
-    deadline = time.monotonic() + 60
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"client {client} has {found}, and not {count}"
-        message = instance.get_without_ack(size, timeout=1.0, client_id=client)
-        found += rows_of(message)
-        if ack:
-            instance.ack(message.id, client_id=client)
-    return found
-
-
-def is_behind(instance: canal.Instance, client: int) -> bool:
-    return next(one.is_behind for one in instance.status().clients if one.client_id == client)
-
-
-def has_all(instance: canal.Instance, client: int) -> bool:
-    """Whether there is nothing more for a client, and it reads from the store."""
-    message = instance.get_without_ack(9, timeout=0.1, client_id=client)
-    instance.ack(message.id, client_id=client)
-    assert rows_of(message) == []
-    return not message and not is_behind(instance, client)
-
-
 def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -> None:
     table, alarms = Table(FakeBinlog()), Alarms()
     table.write(100)
@@ -97,13 +61,6 @@ def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -
         instance.unsubscribe(2)
         reader.join(60)
         assert alarms.wait(lambda message: message.is_over)
-
-
-def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
-    thread.start()
-    return thread, found
 
 
 LIMITS = [{"slow_after": 0.05}, {"slow_entries": 5}, {"slow_bytes": 2000}]

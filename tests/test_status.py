@@ -16,8 +16,7 @@ from canal import State
 from canal.parse.source.protocol import teller
 from canal.status import Lag, Latency, SourceEnd, utc
 from canal.testing import FakeBinlog
-from tests.test_compose import AuditSink, DequeStore
-from tests.test_failover import Address, Pair
+from tests.support.stand_ins import Address, AuditSink, DequeStore, Pair
 
 #: Rows of the run that is looked at.
 TOTAL = 1000

@@ -25,7 +25,7 @@ from canal.zookeeper import (
     VersionChanged,
     ZooKeeper,
 )
-from tests.ha_group import end_session
+from tests.support.ha_group import end_session
 
 Open = Callable[..., Session]
 Answer = TypeVar("Answer")

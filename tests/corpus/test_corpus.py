@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.tools import compare, decode
+from tests.support.log_tools import compare, decode
 
 ROOT = os.environ.get("CANAL_TEST_BINLOGS", "")
 

@@ -10,8 +10,8 @@ import pytest
 from canal.meta import FileMeta
 from canal.parse.log_positions import FileLogPositionManager
 from canal.parse.schema.history import FileHistory
-from tests.disk import COMPILER, crashes, lay_out, record
-from tests.disk.child import COUNT, place
+from tests.programs.disk_child import COUNT, place
+from tests.support.disk import COMPILER, crashes, lay_out, record
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="what records the writes is compiled by a C compiler")
 

@@ -15,7 +15,7 @@ from canal.parse.source.files import rotate_event
 from canal.rows.decoder import RowDecoder
 from canal.schema import TableSchema, column_from_text
 from canal.testing import FakeBinlog
-from tests.parse.test_parser import decoded
+from tests.support.parsing import decoded
 
 COLUMNS = (
     "id BIGINT UNSIGNED PRIMARY KEY, small TINYINT, price DECIMAL(10,2), huge DECIMAL(65,30), ratio FLOAT, note VARCHAR(40), "

@@ -16,9 +16,7 @@ from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError
 from canal.formats.avro import DebeziumAvro, SchemaRegistry
 from canal.formats.debezium_json import DebeziumJson, _base64
-
-from .test_debezium import changes as changes
-from .test_debezium import refused
+from tests.support.debezium import refused
 
 fastavro = pytest.importorskip("fastavro")
 

@@ -25,12 +25,12 @@ from canal.rows.decoder import RowDecoder
 from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 from canal.schema import ColumnSchema, TableSchema
 from canal.testing.fake import FakeBinlog
-from tests.formats.types_table import EXAMPLES
-from tests.parse import test_partial_json, test_rows
-from tests.parse.test_parser import decoded
-from tests.parse.test_roundtrip import decode, logs
-from tests.parse.test_rows import DELETE, INSERT, MIXED, ODD, UPDATE, bitmap, event, image, packed
-from tests.strategies import transaction
+from tests.programs.types_table import EXAMPLES
+from tests.support import partial_json, row_images
+from tests.support.parsing import decoded
+from tests.support.random_logs import decode, logs
+from tests.support.row_images import DELETE, INSERT, MIXED, ODD, UPDATE, bitmap, event, image, packed
+from tests.support.strategies import transaction
 
 LAYOUTS = ("images", "changes")
 CHARSETS = [*charsets._COLLATIONS, "utf8"]
@@ -130,7 +130,7 @@ def error_of(call: Callable[[], Any]) -> Any:
 
 
 def table_of(rows: Sequence[Any], zone: tzinfo = UTC, wanted: tuple[int, ...] | None = None) -> TableMap:
-    """A table of the columns (type, metadata, column …) of test_rows."""
+    """A table of the columns (type, metadata, column …) of row_images."""
     types, metas = bytes(row[0] for row in rows), tuple(row[1] for row in rows)
     columns = tuple(
         ColumnSchema(
@@ -154,7 +154,7 @@ def entry_of(table: TableMap, kind: int, body: bytes) -> Entry:
 
 MIXED_TABLE = table_of(MIXED)
 ODD_TABLE = table_of(
-    [(code, meta, test_rows.column(f"c{i}", text, charset=charset)) for i, (code, meta, text, charset) in enumerate(ODD)]
+    [(code, meta, row_images.column(f"c{i}", text, charset=charset)) for i, (code, meta, text, charset) in enumerate(ODD)]
 )
 
 
@@ -180,7 +180,7 @@ def test_any_log_reads_as_its_tuples_do(layout: str, log: Any, data: st.DataObje
 
 
 def random_rows(rng: random.Random, count: int) -> bytes:
-    return b"".join(image([None if rng.random() < 0.2 else raw for raw in test_rows.MIXED_RAW]) for _ in range(count))
+    return b"".join(image([None if rng.random() < 0.2 else raw for raw in row_images.MIXED_RAW]) for _ in range(count))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -194,7 +194,7 @@ def test_rows_of_blocks_and_events_of_every_size(layout: str) -> None:
         kind = rng.choice((INSERT, UPDATE, UPDATE, DELETE))
         rows = rng.choice((1, 1, 2, 3, 60, 250, 700))
         if kind == UPDATE and rng.random() < 0.5:
-            pairs = [image(test_rows.MIXED_RAW[::2]) + random_rows(rng, 1) for _ in range(rows)]
+            pairs = [image(row_images.MIXED_RAW[::2]) + random_rows(rng, 1) for _ in range(rows)]
             body = event(count, *pairs, kind=kind, present=halves)
         else:
             body = event(count, random_rows(rng, 2 * rows if kind == UPDATE else rows), kind=kind)
@@ -213,7 +213,7 @@ def test_every_type_of_the_docs() -> None:
 
 
 def test_every_day_that_is_one_and_that_is_none() -> None:
-    table = table_of([(10, 0, test_rows.column("day")), (18, 0, test_rows.column("at"))])
+    table = table_of([(10, 0, row_images.column("day")), (18, 0, row_images.column("at"))])
     rows = []
     for year in (0, 1, 4, 100, 400, 1900, 1969, 1970, 2000, 2023, 2024, 9999):
         for month in range(14):
@@ -227,7 +227,7 @@ def test_every_day_that_is_one_and_that_is_none() -> None:
 @pytest.mark.parametrize("digits", range(7))
 def test_the_first_second_of_1970(digits: int) -> None:
     """All zero is the zero date; MariaDB stores the rest of that second."""
-    table = table_of([(17, digits, test_rows.column("seen"))])
+    table = table_of([(17, digits, row_images.column("seen"))])
     size = (digits + 1) // 2
     rows = [b"\0" + bytes(4) + number.to_bytes(size, "big") for number in (0, 1, 99) if number == 0 or size]
     check([entry_of(table, INSERT, event(1, *rows))], "images")
@@ -247,7 +247,7 @@ def test_skipped_and_chosen_rows(layout: str) -> None:
 
 
 def test_members_that_a_column_does_not_have() -> None:
-    columns = [test_rows.column("c", "enum", charset="utf8mb4", labels=("a", "b")), test_rows.column("d")]
+    columns = [row_images.column("c", "enum", charset="utf8mb4", labels=("a", "b")), row_images.column("d")]
     table = table_of([(254, 0xF701, columns[0]), (3, 0, columns[1])])
     assert outcome([entry_of(table, INSERT, event(2, b"\0\2\0\0\0\0"))], "images") is None
     assert outcome([entry_of(table, INSERT, event(2, b"\0\3\0\0\0\0"))], "images") is not None
@@ -257,12 +257,12 @@ def test_members_that_a_column_does_not_have() -> None:
 @pytest.mark.parametrize("wanted", [(9, 0, 1), (), (17, 16, 15, 10, 11)])
 def test_filtered_columns(layout: str, wanted: tuple[int, ...]) -> None:
     table = table_of(MIXED, wanted=wanted)
-    check([entry_of(table, kind, body) for kind, body in test_rows.mixed_events()], layout)
+    check([entry_of(table, kind, body) for kind, body in row_images.mixed_events()], layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_images_without_columns(layout: str) -> None:
-    table = table_of([(3, 0, test_rows.column("a")), (3, 0, test_rows.column("b"))])
+    table = table_of([(3, 0, row_images.column("a")), (3, 0, row_images.column("b"))])
     none = event(2, present=[b"\xfc"])
     updates = event(2, present=[b"\xfc", b"\xfc"], kind=UPDATE)
     check([entry_of(table, INSERT, none), entry_of(table, UPDATE, updates), entry_of(table, DELETE, none)], layout)
@@ -272,9 +272,9 @@ def test_images_without_columns(layout: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_partial_documents(layout: str) -> None:
     """T70"""
-    entry = decoded(test_partial_json.log())[1]
+    entry = decoded(partial_json.log())[1]
     without = entry.data[19:29] + b"\2\1\2" + b"\xfe" + struct.pack("<i", 1) + b"\1\1\xfe"
-    without += test_partial_json.counted(test_partial_json.diff("REMOVE", "$.a"))
+    without += partial_json.counted(partial_json.diff("REMOVE", "$.a"))
     assert entry.table is not None
     other = entry_of(entry.table, 3, without[10:])
     plain = FakeBinlog(flavor="mysql")
@@ -292,8 +292,8 @@ def test_partial_documents(layout: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_truncation_fails_as_it_does_for_tuples(layout: str) -> None:
-    good = entry_of(MIXED_TABLE, *test_rows.mixed_events()[0])
-    for kind, body in test_rows.mixed_events():
+    good = entry_of(MIXED_TABLE, *row_images.mixed_events()[0])
+    for kind, body in row_images.mixed_events():
         ends = [end for end in range(len(body)) if outcome([good, entry_of(MIXED_TABLE, kind, body[:end])], layout) is None]
         assert len(ends) < 4  # where a row ends
 
@@ -303,7 +303,7 @@ def test_every_truncation_fails_as_it_does_for_tuples(layout: str) -> None:
 def test_damaged_events_fail_as_they_do_for_tuples(data: st.DataObject) -> None:
     entries = []
     for _ in range(data.draw(st.integers(1, 3))):
-        kind, whole = data.draw(st.sampled_from(test_rows.mixed_events()))
+        kind, whole = data.draw(st.sampled_from(row_images.mixed_events()))
         raw = bytearray(whole)
         for _ in range(data.draw(st.integers(0, 3))):
             raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -366,7 +366,7 @@ EDGES = b"\x00Az\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee
 
 
 def text_table(charset: str, code: int = 15, meta: int = 1000) -> TableMap:
-    return table_of([(code, meta, test_rows.column("c", "varchar(1000)", charset=charset))])
+    return table_of([(code, meta, row_images.column("c", "varchar(1000)", charset=charset))])
 
 
 def texts(table: TableMap, values: Sequence[bytes]) -> Entry:
@@ -411,7 +411,7 @@ def test_text_of_another_set_is_not_taken_for_what_it_looks_like() -> None:
 
 def test_labels_that_are_no_text() -> None:
     labels = ("a", b"\xff".decode("utf-8", "surrogateescape"))
-    table = table_of([(254, 0xF701, test_rows.column("c", "enum", charset="latin1", labels=labels))])
+    table = table_of([(254, 0xF701, row_images.column("c", "enum", charset="latin1", labels=labels))])
     rows = to_arrow([entry_of(table, INSERT, event(1, b"\0\1", b"\0\2"))])[0].to_pylist()
     assert [(row["c"], row["_exact"]) for row in rows] == [("a", None), (None, [("c", "ff")])]
 
@@ -442,7 +442,7 @@ def test_more_text_than_offsets_can_tell(charset: Any, most: int) -> None:
 )  # fmt: skip
 def test_moments_are_of_the_instances_zone(zone: tzinfo, name: str) -> None:
     """Also those of the hour that the clocks show twice, and a column without any is of no other type."""
-    table = table_of([(17, 0, test_rows.column("seen", "timestamp")), (7, 0, test_rows.column("old", "timestamp"))], zone)
+    table = table_of([(17, 0, row_images.column("seen", "timestamp")), (7, 0, row_images.column("old", "timestamp"))], zone)
     moments = [86400, *range(1793511000, 1793523000, 1200), 2**32 - 1]
     rows = [b"\0" + struct.pack(">I", one) + struct.pack("<I", one) for one in moments]
     found = changes([entry_of(table, INSERT, event(2, *rows))]).columns
@@ -457,7 +457,7 @@ def test_moments_are_of_the_instances_zone(zone: tzinfo, name: str) -> None:
 def test_entries_must_be_of_one_table() -> None:
     with pytest.raises(ValueError, match="no entries"):
         changes([])
-    entry = entry_of(MIXED_TABLE, *test_rows.mixed_events()[0])
+    entry = entry_of(MIXED_TABLE, *row_images.mixed_events()[0])
     begin = Entry(EntryType.TRANSACTIONBEGIN, EventType.QUERY, transaction(), b"", 4, 0, 1)
     other = entry_of(ODD_TABLE, INSERT, event(len(ODD)))
     for wrong in ([begin], [entry, begin], [entry, other]):
@@ -465,7 +465,7 @@ def test_entries_must_be_of_one_table() -> None:
             changes(wrong)
     again = attrs.evolve(MIXED_TABLE.schema)
     twin = TableMap(again, MIXED_TABLE.columns, table_of(MIXED).decoder, True)
-    check([entry, entry_of(twin, *test_rows.mixed_events()[1])], "changes")
+    check([entry, entry_of(twin, *row_images.mixed_events()[1])], "changes")
 
 
 def test_json_is_text_where_the_instance_gives_objects() -> None:

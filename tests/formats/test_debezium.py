@@ -5,18 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
-import canal
-from canal.changes import Change, Reader
-from canal.errors import UnfitChangeError
+from canal.changes import Change
 from canal.formats.debezium_json import DebeziumJson
+from tests.support.debezium import HERE, refused
 
-HERE = Path(__file__).parent / "debezium"
 MODES: dict[str, dict[str, Any]] = {
     "default": {"schemas": True},
     "bare": {"decimals": "string", "times": "connect", "unsigned_bigints": "precise", "binaries": "base64"},
@@ -32,21 +28,6 @@ MODES: dict[str, dict[str, Any]] = {
 CHANGED: dict[str, dict[Any, Any]] = {
     "y": {1900: 0}, "da": {"2001-01-01Z": "0001-01-01Z", 11323: -719162}, "e": {"it's\\, blue": "it's, blue"}, "k": {7: None},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def changes() -> list[Change]:
-    source = canal.LocalBinlogSource(HERE / "binlog.000001")
-    config = canal.InstanceConfig(destination="golden", source=source, start="earliest", filter=r"shop\..*")
-    reader = Reader(is_log=True)
-    with canal.Instance(config) as instance:
-        instance.subscribe()
-        found = [change for message in instance.stream() for entry in message.entries for change in reader.changes(entry)]
-    for change in found:  # which geometry it is a server tells, and the log does not
-        change.table.columns = tuple(
-            attrs.evolve(column, column_type="point") if column.name == "pt" else column for column in change.table.columns
-        )
-    return found
 
 
 def golden(name: str) -> Iterator[dict[str, Any]]:
@@ -108,11 +89,3 @@ def test_each_line_is_what_debezium_gives(mode: str, changes: list[Change]) -> N
 def is_first(line: dict[str, Any], schemas: bool) -> bool:
     payload = line["value"]["payload"] if schemas else line["value"]
     return payload["after"]["y"] in (2026, 1901)
-
-
-def refused(encoder: DebeziumJson, change: Change) -> bool:
-    try:
-        encoder.messages(change)
-    except UnfitChangeError as error:
-        return error.changes == (change,)
-    return False

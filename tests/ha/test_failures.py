@@ -12,7 +12,8 @@ import pytest
 import canal
 from canal.ha import Role
 from canal.testing import FakeBinlog, FaultProxy, ZooKeeperEnsemble, ZooKeeperServer
-from tests.ha_group import PATIENT, Group, hasty, ids_of, read, until
+from tests.support.ha_group import PATIENT, Group, hasty, ids_of, read
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from canal.ha.overview import look_at
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Session, Set, ZooKeeper
-from tests.ha_group import PATIENT
+from tests.support.ha_group import PATIENT
 
 CANALS = {
     "@type": "com.alibaba.otter.canal.protocol.position.LogPosition",

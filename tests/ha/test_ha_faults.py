@@ -24,7 +24,8 @@ from canal.ha import Role, nodes, running, troubles
 from canal.meta import ZooKeeperMeta
 from canal.testing import FakeBinlog, ZooKeeperServer
 from canal.zookeeper import Create, Delete, Session, Set
-from tests.ha_group import PATIENT, Group, close_session, data_of, ids_of, read, until
+from tests.support.ha_group import PATIENT, Group, close_session, data_of, ids_of, read
+from tests.support.waiting import until
 
 #: What ZooKeeper answers where all is well: a node is there or not, and is what it was or not.
 ANSWERS = {exceptions.NoNodeError, exceptions.NodeExistsError, exceptions.BadVersionError, exceptions.NotEmptyError}

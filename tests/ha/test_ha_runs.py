@@ -16,8 +16,9 @@ import pytest
 import canal
 from canal.ha import Role
 from canal.testing.zookeeper import ZooKeeperServer
-from tests.ha_group import Group, read, until
-from tests.test_runs import Holding, alarm_clock
+from tests.support.ha_group import Group, read
+from tests.support.stand_ins import Holding, alarm_clock
+from tests.support.waiting import until
 
 
 @pytest.fixture

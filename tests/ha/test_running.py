@@ -19,7 +19,8 @@ from canal.ha import Role, clock, nodes, running
 from canal.ha.machine import Event
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Delete, Set
-from tests.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasty, ids_of, read, until
+from tests.support.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasty, ids_of, read
+from tests.support.waiting import until
 
 
 @pytest.fixture

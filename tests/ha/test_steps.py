@@ -19,10 +19,11 @@ import canal
 from canal.ha import Role
 from canal.testing.journal import changes_of
 from canal.testing.zookeeper import ZooKeeperServer
-from tests.ha_group import Group, end_session, until
-from tests.ha_journal import Record, judge
-from tests.live.ha_child import place_of
-from tests.steps import Steps, is_monitor
+from tests.programs.ha_child import place_of
+from tests.support.ha_group import Group, end_session
+from tests.support.ha_journal import Record, judge
+from tests.support.steps import Steps, is_monitor
+from tests.support.waiting import until
 
 
 class Process:

@@ -21,9 +21,9 @@ import canal
 from canal.filter import TableFilter
 from canal.formats.canal_json import flat_message
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, is_since, source
-from tests.plugins.fix_canal_java import CanalJava
-from tests.plugins.fix_servers import Line
+from tests.support.fix_canal_java import CanalJava
+from tests.support.fix_servers import Line
+from tests.support.live import end_of_log, is_since, source
 
 _numbers = itertools.count(1)
 #: Types and literals of two values. Text is in the charset of the connection, which is the only one that canal knows.

@@ -9,7 +9,7 @@ import pytest
 import canal
 from canal.testing import MySQLServer
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, rows_of
+from tests.support.live import Watch, rows_of
 
 NO_FOREIGN_KEY_CHECKS = 0x2
 PARENT = [

@@ -26,8 +26,8 @@ from canal.parse.source.information_schema import COLUMNS_QUERY, column_of, tabl
 from canal.schema import ColumnSchema, is_sure, label_bytes
 from canal.server_facts import Release
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import is_since, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import is_since, source
 
 #: Statements of a random sequence at full size.
 RANDOM_STATEMENTS = int(os.environ.get("CANAL_DDL_STATEMENTS", "10000"))

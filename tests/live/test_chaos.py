@@ -7,8 +7,8 @@ import random
 import pytest
 
 from canal.testing.servers import ThrowawayServer
-from tests.chaos import METADATA, OPTIONS, torment
-from tests.plugins.fix_servers import Line
+from tests.programs.chaos import METADATA, OPTIONS, torment
+from tests.support.fix_servers import Line
 
 
 @pytest.mark.slow

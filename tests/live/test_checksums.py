@@ -6,8 +6,8 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, end_of_log, rows_of, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import Watch, end_of_log, rows_of, source
 
 OTHER = {"NONE": "CRC32", "CRC32": "NONE"}
 TABLE = "CREATE TABLE s.t (id INT PRIMARY KEY)"

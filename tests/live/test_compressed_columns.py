@@ -10,7 +10,7 @@ import pytest
 
 import canal
 from canal.testing.servers import MariaDBServer, ThrowawayServer
-from tests.live.helpers import end_of_log, source
+from tests.support.live import end_of_log, source
 
 COLUMNS = {
     "id": "INT PRIMARY KEY",

@@ -15,11 +15,9 @@ import canal
 from canal.gtid import MysqlGtidSet
 from canal.parse.source import dump
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, reset_log, source
-from tests.live.test_events import events_in
-from tests.live.test_failover import wait_for_row
-from tests.live.test_start import ids_of, purge
-from tests.plugins.fix_servers import Line, Pairing
+from tests.support.fix_servers import Line, Pairing
+from tests.support.live import end_of_log, ids_of, purge, reset_log, source, wait_for_row
+from tests.support.packets import events_in
 
 OLD, NEW, LATER = range(1001, 1021), range(2001, 2041), range(3001, 3004)
 

@@ -25,8 +25,8 @@ import canal
 from canal.testing.journal import Change, check, compare_tables, replay
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Reader, end_of_log, source
-from tests.live.peer_faults import FAULTS, PEER, SAME, Fault, Raised, in_peer_form
+from tests.support.live import Reader, end_of_log, source
+from tests.support.peer_faults import FAULTS, PEER, SAME, Fault, Raised, in_peer_form
 
 SEED: Final = 20260715
 #: Rows of each table beyond those of the limits.

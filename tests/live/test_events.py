@@ -6,7 +6,6 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,12 @@ import canal
 from canal.parse.source.files import MAGIC
 from canal.testing import MariaDBServer, MySQLServer
 from canal.testing.servers import Installation, ThrowawayServer
-from tests.live.helpers import Watch, end_of_log, is_since, rows_of, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import Watch, end_of_log, is_since, rows_of, source
+from tests.support.packets import events_in
 
 FULL = "--binlog-row-metadata=FULL"
 ROWS_QUERY = {"mysql": 29, "mariadb": 160}
-
-
-def events_in(path: Path) -> Iterator[bytes]:
-    """The raw events of a binlog file."""
-    data = path.read_bytes()
-    at = len(MAGIC)
-    while at < len(data):
-        size = int.from_bytes(data[at + 9 : at + 13], "little")
-        yield data[at : at + size]
-        at += size
 
 
 def sealed(event: bytes) -> bytes:

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
-import pymysql
 import pytest
-from pymysql.constants import ER
 
 import canal
 from canal.testing.journal import Change, check
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Reader, end_of_log, replica_status, replica_word, source
-from tests.plugins.fix_servers import Line, Pairing
+from tests.support.fix_servers import Line, Pairing
+from tests.support.live import (
+    Reader,
+    end_of_log,
+    promote,
+    replica_word,
+    settle,
+    source,
+    wait_for_relay,
+    wait_for_row,
+)
 
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
-
-
-def promote(server: ThrowawayServer) -> None:
-    """Let the replica apply what it has received, then follow nobody."""
-    deadline = time.monotonic() + 60
-    while not has_applied(server):
-        assert time.monotonic() < deadline, replica_status(server)
-        time.sleep(0.1)
-    server.stop_replication()
-
-
-def has_applied(server: ThrowawayServer) -> bool:
-    states = (str(row[6]) for row in server.query("SHOW PROCESSLIST"))
-    return any(re.match("(Slave|Replica) has read all", state) for state in states)
-
-
-def settle(load: Load, survivor: ThrowawayServer) -> int:
-    """Mark what the survivor does not have as unknown: it may have been delivered. Gives how many transactions that is."""
-    rows = survivor.query(f"SELECT id, txn FROM {load.schema}.load_session")
-    last = {int(row[0]): int(row[1]) for row in rows}
-    lost = 0
-    for one in load.journal.transactions:
-        if one.outcome != "rolled back":
-            survived = one.number <= last[one.session]
-            lost += one.outcome == "committed" and not survived
-            one.outcome = "committed" if survived else "unknown"
-    return lost
 
 
 def repeated(changes: list[Change]) -> int:
@@ -147,23 +126,6 @@ def test_a_switch_without_column_names_in_the_log(pairing: Pairing, tmp_path: Pa
     ]  # fmt: skip
 
 
-def wait_for_row(server: ThrowawayServer, sql: str) -> None:
-    """Until a replica, which may lack the database and the table too, answers with something else than 0."""
-    deadline = time.monotonic() + 60
-    while not has_row(server, sql):
-        assert time.monotonic() < deadline, f"{sql}: {replica_status(server)}"
-        time.sleep(0.05)
-
-
-def has_row(server: ThrowawayServer, sql: str) -> bool:
-    try:
-        return bool(server.query(sql)[0][0])
-    except pymysql.MySQLError as error:
-        if error.args[0] not in (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE):
-            raise
-        return False
-
-
 def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) -> None:
     """T31: what the replica applies after the switch does not come again; what it never gets is named."""
     named = ("has not executed", "does not have", "but for the last 3")
@@ -259,15 +221,6 @@ def test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica(line: Line, tmp_
         with canal.Instance(attrs.evolve(config, source=source(second), standby=None)) as instance:
             read(instance, 7)
     assert rows == [1, 2, 4, 6, 3, 5, 7]
-
-
-def wait_for_relay(server: ThrowawayServer, of: ThrowawayServer) -> None:
-    """Until the replica has received the whole log of its source."""
-    end = end_of_log(of)
-    deadline = time.monotonic() + 60
-    while (found := replica_status(server))["Source_Log_File"] != end.journal or found["Read_Source_Log_Pos"] != end.offset:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
 
 
 @pytest.mark.lines("mariadb")

@@ -12,10 +12,8 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, is_since, reset_log, source
-from tests.live.test_failover import wait_for_relay
-from tests.live.test_start import ids_of
-from tests.plugins.fix_servers import Line, Pairing
+from tests.support.fix_servers import Line, Pairing
+from tests.support.live import end_of_log, ids_of, is_since, reset_log, source, wait_for_relay
 
 pytestmark = [pytest.mark.every_line, pytest.mark.needs("plain_files")]
 

@@ -14,7 +14,7 @@ import canal
 from canal.errors import UnfitChangeError
 from canal.targets import SQLiteTarget
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, is_since, logs_generated, source
+from tests.support.live import end_of_log, is_since, logs_generated, source
 
 CHANGES = (
     "INSERT INTO t (id, a, b) VALUES (1, 5, 'y'), (2, 6, 'z')", "UPDATE t SET a = a + 10 WHERE id = 1",

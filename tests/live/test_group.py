@@ -17,9 +17,9 @@ import canal
 from canal.testing.journal import check
 from canal.testing.load import Load
 from canal.testing.servers import MariaDBServer, ThrowawayServer
-from tests.live.kill_child import read_records
-from tests.live.test_failover import promote, settle, wait_for_row
-from tests.live.test_kill import ROOT, count_started, life_files, lives, wait_for
+from tests.programs.kill_child import read_records
+from tests.support.live import promote, settle, wait_for_row
+from tests.support.lives import ROOT, count_started, life_files, lives, wait_for
 
 MEMBERS = ("idle", "stops", "moves")
 
@@ -41,7 +41,7 @@ class Grouped:
         }  # fmt: skip
         output = self.directory / f"life-{count_started(self.directory):04d}"
         arguments = [json.dumps(options), str(self.directory), str(output)]
-        child = subprocess.Popen([sys.executable, "-m", "tests.live.group_child", *arguments], cwd=ROOT)
+        child = subprocess.Popen([sys.executable, "-m", "tests.programs.group_child", *arguments], cwd=ROOT)
         output.with_name(output.name + ".started").touch()
         return child
 

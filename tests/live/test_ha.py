@@ -8,9 +8,9 @@ import pytest
 
 from canal.testing.servers import ThrowawayServer
 from canal.testing.zookeeper import ZooKeeperEnsemble
-from tests.ha_chaos import torment
+from tests.programs.ha_chaos import torment
 
-#: What shows each of the deliberate faults that tests/mutants.py names this test for.
+#: What shows each of the deliberate faults that tests/programs/mutants.py names this test for.
 _FIRST = (
     "owner stopped between two steps", "owner frozen, longer than its session", "owner stopped between two steps",
     "next owner stopped between two steps of its claim", "owner cut off from ZooKeeper only, longer",

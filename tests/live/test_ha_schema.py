@@ -10,10 +10,9 @@ import attrs
 import canal
 from canal.ha import Role
 from canal.testing import ZooKeeperServer
-from tests.ha_group import PATIENT, end_wait
-from tests.live.helpers import source
-from tests.live.test_failover import wait_for_row
-from tests.plugins.fix_servers import Line, Pairing
+from tests.support.fix_servers import Line, Pairing
+from tests.support.ha_group import PATIENT, end_wait
+from tests.support.live import source, wait_for_row
 
 
 def read(instance: canal.Instance, count: int, keep: bool = False) -> tuple[list[dict[str, Any]], int]:

@@ -20,9 +20,9 @@ from kazoo.client import KazooClient
 
 from canal.testing import ZooKeeperServer
 from canal.testing.servers import ThrowawayServer
-from tests.ha_journal import read_records
-from tests.live.test_failover import promote, wait_for_row
-from tests.plugins.fix_servers import Pairing
+from tests.support.fix_servers import Pairing
+from tests.support.ha_journal import read_records
+from tests.support.live import promote, wait_for_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,7 @@ class Process:
     def __init__(self, path: Path, options: dict[str, Any]) -> None:
         self.path, self.hosts = path, options["hosts"]
         path.touch()
-        arguments = [sys.executable, "-m", "tests.live.ha_child", json.dumps({"output": str(path), **options})]
+        arguments = [sys.executable, "-m", "tests.programs.ha_child", json.dumps({"output": str(path), **options})]
         with open(f"{path}.out", "wb") as output:
             self.process = subprocess.Popen(arguments, cwd=ROOT, stdout=output, stderr=output)
 

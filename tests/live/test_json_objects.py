@@ -11,7 +11,7 @@ import pytest
 
 import canal
 from canal.testing.servers import MariaDBServer, ThrowawayServer
-from tests.live.helpers import end_of_log, source
+from tests.support.live import end_of_log, source
 
 
 def values(server: ThrowawayServer, start: canal.Position, count: int, form: str = "objects") -> list[canal.Row]:

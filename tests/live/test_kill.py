@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,32 +14,18 @@ import canal
 from canal.testing.journal import Change, check, compare_tables, replay
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log
-from tests.live.kill_child import read_records
-from tests.plugins.fix_servers import Line
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.programs.kill_child import read_records
+from tests.support.fix_servers import Line
+from tests.support.live import end_of_log
+from tests.support.lives import ROOT, count_started, life_files, lives, wait_for
 
 
 def start_child(server: ThrowawayServer, directory: Path, schema: str) -> subprocess.Popen[bytes]:
     output = directory / f"life-{count_started(directory):04d}"
     arguments = [str(server.port), server.user, server.password, str(directory), str(output), schema]
-    child = subprocess.Popen([sys.executable, "-m", "tests.live.kill_child", *arguments], cwd=ROOT)
+    child = subprocess.Popen([sys.executable, "-m", "tests.programs.kill_child", *arguments], cwd=ROOT)
     output.with_name(output.name + ".started").touch()
     return child
-
-
-def count_started(directory: Path) -> int:
-    return len(list(directory.glob("*.started")))
-
-
-def lives(directory: Path) -> list[list[tuple[Any, ...]]]:
-    """The records of each process that got as far as its first."""
-    return [records for path in life_files(directory) if (records := list(read_records(path)))]
-
-
-def life_files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.glob("life-*") if not path.suffix)
 
 
 def merged(directory: Path) -> tuple[list[Change], int]:
@@ -119,10 +104,3 @@ def reached(directory: Path, end: canal.Position) -> bool:
     """Whether the last process has acked, or begun with, everything before ``end``."""
     known = [record[1] for record in read_records(life_files(directory)[-1]) if record[0] in ("START", "ACKED")]
     return bool(known) and known[-1].precedes(end) is False
-
-
-def wait_for(ready: object, what: str, timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not ready():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.05)

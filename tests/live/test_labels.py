@@ -10,8 +10,8 @@ import pytest
 import canal
 from canal.rows.charsets import codec_of
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, is_since
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import Watch, is_since
 
 WIDE = ("ucs2", "utf16", "utf16le", "utf32")
 #: Charsets in which the labels are made. Each has characters that it lacks, and writes what it has otherwise than the next.

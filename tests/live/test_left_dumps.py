@@ -11,7 +11,7 @@ import pytest
 import canal
 from canal.testing import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, end_of_log, source
+from tests.support.live import Watch, end_of_log, source
 
 #: More than the sockets between a server and a reader hold.
 ROWS, ROW_BYTES = 32, 1_000_000

@@ -22,8 +22,8 @@ import canal
 from canal.parse.source.mysql import SSL_MODES
 from canal.parse.source.server_errors import MEANINGS
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import source
 
 pytestmark = pytest.mark.every_line
 

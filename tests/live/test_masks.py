@@ -8,7 +8,7 @@ import canal
 from canal import Mask
 from canal.formats.canal_json import to_canal_json
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, source
+from tests.support.live import end_of_log, source
 
 SECRET = "hunter2secret"
 

@@ -38,7 +38,7 @@ def test_memory_stays_within_the_stores_budget_and_a_fixed_allowance(own_server:
     arguments = [str(own_server.port), own_server.user, own_server.password, str(ROWS), str(BUDGET)]
 
     done = subprocess.run(
-        [sys.executable, "-m", "tests.live.memory_child", *arguments],
+        [sys.executable, "-m", "tests.programs.memory_child", *arguments],
         capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2],
     )  # fmt: skip
 

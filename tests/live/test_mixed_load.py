@@ -11,8 +11,8 @@ import canal
 from canal.testing.journal import changes_of, check, compare_tables, replay
 from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Reader, end_of_log, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import Reader, end_of_log, source
 
 SECONDS = 8.0
 

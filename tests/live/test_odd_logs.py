@@ -12,7 +12,7 @@ import pytest
 import canal
 from canal.testing.journal import Change
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Reader, end_of_log, source
+from tests.support.live import Reader, end_of_log, source
 
 
 def delivered(server: ThrowawayServer, start: canal.Position | str, **options: Any) -> list[Change]:

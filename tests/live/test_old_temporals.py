@@ -8,7 +8,7 @@ import pytest
 
 import canal
 from canal.testing.servers import MariaDBServer, ThrowawayServer
-from tests.live.helpers import end_of_log, source
+from tests.support.live import end_of_log, source
 
 COLUMNS = {
     f"{kind.lower()}_{digits}": f"{kind}({digits})" for kind in ("TIME", "DATETIME", "TIMESTAMP") for digits in range(7)

@@ -15,7 +15,7 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, source
+from tests.support.live import Watch, source
 
 ROWS = 60
 

@@ -12,7 +12,7 @@ import pytest
 import canal
 from canal.rows.json import apply_diffs
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, source
+from tests.support.live import end_of_log, source
 
 COLUMNS = "id INT PRIMARY KEY, a JSON, n INT, b JSON, c JSON, note VARCHAR(20)"
 KEYS = [

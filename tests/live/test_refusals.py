@@ -9,7 +9,7 @@ import pytest
 import canal
 from canal.testing import MariaDBServer
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, source
+from tests.support.live import end_of_log, source
 
 
 def test_gtids_that_the_server_has_not_executed_are_refused(mysql_server: ThrowawayServer) -> None:

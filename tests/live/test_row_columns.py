@@ -17,8 +17,8 @@ import canal
 from canal.parse.schema.table_map import parse_table_map, schema_from_map
 from canal.server_facts import Release
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, end_of_log, rows_of, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import Watch, end_of_log, rows_of, source
 
 SIZES = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 #: Types with two literals each: the first is one that another sign or charset would change.

@@ -27,9 +27,9 @@ from pymysql.constants import ER
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.ddl_load import Change, Load, changes_of, is_older
-from tests.live.helpers import end_of_log, source
-from tests.plugins.fix_servers import Line
+from tests.support.ddl_load import Change, Load, changes_of, is_older
+from tests.support.fix_servers import Line
+from tests.support.live import end_of_log, source
 
 _names = itertools.count(1)
 Servers = tuple[ThrowawayServer, ...]
@@ -429,7 +429,7 @@ def test_a_reader_that_is_killed_again_and_again_gives_the_rows_that_the_server_
     options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
     with made_load(server, seed) as load:
         forker = subprocess.Popen(
-            [sys.executable, "-m", "tests.live.ddl_child", str(tmp_path), of(load), start.to_text(), json.dumps(options)],
+            [sys.executable, "-m", "tests.programs.ddl_child", str(tmp_path), of(load), start.to_text(), json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert forker.stdin is not None

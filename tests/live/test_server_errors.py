@@ -13,8 +13,8 @@ import pytest
 import canal
 from canal import LostReason, Position
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import reset_log, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import reset_log, source
 
 #: Seconds. Three of them without a word are a lost connection, and none that the server has ended.
 HEARTBEAT = 5.0

@@ -16,7 +16,7 @@ from canal import MySQLSource, Position
 from canal.spark.snapshot import plan, read_chunk, read_table
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, end_of_log, rows_of, source
+from tests.support.live import Watch, end_of_log, rows_of, source
 
 GRANTS = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"  # README.md
 _names = itertools.count(1)

@@ -10,7 +10,7 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import source
+from tests.support.live import source
 
 ROWS = 20
 

@@ -8,8 +8,9 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch
-from tests.test_slow_clients import has_all, in_background, is_behind, read, until
+from tests.support.instances import has_all, in_background, is_behind, read
+from tests.support.live import Watch
+from tests.support.waiting import until
 
 
 @pytest.mark.every_line

@@ -12,9 +12,8 @@ import pytest
 import canal
 from canal.testing import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, reset_log, source
-from tests.live.test_failover import wait_for_row
-from tests.plugins.fix_servers import Line, Pairing
+from tests.support.fix_servers import Line, Pairing
+from tests.support.live import end_of_log, ids_of, purge, reset_log, source, wait_for_row
 
 
 class Written:
@@ -68,11 +67,6 @@ class Written:
                 found += ids_of(message)
             instance.get(1, timeout=0)
         return found, alarms
-
-
-def ids_of(message: canal.Message) -> list[int]:
-    rows = (entry.rows for entry in message.entries if entry.entry_type is canal.EntryType.ROWDATA)
-    return [row.after["id"] for some in rows for row in some if row.after]
 
 
 @pytest.fixture
@@ -134,17 +128,6 @@ def test_a_start_by_time_when_clocks_went_back(server: ThrowawayServer) -> None:
     since = canal.Position(timestamp=int(log.times[1]) * 1000)
     rows, _ = log.read(since, count=7)
     assert rows[-7:] == [1000, *log.rows(1)]
-
-
-def purge(server: ThrowawayServer) -> None:
-    """Leave only a new log. MariaDB keeps those that a crash would need, for a moment."""
-    server.query("FLUSH LOGS")
-    newest = end_of_log(server).journal
-    deadline = time.monotonic() + 60
-    while len(server.query("SHOW BINARY LOGS")) > 1:
-        assert time.monotonic() < deadline, server.query("SHOW BINARY LOGS")
-        server.query("PURGE BINARY LOGS TO %s", newest)
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("by", ["gtid", "journal"])

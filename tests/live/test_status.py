@@ -11,8 +11,8 @@ import pytest
 import canal
 from canal import AlarmKind, State
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import Watch, end_of_log, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import Watch, end_of_log, source
 
 
 def wait_until(instance: canal.Instance, done: Callable[[canal.InstanceStatus], Any]) -> canal.InstanceStatus:

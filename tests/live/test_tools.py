@@ -17,7 +17,7 @@ import pytest
 
 from canal.gtid import parse_gtid_set
 from canal.testing.servers import ThrowawayServer
-from tests.corpus.tools import compare, decode
+from tests.support.log_tools import compare, decode
 
 pytestmark = pytest.mark.needs("plain_files")
 

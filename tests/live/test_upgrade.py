@@ -13,10 +13,9 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.lines import BY_NAME
-from tests.live.helpers import replica_word, source
-from tests.live.test_failover import wait_for_row
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.lines import BY_NAME
+from tests.support.live import replica_word, source, wait_for_row
 
 NEVER = canal.Heartbeat(interval=3600.0)
 #: Types that all lines have.

@@ -10,8 +10,8 @@ import pytest
 import canal
 from canal.meta import MemoryMeta
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, source
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
+from tests.support.live import end_of_log, source
 
 
 def session(server: ThrowawayServer, database: str = "") -> Any:

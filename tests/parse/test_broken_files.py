@@ -12,7 +12,7 @@ import pytest
 import canal
 from canal import LostReason, Position, PositionLostError
 from canal.parse.source import files
-from tests.parse.test_parser import order, rows_of, shop, started
+from tests.support.parsing import order, rows_of, shop, started
 
 SETUPS = {"mysql": {}, "without gtids": {"gtid": False}, "mariadb": {"flavor": "mariadb"}}
 setups = pytest.mark.parametrize("setup", SETUPS)

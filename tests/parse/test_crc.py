@@ -17,8 +17,8 @@ import pytest
 from canal.errors import ChecksumError
 from canal.parse.log import crc
 from canal.testing import FakeBinlog
-from tests.parse.test_decoder import event
-from tests.parse.test_parser import decoded
+from tests.support.packets import event
+from tests.support.parsing import decoded
 
 PROBE = """
 uint32_t by_table(const uint8_t *p, size_t n) { canal_crc_choose(); return ~canal_crc_by_table(~0u, p, n); }

@@ -29,7 +29,8 @@ from canal.parse.log.events import query_context
 from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog, FakeTable
-from tests.parse.test_parser import chained, decoded, flavors, order, rows_of, shop
+from tests.support.packets import event
+from tests.support.parsing import chained, decoded, flavors, order, rows_of, shop
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT, ROWS_QUERY, HEARTBEAT_V2 = 2, 3, 4, 15, 16, 19, 27, 29, 41
 GTIDS, ROWS = (33, 162), (23, 24, 25, 30, 31, 32)
@@ -38,11 +39,6 @@ ARTIFICIAL = 0x20
 
 def kind(event: bytes) -> int:
     return event[4]
-
-
-def event(code: int, body: bytes, *, flags: int = 0, log_pos: int = 0, time: int = 1_700_000_000) -> bytes:
-    data = struct.pack("<IBIIIH", time, code, 1, 19 + len(body) + 4, log_pos, flags) + body
-    return data + struct.pack("<I", zlib.crc32(data))
 
 
 def remade(old: bytes, body: bytes, code: int | None = None) -> bytes:
@@ -220,8 +216,8 @@ def test_a_log_that_has_only_been_named_has_no_begin_yet() -> None:
         canal.Position(first, 4), "mysql", "", None, continuity=Continuity(canal.Position(first, 4), "", by_offset=True)
     )
     seen: dict[str, set[str]] = {}
-    for event in connection.read(0.0):
-        decoder.feed([event])
+    for one in connection.read(0.0):
+        decoder.feed([one])
         seen.setdefault(decoder.place.journal, set()).add(decoder.place.incarnation)
 
     assert list(seen) == [first, second]

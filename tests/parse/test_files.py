@@ -31,7 +31,7 @@ from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.session import Session
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
-from tests.parse.test_parser import decoded, order, rows_of, shop
+from tests.support.parsing import decoded, order, rows_of, shop
 
 FORMAT, QUERY, ROTATE, XID, GTID, PREVIOUS_GTIDS = 15, 2, 4, 16, 33, 35
 SID = bytes(range(16))

@@ -8,36 +8,14 @@ from hypothesis import strategies as st
 
 from canal.errors import DecodeError, ServerError
 from canal.parse.log.framing import MAX_PACKET, FileFramer, PacketFramer
+from tests.support.packets import dump, packet, pieces
 
 ERR_1236 = b"\xff\xd4\x04#HY000Could not find first log file name"
-
-
-def packet(sequence: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "little") + bytes((sequence & 0xFF,)) + payload
-
-
-def dump(events: list[bytes], sequence: int = 1) -> bytes:
-    """The packets in which a server sends events, large ones in pieces."""
-    out = []
-    for event in events:
-        payload = b"\0" + event
-        while True:
-            out.append(packet(sequence, payload[:MAX_PACKET]))
-            sequence += 1
-            if len(payload) < MAX_PACKET:
-                break
-            payload = payload[MAX_PACKET:]
-    return b"".join(out)
 
 
 def file_event(body: bytes, kind: int = 2) -> bytes:
     """An event with a header that tells its length."""
     return bytes(4) + bytes((kind,)) + bytes(4) + (19 + len(body)).to_bytes(4, "little") + bytes(6) + body
-
-
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
 def test_packets_give_the_events_without_their_status_bytes() -> None:

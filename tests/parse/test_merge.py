@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
 
 import canal
 from canal.alarm import AlarmDesk
 from canal.parse.merge import Lane, Merge
-
-
-@attrs.define(eq=False)
-class Piece:
-    """As much of an entry as the merge looks at."""
-
-    member: str
-    timestamp: int
-    number: int = 0
-    is_end: bool = True
+from tests.support.stand_ins import Piece
+from tests.support.waiting import until
 
 
 class Group:
@@ -76,13 +65,6 @@ class Group:
         for thread in self.threads:
             thread.join(10)
             assert not thread.is_alive()
-
-
-def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_who_is_later_waits_until_the_other_has_come_to_its_time() -> None:

@@ -23,58 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canal
-from canal.filter import FieldFilter, TableFilter
-from canal.gtid import parse_gtid_set
-from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import inflate_query, inflate_rows, iter_payload
-from canal.parse.schema.classify import classify
-from canal.parse.schema.table_map import TableResolver
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog, FakeConnection
-
-COLUMNS = "id INT UNSIGNED PRIMARY KEY, note VARCHAR(40), price DECIMAL(10,2)"
-flavors = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-
-
-def shop(flavor: str = "mysql", **options: Any) -> tuple[FakeBinlog, Any]:
-    fake = FakeBinlog(flavor=flavor, **options)  # type: ignore[arg-type]
-    return fake, fake.table("shop", "orders", COLUMNS)
-
-
-def order(number: int, note: str | None = "é") -> dict[str, Any]:
-    return {"id": number, "note": note, "price": Decimal(number) / 4}
-
-
-def decoded(
-    events: list[bytes], position: canal.Position | None = None, *, flavor: str = "mysql", tables: str = "", **limits: int
-) -> list[canal.Entry]:
-    """Entries of raw events, through the decoder alone."""
-    import datetime
-
-    out: list[canal.Entry] = []
-    resolver = TableResolver(lambda raw: None, TableFilter(tables), FieldFilter(), datetime.UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, out.extend, **limits)
-    start = position or canal.Position(journal="binlog.000001", offset=4)
-    executed = parse_gtid_set(start.gtid, flavor) if start.gtid else None  # type: ignore[arg-type]
-    decoder.reset(start, flavor, "", executed)
-    decoder.feed(events)
-    return out
-
-
-def chained(events: list[bytes]) -> list[bytes]:
-    """The events of one log with the ends that follow from their sizes."""
-    out, end = [], 4
-    for event in events:
-        end += len(event)
-        out.append(patched(event, 13, struct.pack("<I", end & 0xFFFFFFFF)))
-    return out
-
-
-def started(fake: FakeBinlog, **options: Any) -> canal.Instance:
-    config = canal.InstanceConfig(
-        **{"destination": "test", "source": fake, "start": "earliest", "reconnect_backoff": (0.01, 0.05)} | options
-    )
-    return canal.Instance(config).start()
+from tests.support.parsing import chained, decoded, everything, flavors, order, patched, rows_of, shop, started
 
 
 def wait_until(done: Callable[[], bool], timeout: float = 60.0) -> None:
@@ -82,18 +34,6 @@ def wait_until(done: Callable[[], bool], timeout: float = 60.0) -> None:
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def rows_of(entries: list[canal.Entry]) -> list[tuple[str, Any, Any]]:
-    return [
-        (entry.event_type.name, change.before and change.before[0], change.after and change.after[0])
-        for entry in entries
-        for change in entry.rows
-    ]
-
-
-def everything(instance: canal.Instance, batch_size: int = 100) -> list[canal.Entry]:
-    return [entry for message in instance.stream(batch_size) for entry in message.entries]
 
 
 # -- what comes out ------------------------------------------------------------------------------------------------------
@@ -479,12 +419,6 @@ def test_damage_without_checksums_never_raises_anything_else(flavor: str) -> Non
             pass
 
 
-def patched(event: bytes, at: int, data: bytes) -> bytes:
-    """The event with other bytes at a place, and the checksum that goes with them."""
-    event = event[:at] + data + event[at + len(data) : -4]
-    return event + struct.pack("<I", zlib.crc32(event))
-
-
 @flavors
 @pytest.mark.parametrize("kinds", [(33, 162), (35, 163)], ids=["GTID", "list"])
 def test_gtids_of_the_other_server_are_a_typed_error(flavor: str, kinds: tuple[int, int]) -> None:
@@ -770,7 +704,6 @@ def test_what_cannot_be_asked_for_want_of_a_connection_is_no_reset(monkeypatch: 
             while instance.get(timeout=60):
                 pass
     assert not isinstance(caught.value, canal.PositionLostError)
-
 
 
 def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:

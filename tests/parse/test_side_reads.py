@@ -16,7 +16,7 @@ from canal.parse.source.files import LocalBinlogSource
 from canal.position import Position
 from canal.spark.stretch import beginning
 from canal.testing.fake import FakeBinlog
-from tests.parse.test_parser import decoded
+from tests.support.parsing import decoded
 
 FLAVORS = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 

@@ -14,7 +14,7 @@ import canal
 from canal.parse.log.events import parse_tagged_gtid, parse_xa_prepare
 from canal.parse.log.scan import TransactionScan
 from canal.testing import FakeBinlog, _encode
-from tests.parse.test_parser import chained, decoded, everything, started
+from tests.support.parsing import chained, decoded, everything, started
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -10,7 +10,7 @@ import pytest
 
 import canal
 from canal.testing.fake import FakeBinlog
-from tests.parse.test_parser import chained, decoded, rows_of
+from tests.support.parsing import chained, decoded, rows_of
 
 
 def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[bytes]:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # setup.sh [LINE | zookeeper | redis | postgresql | rabbitmq | kafka | opensearch | canal-java | chromium]...
-# Gets the servers of the tests and prints their versions: the lines of tests/lines.py that are named, or all of them, ZooKeeper,
+# Gets the servers of the tests and prints their versions: the lines of tests/support/lines.py that are named, or all of them, ZooKeeper,
 # the servers that targets write to (Redis, PostgreSQL, RabbitMQ, Kafka, OpenSearch), alibaba/canal to compare with, and a browser
 # for the page.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
@@ -182,7 +182,7 @@ canal_java() { # alibaba/canal's jars
     echo "canal-java: $(basename "$tree"/jars/canal.server-*.jar .jar)"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq kafka opensearch canal-java chromium
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../support/lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq kafka opensearch canal-java chromium
 for name in "$@"; do
     case $name in
     zookeeper) zookeeper ;;
@@ -194,7 +194,7 @@ for name in "$@"; do
     canal-java) canal_java ;;
     chromium) program chromium usr/lib/chromium chromium-headless-shell --version chromium-headless-shell fonts-dejavu-core ;;
     *)
-        words=$(python3 "$HERE/../lines.py" "$name")
+        words=$(python3 "$HERE/../support/lines.py" "$name")
         line $words
         ;;
     esac

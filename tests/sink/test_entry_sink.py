@@ -14,7 +14,7 @@ from canal.sink import EntrySink, Hook, Sink
 from canal.sink.condense import Condenser
 from canal.store import MemoryStore
 from canal.testing import FakeBinlog
-from tests.strategies import begin, end, row, transaction, transactions, whole
+from tests.support.strategies import begin, end, row, transaction, transactions, whole
 
 
 def stored(sink: EntrySink, *lists: list[Entry]) -> list[Entry]:

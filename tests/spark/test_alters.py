@@ -16,10 +16,9 @@ from canal.schema import tables_from_mapping
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.alters import changed_values
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import source
-from tests.spark.engine import Engine
-from tests.spark.histories import MemoryTarget
-from tests.spark.test_statements import options
+from tests.support.engine import Engine, options
+from tests.support.histories import MemoryTarget
+from tests.support.live import source
 
 
 @pytest.mark.parametrize(

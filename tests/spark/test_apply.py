@@ -17,7 +17,7 @@ from canal.position import Position
 from canal.spark import apply_changes
 from canal.spark.outcome import fit, wider
 from canal.spark.targets import Progress
-from tests.spark.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
+from tests.support.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
 
 
 @given(st.data())

@@ -19,10 +19,10 @@ from canal.position import Position
 from canal.spark import apply_changes
 from canal.spark.gtids import from_text
 from canal.spark.targets import DeltaTarget, ParquetTarget, Progress
-from tests.spark.engine import Engine
-from tests.spark.histories import KEYS, History, MemoryTarget, change, content, histories, table
-from tests.spark.test_apply_targets import Iceberg
-from tests.spark.test_reader import Pair, served
+from tests.support.engine import Engine
+from tests.support.histories import KEYS, History, MemoryTarget, change, content, histories, table
+from tests.support.lakes import Iceberg
+from tests.support.shop import Pair, served
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -198,8 +198,6 @@ class Loop:
 
 
 # -- of the source itself --------------------------------------------------------------------------------------------------
-
-
 
 
 def arrow(engine: Engine) -> pa.Table:

@@ -22,8 +22,8 @@ from canal.spark.targets import DeltaSparkTarget, DeltaTarget
 from canal.spark.targets.delta_spark import merge_sql
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
-from tests.plugins.fix_spark import drain, under_way
-from tests.spark.histories import KEYS, MemoryTarget, change, content, table
+from tests.support.fix_spark import drain, under_way
+from tests.support.histories import KEYS, MemoryTarget, change, content, table
 
 COLUMNS = (
     "id INT PRIMARY KEY, at TIMESTAMP(6), local DATETIME(6), t TIME(6), amount DECIMAL(10,2), n BIGINT UNSIGNED, b VARBINARY(9)"

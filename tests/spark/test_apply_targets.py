@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import pickle
 import re
 import sqlite3
@@ -41,54 +40,15 @@ from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
 from canal.spark.targets.delta_spark import _DeltaSparkWork
 from canal.testing import FakeBinlog
-from tests.spark.engine import PATIENCE
-from tests.spark.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
-
-_numbers = itertools.count()
+from tests.support.engine import PATIENCE
+from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
+from tests.support.lakes import Delta, Iceberg, Lake, _numbers, login
 
 #: Real tables are slower than a dict.
 REAL = settings(
     max_examples=settings().max_examples // 8,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-class Lake:
-    """Makes targets, and reads them by another way than they are written."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def make(self) -> Any:
-        raise NotImplementedError
-
-    def rows(self, target: Any) -> pa.Table | None:
-        raise NotImplementedError
-
-
-class Delta(Lake):
-    def make(self) -> DeltaTarget:
-        return DeltaTarget(str(self.root / f"delta{next(_numbers)}"))
-
-    def rows(self, target: DeltaTarget) -> pa.Table | None:
-        from deltalake import DeltaTable
-
-        return DeltaTable(target.path).to_pyarrow_table() if DeltaTable.is_deltatable(target.path) else None
-
-
-class Iceberg(Lake):
-    def make(self) -> IcebergTarget:
-        properties = {"type": "sql", "uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/lake"}
-        return IcebergTarget(f"shop.orders{next(_numbers)}", "test", properties)
-
-    def rows(self, target: IcebergTarget) -> pa.Table | None:
-        from pyiceberg.catalog import load_catalog
-
-        catalog = load_catalog("test", **target.properties)
-        try:
-            return catalog.load_table(target.table).scan().to_arrow() if catalog.table_exists(target.table) else None
-        finally:
-            catalog.close()
 
 
 @pytest.fixture(params=[Delta, Iceberg])
@@ -216,10 +176,6 @@ def test_a_snapshot_that_replaces_the_rows_gives_the_columns_their_new_types(
     fn(table([change("I", 6, 0, {"id": 4, "k": "x", "a": after, "b": "q"})], form))
 
     assert {row["id"]: row["a"] for row in lake.rows(target).to_pylist()} == {2: None, 3: after, 4: after}
-
-
-def login(server: Any) -> dict[str, Any]:
-    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +21,9 @@ from canal.spark import Batch, apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, ParquetTarget
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from tests.spark.histories import MemoryTarget
-from tests.spark.test_apply_targets import Iceberg
+from tests.support.histories import MemoryTarget
+from tests.support.lakes import Iceberg
+from tests.support.waiting import until
 
 COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
 
@@ -35,13 +35,6 @@ def following(log: FakeBinlog, **options: Any) -> Iterator[canal.Instance]:
     with canal.Instance(config) as instance:
         instance.subscribe()
         yield instance
-
-
-def until(true: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def rows(target: MemoryTarget) -> dict[int, str]:
@@ -264,7 +257,8 @@ def test_turns_of_two_processes_apply_each_change_once(
     target = str(tmp_path / "orders")
     with log.serve(user="u", password="p") as server, contextlib.ExitStack() as stack:
         command = [
-            sys.executable, "-m", "tests.spark.turns_child", str(server.port), zookeeper_server.hosts, zookeeper_root, target
+            sys.executable, "-m", "tests.programs.spark_turns_child",
+            str(server.port), zookeeper_server.hosts, zookeeper_root, target
         ]  # fmt: skip
         children = []
         for _ in range(2):

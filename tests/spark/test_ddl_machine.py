@@ -25,10 +25,10 @@ from canal.errors import CanalError, SchemaError, TargetSchemaError, UnfitChange
 from canal.spark import apply_changes, copy_table, foreach_batch
 from canal.spark.targets import MySQLTarget, Upkeep
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log, source
-from tests.spark.engine import PATIENCE, Engine, arrow, has_next
-from tests.spark.histories import FaultyTarget
-from tests.spark.test_apply_targets import Delta, Iceberg, login
+from tests.support.engine import PATIENCE, Engine, arrow, has_next
+from tests.support.histories import FaultyTarget
+from tests.support.lakes import Delta, Iceberg, login
+from tests.support.live import end_of_log, source
 
 #: The types that a column of the name has, from narrow to wide: to one of another kind a target's column is not altered.
 KINDS = {

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import canal.spark
 from canal.testing.servers import ThrowawayServer
-from tests.plugins.fix_spark import under_way
+from tests.support.fix_spark import under_way
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)

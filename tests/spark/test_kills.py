@@ -27,9 +27,9 @@ import pytest
 
 from canal.testing.journal import same_value
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log
-from tests.plugins.fix_spark import JAVA_OPTIONS, java_home
-from tests.spark.kill_child import sinks, targets
+from tests.programs.spark_kill_child import sinks, targets
+from tests.support.fix_spark import JAVA_OPTIONS, java_home
+from tests.support.live import end_of_log
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "bank.accounts"
@@ -310,7 +310,7 @@ class Driver:
         (self.directory / "spec.json").write_text(json.dumps({"mode": self._mode, "options": options}))
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.kill_child", str(self.directory)],
+                [sys.executable, "-m", "tests.programs.spark_kill_child", str(self.directory)],
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log,
                 env=self._environment,
             )  # fmt: skip

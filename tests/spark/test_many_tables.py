@@ -25,8 +25,8 @@ from canal.spark.apply import ApplyChanges
 from canal.spark.targets import DeltaTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import source
-from tests.spark.engine import PATIENCE
+from tests.support.engine import PATIENCE
+from tests.support.live import source
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "many_tables.py"
 TABLES = 40

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.plugins.fix_spark import ROOT, java_home
+from tests.support.fix_spark import ROOT, java_home
 
 
 def compile_catalog(home: str | None, directory: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_pipeline_has_every_change_and_auto_cdc_keeps_a_table_equal_where_it_t
         "TMPDIR": str(tmp_path),
     }  # fmt: skip
     child = subprocess.run(
-        [sys.executable, "-m", "tests.spark.pipeline_child", str(tmp_path)],
+        [sys.executable, "-m", "tests.programs.spark_pipeline_child", str(tmp_path)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=860,
     )  # fmt: skip
 

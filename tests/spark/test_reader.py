@@ -28,33 +28,8 @@ from canal.spark.stretch import Stretch
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
-from tests.spark.engine import PATIENCE, Engine, OlderEngine, rows_of
-
-COLUMNS = "id INT PRIMARY KEY, note VARCHAR(2000)"
-
-
-class Shop:
-    """A fake server with one table, and what was committed there: ``expected``, as (op, id, note)."""
-
-    def __init__(self, fake: FakeBinlog) -> None:
-        self.fake = fake
-        self.orders = fake.table("shop", "orders", COLUMNS)
-        self.other = fake.table("shop", "other", COLUMNS)
-        self.expected: list[tuple[str, int, str | None]] = []
-        self.next = 0
-
-    def insert(self, count: int = 1, size: int = 10) -> None:
-        """One transaction of so many rows."""
-        rows = [{"id": self.next + n, "note": f"{self.next + n}:".ljust(size, "x")} for n in range(count)]
-        self.next += count
-        with self.fake.transaction():
-            for begin in range(0, count, 10):
-                self.orders.insert(*rows[begin : begin + 10])
-        self.expected += [("I", row["id"], row["note"]) for row in rows]  # type: ignore[misc]
-
-
-def seen(rows: list[dict[str, Any]]) -> list[tuple[str, int, str | None]]:
-    return [(row["_op"], row["id"], row["note"]) for row in rows]
+from tests.support.engine import PATIENCE, Engine, OlderEngine, rows_of
+from tests.support.shop import COLUMNS, Pair, Shop, rename, seen, served, told
 
 
 @pytest.fixture
@@ -1031,25 +1006,6 @@ def test_a_spool_where_others_can_write_is_refused(kind: str, tmp_path: Path, mo
 # -- another server ----------------------------------------------------------------------------------------------------------
 
 
-class Pair:
-    """Two servers of one replication whose logs have the same transactions in another order."""
-
-    def __init__(self, gtid: bool = True) -> None:
-        now = time.time()  # replicas log the times of their source
-        self.shops = [
-            Shop(FakeBinlog("mysql", uuid=f"{n}" * 8 + "-0000-4000-8000-000000000000", gtid=gtid, clock=lambda: now))
-            for n in (1, 2)
-        ]
-        self.gtid = gtid
-
-    def write(self, shop: int, *numbers: int, size: int = 1) -> None:
-        """Transactions by number, each of ``size`` rows that carry it as ``id``."""
-        one = self.shops[shop]
-        for number in numbers:
-            with one.fake.transaction(gtid=f"{'3' * 8}-0000-4000-8000-000000000000:{number}" if self.gtid else None):
-                one.orders.insert(*({"id": number * 1000 + n, "note": "x" * 500} for n in range(size)))
-
-
 def ids(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] // 1000 for row in rows]
 
@@ -1057,16 +1013,6 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 @pytest.fixture
 def pair() -> Pair:
     return Pair()
-
-
-def served(pair: Pair, tmp_path: Path, stack: contextlib.ExitStack) -> tuple[Engine, list[dict[str, Any]]]:
-    """A query on the first of the pair, and the options that lead to each."""
-    servers = [stack.enter_context(shop.fake.serve()) for shop in pair.shops]
-    ways = [{"host": server.host, "port": server.port} for server in servers]
-    engine = Engine(
-        {"table": "shop.orders", "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "pollTimeout": "0.5", **ways[0]}
-    )
-    return stack.enter_context(engine), ways
 
 
 def wait_no_longer(engine: Engine, options: Any = None) -> Any:
@@ -1315,12 +1261,6 @@ def test_a_batch_whose_end_another_server_has_not_got_is_an_error(pair: Pair, tm
 # -- the order of the log ----------------------------------------------------------------------------------------------------
 
 
-def told(shop: Shop, before: str) -> str:
-    """The end of the log as a MySQL may tell it: with a GTID set that lacks the last transactions before it."""
-    journal, offset = shop.fake.journals[-1]
-    return Position(journal=journal, offset=offset, gtid=before, source=shop.fake.identity).to_text()
-
-
 @pytest.mark.parametrize("backlog", [0, 1])
 def test_the_place_of_latest_counts_where_its_gtid_set_is_behind(shop: Shop, query: Callable[..., Engine], backlog: int) -> None:
     """Live, planned and read again, from the checkpoint, as AvailableNow and as a backlog of files."""
@@ -1398,12 +1338,6 @@ def test_a_place_of_nobody_knows_whom_is_where_its_gtid_set_is(shop: Shop, query
         engine.sink.clear()
         engine.start()
         assert seen(engine.until(1)) == shop.expected[1:]
-
-
-def rename(shop: Shop, base: str, number: int = 1) -> None:
-    """As a restart with another log_bin does, with the index that was: numbers begin anew."""
-    shop.fake.log.base_name, shop.fake.log.journal_number = base, number - 1
-    shop.fake.rotate()
 
 
 @pytest.mark.parametrize("full", [True, False])

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from canal.testing import FakeBinlog
-from tests.spark.engine import Engine
+from tests.support.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Plans batches until one is not empty, says where it ends, and lives on with its spool.
 READER = """
 import json, sys, threading
-from tests.spark.engine import Engine
+from tests.support.engine import Engine
 engine = Engine(json.loads(sys.argv[1]))
 engine.offsets, engine.committed = json.loads(sys.argv[2]), len(json.loads(sys.argv[2]))
 engine.start()

@@ -14,8 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
@@ -42,19 +41,12 @@ from canal.spark.places import look_up, path_of
 from canal.spark.shared import Remote, attach
 from canal.spark.sharing import _served
 from canal.testing import FakeBinlog
-from tests.spark.engine import Engine
-from tests.spark.test_reader import Shop, rename, seen, told
+from tests.support.engine import Engine
+from tests.support.shop import Shop, rename, seen, told
+from tests.support.waiting import until
 
 _numbers = itertools.count(1)
 _WAIT = 60.0
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + _WAIT
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found
 
 
 class Driver:
@@ -632,7 +624,7 @@ def test_a_driver_that_does_not_answer_is_an_error_that_a_restart_may_mend(
 
 RUNNER = """
 import sys, json
-from tests.spark.engine import Engine
+from tests.support.engine import Engine
 engine = Engine(json.loads(sys.argv[1]))
 engine.offsets, engine.committed = json.loads(sys.argv[2])
 engine.start()

@@ -14,7 +14,7 @@ import pytest
 import canal.spark
 from canal import Instance, InstanceConfig, MySQLSource
 from canal.testing.servers import ThrowawayServer
-from tests.spark.test_live import Load, Stream, runners
+from tests.support.streams import Load, Stream, runners
 
 NAME = f"the shop's / ✓ {os.getpid()}"
 

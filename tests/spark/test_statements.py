@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from canal.testing.servers import ThrowawayServer
-from tests.spark.engine import Engine
+from tests.support.engine import Engine, options
 
 #: Statements that leave the rows of ``orders`` alone, run one after the other in one session.
 HARMLESS = """
@@ -173,13 +172,6 @@ CACHE INDEX old IN nothing
 }
 
 
-def options(server: ThrowawayServer, database: str, directory: Path) -> dict[str, Any]:
-    return {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-        "table": f"{database}.orders", "spoolDir": directory / "spool", "transport": "file", "backlogFiles": 0,
-    }  # fmt: skip
-
-
 def test_what_servers_log_beside_the_rows_of_the_table_passes(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     server.query(f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, note VARCHAR(20))")
     server.query(f"CREATE TABLE {database}.kept (id INT PRIMARY KEY)")
@@ -208,4 +200,3 @@ def test_what_servers_log_beside_the_rows_of_the_table_passes(server: ThrowawayS
     assert len(statements) > 70
     # A MySQL with GTIDs takes no change of a table without transactions among others.
     assert set(refused) <= own | {"INSERT INTO old VALUES (2, 'b')"}, refused
-

@@ -17,9 +17,9 @@ from canal.position import Position
 from canal.spark import apply_changes
 from canal.spark.targets import DeltaTarget
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import end_of_log
-from tests.spark.engine import PATIENCE, Engine, arrow, has_next
-from tests.spark.histories import FaultyTarget
+from tests.support.engine import PATIENCE, Engine, arrow, has_next
+from tests.support.histories import FaultyTarget
+from tests.support.live import end_of_log
 
 #: Where a run ends: with the batch planned, read, about to be committed by the sink, committed by it but not by Spark, done.
 WINDOWS = ("planned", "read", "before", "after", "committed")

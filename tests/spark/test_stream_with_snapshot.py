@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,8 @@ from canal.spark.source import CanalSource, CanalStreamReader
 from canal.spark.targets import ParquetTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import MySQLServer, ThrowawayServer
-from tests.spark.engine import PATIENCE, Engine, rows_of
+from tests.support.engine import PATIENCE, Engine, rows_of
+from tests.support.waiting import until
 
 _names = itertools.count(1)
 SERVER = ("host", "port", "user", "password")
@@ -107,13 +108,6 @@ def fold(rows: list[dict[str, Any]]) -> dict[int, str]:
         else:
             found[row["id"]] = row["note"]
     return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)
 
 
 def until_equal(engine: Engine, shop: Shop) -> None:

@@ -15,7 +15,7 @@ from canal.errors import TargetConflictError
 from canal.spark import apply_changes
 from canal.spark.targets import DeltaTarget
 from canal.testing import FakeBinlog
-from tests.spark.engine import Engine
+from tests.support.engine import Engine
 
 
 def held(target: DeltaTarget) -> list[dict[str, Any]]:

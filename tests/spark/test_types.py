@@ -15,8 +15,8 @@ from canal.errors import ConfigError, SchemaError, UnsupportedError
 from canal.schema import TableSchema, column_from_text, tables_from_mapping
 from canal.spark.types import Envelope, Shape, pack_txn, spark_arrow_type
 from canal.testing import FakeBinlog
-from tests.formats.types_table import EXAMPLES, spark_type
-from tests.parse.test_parser import decoded
+from tests.programs.types_table import EXAMPLES, spark_type
+from tests.support.parsing import decoded
 
 COLUMNS = (
     "id BIGINT UNSIGNED PRIMARY KEY, tiny TINYINT UNSIGNED, small SMALLINT UNSIGNED, medium MEDIUMINT UNSIGNED, "

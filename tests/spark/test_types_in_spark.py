@@ -21,12 +21,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from canal.schema import column_from_text
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
-from tests.formats.types_table import EXAMPLES
-from tests.live.helpers import end_of_log
-from tests.live.oracle_cases import CASES
-from tests.live.test_oracle import Table, available
-from tests.plugins.fix_spark import WORKER_ZONE
-from tests.spark.test_snapshot import logged, shape_of, snapshot, write_cases
+from tests.programs.types_table import EXAMPLES
+from tests.support.fix_spark import WORKER_ZONE
+from tests.support.live import end_of_log
+from tests.support.oracle_cases import CASES
+from tests.support.oracle_tables import Table, available
+from tests.support.snapshots import logged, shape_of, snapshot, write_cases
 
 DRIVER, SESSION = "Asia/Tokyo", "Australia/Lord_Howe"
 #: Sizes and digits in between, and what is too long for a table of all, are for the tests without a Spark.

@@ -21,7 +21,7 @@ from canal.spark import apply_changes
 from canal.spark.apply import ApplyChanges
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
 from canal.targets.tables import delta
-from tests.spark.histories import change, table
+from tests.support.histories import change, table
 
 IDS = 20
 

@@ -14,7 +14,7 @@ from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
 from canal.model import Entry
 from canal.store import EntryStore, MemoryStore
 from canal.store.ring import Ring
-from tests.strategies import row, transaction, whole
+from tests.support.strategies import row, transaction, whole
 
 ENTRY_OVERHEAD = row(transaction()).size - 50
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.targets.harnesses import Receiver
+from tests.support.harnesses import Receiver
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from canal.model import EventType
 from canal.schema import column_from_text
 from canal.targets import CanalMQ
 from canal.targets.messages import halves
-from tests.plugins.fix_canal_java import CanalJava
+from tests.support.fix_canal_java import CanalJava
 
 _COLUMNS = (("id", "int"), ("name", "varchar(40)"), ("Amount", "decimal(9,2)"))
 

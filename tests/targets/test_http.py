@@ -20,7 +20,7 @@ from canal.formats.change_json import line
 from canal.targets import HTTPTarget, JSONLinesTarget
 from canal.targets.http import _keys, signature
 from canal.testing import FakeBinlog
-from tests.targets.harnesses import Receiver
+from tests.support.harnesses import Receiver
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "A" * 32

@@ -22,7 +22,7 @@ from canal.targets.canal_mq import java_hash
 from canal.targets.messages import primary_key
 from canal.testing import FakeBinlog, target_suite
 from canal.testing.target_servers import KafkaServer
-from tests.targets.harnesses import kafka_log
+from tests.support.harnesses import kafka_log
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 _numbers = itertools.count(random.randrange(1 << 30))

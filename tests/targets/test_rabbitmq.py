@@ -16,7 +16,7 @@ from canal.errors import ConnectionLostError, TargetError, TargetSchemaError, Un
 from canal.targets import JSONLinesTarget, RabbitMQTarget
 from canal.testing import FakeBinlog, target_suite
 from canal.testing.target_servers import RabbitMQServer
-from tests.targets.harnesses import rabbitmq_queue
+from tests.support.harnesses import rabbitmq_queue
 
 pika = pytest.importorskip("pika")
 _numbers = itertools.count(random.randrange(1 << 30))

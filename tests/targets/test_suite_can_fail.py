@@ -22,7 +22,7 @@ from canal.targets.sql import SQLOptions
 from canal.targets.sqlite import SQLiteWork
 from canal.testing import target_suite
 from canal.testing.processes import scratch
-from tests.targets import harnesses
+from tests.support import harnesses
 
 
 class RowsFirst(SQLiteWork):

@@ -12,7 +12,7 @@ from canal.testing import target_suite
 from canal.testing.processes import scratch
 from canal.testing.servers import ThrowawayServer
 from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
-from tests.targets import harnesses
+from tests.support import harnesses
 
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

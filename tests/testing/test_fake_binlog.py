@@ -27,7 +27,7 @@ from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
 from canal.testing.fake import Corrupt, Cut, ErrorPacket, FakeBinlog, FakeConnection, FakeTable, Repeat, Stall
 from canal.testing.servers import ThrowawayServer
-from tests.live.helpers import is_since
+from tests.support.live import is_since
 
 ORDERS = "id INT UNSIGNED PRIMARY KEY, price DECIMAL(10,2), note VARCHAR(40), status ENUM('new','paid')"
 FIRST = {"id": 1, "price": Decimal("9.99"), "note": "é", "status": "new"}

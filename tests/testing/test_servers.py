@@ -14,7 +14,7 @@ import pytest
 from canal.testing.installations import Installation, ServerUnavailableError, find_installation
 from canal.testing.processes import tail
 from canal.testing.servers import MariaDBServer, ThrowawayServer
-from tests.plugins.fix_servers import Line
+from tests.support.fix_servers import Line
 
 
 def test_committed_rows_survive_a_crash_and_a_restart(own_server: ThrowawayServer) -> None:

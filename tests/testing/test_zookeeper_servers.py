@@ -16,7 +16,7 @@ import pytest
 from canal.testing import ZooKeeperEnsemble, ZooKeeperServer
 from canal.testing.servers import ServerUnavailableError
 from canal.zookeeper import Create, Session, Set, ZooKeeper
-from tests.ha_group import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

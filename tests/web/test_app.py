@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 
 import canal
 from canal import web
-from canal.testing import FakeBinlog
-
-NASTY = "<img src=x onerror=alert(1)>"
+from tests.support.waiting import until
+from tests.support.web import NASTY, Refuse, config
 
 
 @attrs.frozen
@@ -54,27 +52,11 @@ def get(app: Any, path: str, method: str = "GET", **options: Any) -> Answer:
     return asyncio.run(call(app, path, method, **options))
 
 
-def config(destination: str, **options: Any) -> canal.InstanceConfig:
-    fake = FakeBinlog()
-    table = fake.table("shop", "orders", "id INT PRIMARY KEY")
-    table.insert({"id": 1})
-    return canal.InstanceConfig(
-        **{"destination": destination, "source": fake, "start": "earliest", "alarm": lambda name, text: None} | options
-    )
-
-
-def wait(done: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def server() -> Any:
     with canal.Server([config("orders"), config("idle")]) as server:
         server.instance("orders").subscribe()
-        wait(lambda: server.status()["orders"].state is canal.State.STREAMING)
+        until(lambda: server.status()["orders"].state is canal.State.STREAMING)
         yield server
 
 
@@ -128,7 +110,7 @@ def test_healthz_tells_what_is_not_well(server: canal.Server) -> None:
     instance = canal.Instance(config("broken", hooks=[Refuse()]))
     with instance:
         instance.subscribe()
-        wait(lambda: instance.status().state is canal.State.FAILED)
+        until(lambda: instance.status().state is canal.State.FAILED)
         found = get(web.app([instance]), "/healthz")
         assert found.status == 503
         assert found.body.startswith(b"broken: ")
@@ -137,11 +119,6 @@ def test_healthz_tells_what_is_not_well(server: canal.Server) -> None:
     assert get(web.app([instance]), "/healthz").status == 503, "it was stopped"
     assert get(web.app(server, max_lag=0.0), "/healthz").status == 503, "a row is not acked"
     assert get(web.app(server, max_lag=1e12), "/healthz").status == 200
-
-
-class Refuse:
-    def before(self, entries: Any) -> Any:
-        raise ValueError(NASTY)
 
 
 def test_events_come_until_the_client_goes(server: canal.Server) -> None:

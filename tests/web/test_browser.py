@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +16,9 @@ import canal
 from canal import web
 from canal.targets import SQLiteTarget
 from canal.testing import FakeBinlog
-from tests.web.browser import TREE, Browser
-from tests.web.test_app import NASTY, Refuse, wait
+from tests.support.browser import TREE, Browser
+from tests.support.waiting import until
+from tests.support.web import NASTY, Refuse, served
 
 
 @pytest.fixture
@@ -33,28 +31,6 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     folder.mkdir()
     with Browser(folder) as browser:
         yield browser
-
-
-@contextlib.contextmanager
-def served(app: Any) -> Iterator[str]:
-    """The address of an application that is mounted below a path."""
-    uvicorn = pytest.importorskip("uvicorn")
-
-    async def mounted(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            scope = {**scope, "root_path": "/ops"}
-        await app(scope, receive, send)
-
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(mounted, log_level="critical", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/ops/"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
 
 
 def test_the_page_shows_what_happens(browser: Browser, tmp_path: Path) -> None:
@@ -71,7 +47,7 @@ def test_the_page_shows_what_happens(browser: Browser, tmp_path: Path) -> None:
         instance = server.instance("orders")
         instance.subscribe()
         server.instance("parcels").subscribe()
-        wait(lambda: server.status()["parcels"].state is canal.State.FAILED)
+        until(lambda: server.status()["parcels"].state is canal.State.FAILED)
         pipe = canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), client_id=7)
         with served(web.app(server, pipes=[pipe], allow=["start"], interval=0.05)) as address:
             browser.call("Page.navigate", url=address)

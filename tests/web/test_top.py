@@ -14,8 +14,8 @@ import pytest
 import canal
 from canal import web
 from canal.cli import main
-from tests.web.test_app import NASTY, Refuse, config, wait
-from tests.web.test_browser import served
+from tests.support.waiting import until
+from tests.support.web import NASTY, Refuse, config, served
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def address() -> Any:
         instance.subscribe()
         instance.ack(instance.get_without_ack(timeout=60).id)
         server.instance("broken").subscribe()
-        wait(lambda: server.status()["broken"].state is canal.State.FAILED)
+        until(lambda: server.status()["broken"].state is canal.State.FAILED)
         with served(web.app(server)) as address:
             yield address
 

@@ -1,0 +1,106 @@
+"""Keeps what fault runs found, and makes docs/reliability.md of it.
+
+    python -m tests.programs.reliability
+
+Runs add to tests/reliability.jsonl what they found, good or bad: a line of JSON each. Nothing is in the page that is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOUND: Final = ROOT / "tests/reliability.jsonl"
+PAGE: Final = ROOT / "docs/reliability.md"
+
+
+def write_result(path: Path, figures: dict[str, Any]) -> None:
+    """Add what one run has found, and where it ran."""
+    where = {
+        "date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "processors": os.cpu_count(),
+        "load": round(os.getloadavg()[2], 1),
+    }  # fmt: skip
+    line = json.dumps(where | figures) + "\n"
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    """The page's text."""
+    runs = [one for one in results if one["kind"] == "high availability"]
+    lines = [
+        "# How reliable it was found to be",
+        "",
+        "`make figures` makes this page of tests/reliability.jsonl, to which fault runs add what they found, good or bad:",
+        "`python -m tests.programs.ha_chaos --faults 1000 --record tests/reliability.jsonl`. Nothing here is written by hand.",
+        "",
+        "## High availability",
+        "",
+        "Three processes embed one destination, on three ZooKeepers and a server under load, and fail one way after the other.",
+        "A batch counts as late by when it arrived. [testing.md](testing.md) tells how a run is judged.",
+        "",
+        "| run | faults | turns | batches | changes | acks accepted, refused, unanswered | stops between two steps, at how many "
+        "| compared with what was committed | load of the machine | wrong |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in runs:
+        acks = f"{one['accepted']:,}, {one['refused']:,}, {one['doubtful']:,}"
+        lines.append(
+            f"| {one['date']} | {sum(one['faults'].values()):,} | {one['epochs']:,} | {one['batches']:,} | {one['changes']:,} "
+            f"| {acks} "
+            f"| {one['held']:,}, {one['steps']:,} | {'yes' if one['compared'] else 'no, it was cut short'} | {one['load']} "
+            f"| {len(one['wrong'])} |"
+        )
+    wrong = [(one["date"], text) for one in runs for text in one["wrong"]]
+    lines += ["", *(f"* {date}: {text}" for date, text in wrong), ""] if wrong else [""]
+    first = runs[0] if runs else {"session": 0, "takeover": 0}
+    lines += [
+        f"Seconds from the owner's fault to the first batch of the next owner (session {first['session']} s, takeover_delay "
+        f"{first['takeover']} s, on {_machines(runs)}):",
+        "",
+        *_table("the owner was", _merged(runs, "waits")),
+        "",
+        "Seconds from the end of a fault until acks are accepted again:",
+        "",
+        *_table("fault", _merged(runs, "mended")),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _machines(runs: list[dict[str, Any]]) -> str:
+    return ", ".join(sorted({f"Python {one['python']} with {one['processors']} processors" for one in runs}))
+
+
+def _merged(runs: list[dict[str, Any]], name: str) -> dict[str, list[float]]:
+    merged: dict[str, list[float]] = {}
+    for one in runs:
+        for kind, waits in one[name].items():
+            merged.setdefault(kind, []).extend(waits)
+    return merged
+
+
+def _table(first: str, waits: dict[str, list[float]]) -> Iterator[str]:
+    yield f"| {first} | times | median | p99 | longest |"
+    yield "|---|---|---|---|---|"
+    for kind in sorted(waits, key=lambda kind: -len(waits[kind])):
+        ordered = sorted(waits[kind])
+        p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+        yield f"| {kind} | {len(ordered)} | {statistics.median(ordered):.2f} | {p99:.2f} | {ordered[-1]:.2f} |"
+
+
+def read_results() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in FOUND.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(read_results()))

@@ -1,0 +1,56 @@
+"""An Instance of a fake source, and reading it by more than one client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import canal
+from canal.testing import FakeBinlog
+
+
+def instance_of(fake: FakeBinlog, **options: Any) -> canal.Instance:
+    return canal.Instance(
+        canal.InstanceConfig(
+            **{"destination": "test", "source": fake, "start": "earliest", "reconnect_backoff": (0.01, 0.02)}
+            | {"alarm": lambda destination, text: None}
+            | options
+        )
+    )
+
+
+def rows_of(message: canal.Message) -> list[int]:
+    return [row.after["id"] for entry in message.entries for row in entry.rows]  # type: ignore[index]
+
+
+def read(instance: canal.Instance, client: int, count: int, size: int = 7, ack: bool = True) -> list[int]:
+    found: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"client {client} has {found}, and not {count}"
+        message = instance.get_without_ack(size, timeout=1.0, client_id=client)
+        found += rows_of(message)
+        if ack:
+            instance.ack(message.id, client_id=client)
+    return found
+
+
+def is_behind(instance: canal.Instance, client: int) -> bool:
+    return next(one.is_behind for one in instance.status().clients if one.client_id == client)
+
+
+def has_all(instance: canal.Instance, client: int) -> bool:
+    """Whether there is nothing more for a client, and it reads from the store."""
+    message = instance.get_without_ack(9, timeout=0.1, client_id=client)
+    instance.ack(message.id, client_id=client)
+    assert rows_of(message) == []
+    return not message and not is_behind(instance, client)
+
+
+def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    return thread, found

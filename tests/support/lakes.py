@@ -1,0 +1,54 @@
+"""Tables of Delta and Iceberg in a folder, and reading them by another way than they are written."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+
+from canal.spark.targets import DeltaTarget, IcebergTarget
+
+_numbers = itertools.count()
+
+
+class Lake:
+    """Makes targets, and reads them by another way than they are written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def make(self) -> Any:
+        raise NotImplementedError
+
+    def rows(self, target: Any) -> pa.Table | None:
+        raise NotImplementedError
+
+
+class Delta(Lake):
+    def make(self) -> DeltaTarget:
+        return DeltaTarget(str(self.root / f"delta{next(_numbers)}"))
+
+    def rows(self, target: DeltaTarget) -> pa.Table | None:
+        from deltalake import DeltaTable
+
+        return DeltaTable(target.path).to_pyarrow_table() if DeltaTable.is_deltatable(target.path) else None
+
+
+class Iceberg(Lake):
+    def make(self) -> IcebergTarget:
+        properties = {"type": "sql", "uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/lake"}
+        return IcebergTarget(f"shop.orders{next(_numbers)}", "test", properties)
+
+    def rows(self, target: IcebergTarget) -> pa.Table | None:
+        catalog = load_catalog("test", **target.properties)
+        try:
+            return catalog.load_table(target.table).scan().to_arrow() if catalog.table_exists(target.table) else None
+        finally:
+            catalog.close()
+
+
+def login(server: Any) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
