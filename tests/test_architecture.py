@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -204,6 +205,22 @@ def test_no_finalizer_takes_a_lock() -> None:
             assert not (isinstance(node, ast.Attribute) and ast.unparse(node) == "weakref.finalize"), path
 
     assert found == [("stream.py", False, "client.left.append")]  # of a deque
+
+
+def test_no_module_of_the_tests_imports_a_test_and_what_they_share_has_its_folders() -> None:
+    """So that a test file can be read, moved and cut by itself."""
+    tests = Path(__file__).parent
+    apart, imported = [], []
+    for path in tests.rglob("*.py"):
+        is_test = path.name == "conftest.py" or path.name.startswith("test_") or path.read_text() == ""
+        if not is_test and path.relative_to(tests).parts[0] not in ("support", "programs", "servers"):
+            apart.append(path.name)
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        texts = [ast.unparse(node) for node in nodes]
+        imported += [f"{path.name}: {text}" for text in texts if re.match(r"(from|import) (tests\b|\.).*\btest_", text)]
+
+    assert apart == [], "what tests share is in tests/support, what runs by python -m in tests/programs"
+    assert imported == [], "what two tests need is in tests/support"
 
 
 #: What is longer than an object that one can hold in the head, and why. Lines without docstrings.
