@@ -169,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a checksum is not verified", "parse/log/decoder.py",
         "if kind != kinds.FORMAT_DESCRIPTION and crc.crc32(p, size) != _CRC_RESIDUE:", "if False:",
-        "parse/test_parser.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed",
+        "parse/test_damage.py::test_every_truncation_and_every_flipped_byte_is_a_typed_error_or_is_noticed",
         is_quick=True,
     ),
     _mutant(
@@ -210,17 +210,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "damage is read again for ever", "parse/run.py", "        if damage == self._damage:", "        if False:",
-        "parse/test_parser.py::test_a_damaged_log_stops_the_instance_and_says_where",
+        "parse/test_damage.py::test_a_damaged_log_stops_the_instance_and_says_where",
     ),
     _mutant(
         "heartbeats count as changes", "parse/run.py", "if any(event[4] not in HEARTBEATS for event in events)",
         "if events",
-        "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
+        "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
         "the end of a log that is silent is looked at late", "parse/source/mysql.py",
         "check_interval: float = attrs.field(default=10.0", "check_interval: float = attrs.field(default=20.0",
-        "parse/test_parser.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
+        "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
         "a lost place is given up unasked", "parse/start.py",
@@ -364,7 +364,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a cursor is not on the disk when it takes the place of the last one", "meta/file.py",
         "os.fsync(file.fileno())", "pass",
-        "meta/test_file_meta.py::test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_"
+        "meta/test_file_cursors.py::test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_that_"
         "before_the_ack_returns",
         f"{_CRASH}[cursors-cursors]",
     ),
@@ -383,7 +383,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a cursor overwrites the newest one", "meta/cursor_file.py", "self._number % 2 * self._slot_bytes)", "0)",
-        "meta/test_file_meta.py::test_every_damaged_byte_of_a_cursor_falls_back_to_the_one_before",
+        "meta/test_file_cursors.py::test_every_damaged_byte_of_a_cursor_falls_back_to_the_one_before",
     ),
     _mutant(
         "a cursor beside the file is not on the disk when the ack returns", "meta/cursor_file.py", "os.fdatasync(self._file)",
@@ -391,12 +391,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "cursors count with another state too", "meta/cursor_file.py", "if one is not None and one[1] == base",
-        "if one is not None", "meta/test_file_meta.py::test_another_state_in_its_stead_does_not_get_its_cursors[False]",
+        "if one is not None", "meta/test_file_cursors.py::test_another_state_in_its_stead_does_not_get_its_cursors[False]",
     ),
     _mutant(
         "an ack that came too late for a group counts as written", "meta/file.py",
         "if group.written.get(client_id) is not position:", "if not group.is_closed:",
-        "meta/test_file_meta.py::test_a_group_that_cannot_be_written_fails_for_each_and_changes_nothing",
+        "meta/test_file_cursors.py::test_a_group_that_cannot_be_written_fails_for_each_and_changes_nothing",
         f"{_CRASH}[cursors_together-cursors]",
     ),
     _mutant(
@@ -590,7 +590,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an offset is ahead of the spool", "spark/tail.py", "        self._spool.flush()", "        pass",
-        "spark/test_reader.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
+        "spark/stream/test_queries.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
     ),
     _mutant(
         "a segment that a batch still needs is written over", "spark/spool.py", "if number < before]",
@@ -623,17 +623,17 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a TRUNCATE is passed over", "changes/unlogged.py",
         "    if entry.event_type in (EventType.TRUNCATE, EventType.ERASE):", "    if entry.event_type in (EventType.ERASE,):",
-        "spark/test_reader.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
+        "spark/stream/test_altered_tables.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),
     _mutant(
         "a part of a transaction is read again with the next row", "spark/stretch.py",
         "if left <= 0 and (entry.row_count or entry.is_end):", "if left < 0 and (entry.row_count or entry.is_end):",
-        "spark/test_reader.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
+        "spark/stream/test_queries.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
     ),
     _mutant(
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",
         "if not self.is_over(self.parser.position.source):", "if False:",
-        "spark/test_reader.py::test_files_that_end_before_a_planned_batch_are_an_error",
+        "spark/stream/test_ranges.py::test_files_that_end_before_a_planned_batch_are_an_error",
     ),
     # -- trust ---------------------------------------------------------------------------------------------------------
     _mutant(
@@ -650,7 +650,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a giant event comes out of a compressed one", "parse/log/events.py",
         "    if length > limit:\n        raise _too_large(length, 40, limit)", "    pass",
-        "parse/test_parser.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
+        "parse/test_damage.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
     ),
     _mutant(
         "a terminal obeys", "cli.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",

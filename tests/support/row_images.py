@@ -8,6 +8,7 @@ import struct
 from decimal import Decimal
 from typing import Any
 
+from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema
 
 INSERT, UPDATE, DELETE = 0, 1, 2
@@ -115,3 +116,20 @@ ODD = [
     (254, 247 << 8 | 2, "", None), (254, 248 << 8 | 4, "", None), (15, 30, "", "gbk"), (15, 300, "", "ucs2"),
     (140, 2, "", "utf8mb4"), (141, 300, "", "gbk"), (242, 1, "", None), (6, 0, "", None), (18, 6, "", None), (19, 6, "", None),
 ]  # fmt: skip
+NO_NULLS = b"\0"
+
+
+def decode(decoder: RowDecoder, data: bytes, kind: int = INSERT) -> list[Any]:
+    """Decode what stands between other bytes, after a walk that must agree."""
+    framed = b"\xee" * 5 + data + b"\xff" * 4
+    found = decoder.decode(framed, 5, 5 + len(data), kind)
+    assert decoder.walk(framed, 5, 5 + len(data), kind) == len(found)
+    return found
+
+
+def value(code: int, meta: int, raw: bytes, column_type: str = "", *, zone: Any = None, **traits: Any) -> Any:
+    """One value of a table of one column, read through an insert."""
+    decoder = RowDecoder(bytes([code]), (meta,), (column("c", column_type, **traits),), None, zone)
+    [(before, (found,))] = decode(decoder, event(1, NO_NULLS + raw))
+    assert before is None
+    return found

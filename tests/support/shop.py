@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from canal.position import Position
 from canal.testing import FakeBinlog
 from tests.support.engine import Engine
@@ -77,3 +79,10 @@ def rename(shop: Shop, base: str, number: int = 1) -> None:
     """As a restart with another log_bin does, with the index that was: numbers begin anew."""
     shop.fake.log.base_name, shop.fake.log.journal_number = base, number - 1
     shop.fake.rotate()
+
+
+both = pytest.mark.parametrize("shop", ["mysql", "mariadb"], indirect=True)
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["id"] // 1000 for row in rows]
