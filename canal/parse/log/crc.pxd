@@ -47,12 +47,22 @@ cdef extern from *:
         _mm_xor_si128(_mm_clmulepi64_si128(b, k, 0x00), _mm_clmulepi64_si128(b, k, 0x11)), next)
     #define CANAL_LOAD(at) _mm_loadu_si128((const __m128i *)(at))
 
-    /* Carry-less multiplication: "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009. n >= 16. */
+    /* Carry-less multiplication: "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009. n >= 16.
+
+    What is more than whole blocks of 16 bytes comes first, behind zeros: before the register they count for nothing. */
     __attribute__((target("pclmul,sse4.1")))
     static uint32_t canal_crc_by_folding(uint32_t crc, const uint8_t *p, size_t n) {
         const __m128i by_4 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4), by_1 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
         const __m128i low = _mm_set_epi32(0, 0, 0, ~0);
-        __m128i a = _mm_xor_si128(CANAL_LOAD(p), _mm_cvtsi32_si128((int)crc)), t;
+        const size_t odd = n & 15;
+        __m128i a = _mm_xor_si128(CANAL_LOAD(p + odd), _mm_cvtsi32_si128(odd < 4 ? (int)(crc >> 8 * odd) : 0)), t;
+        if (odd) {
+            uint8_t head[32];
+            _mm_storeu_si128((__m128i *)head, _mm_setzero_si128());
+            _mm_storeu_si128((__m128i *)(head + 16 - odd), _mm_xor_si128(CANAL_LOAD(p), _mm_cvtsi32_si128((int)crc)));
+            a = CANAL_FOLD(CANAL_LOAD(head), by_1, a);
+            p += odd, n -= odd;
+        }
         p += 16, n -= 16;
         if (n >= 48) {
             __m128i b = CANAL_LOAD(p), c = CANAL_LOAD(p + 16), d = CANAL_LOAD(p + 32);
@@ -67,14 +77,14 @@ cdef extern from *:
             a = CANAL_FOLD(a, by_1, c);
             a = CANAL_FOLD(a, by_1, d);
         }
-        for (; n >= 16; p += 16, n -= 16) a = CANAL_FOLD(a, by_1, CANAL_LOAD(p));
+        for (; n; p += 16, n -= 16) a = CANAL_FOLD(a, by_1, CANAL_LOAD(p));
         /* 128 bits to 96, to 64, and to 32 by Barrett's reduction. */
         a = _mm_xor_si128(_mm_clmulepi64_si128(a, by_1, 0x10), _mm_srli_si128(a, 8));
         t = _mm_clmulepi64_si128(_mm_and_si128(a, low), _mm_set_epi64x(0, 0x0163cd6124), 0x00);
         a = _mm_xor_si128(_mm_srli_si128(a, 4), t);
         t = _mm_clmulepi64_si128(_mm_and_si128(a, low), _mm_set_epi64x(0x01f7011641, 0x01db710641), 0x10);
         t = _mm_clmulepi64_si128(_mm_and_si128(t, low), _mm_set_epi64x(0x01f7011641, 0x01db710641), 0x00);
-        return canal_crc_by_table((uint32_t)_mm_extract_epi32(_mm_xor_si128(a, t), 1), p, n);
+        return (uint32_t)_mm_extract_epi32(_mm_xor_si128(a, t), 1);
     }
 
     static void canal_crc_choose(void) {
