@@ -29,6 +29,7 @@ cdef class PacketFramer(Framer):
 
 cdef class FileFramer(Framer):
     cdef readonly long long offset
+    cdef readonly bint has_format
     @cython.locals(p="const unsigned char*", at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, kind=int, events=list)
     cpdef advance(self, Py_ssize_t count)
     cdef _relay_log(self)

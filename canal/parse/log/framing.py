@@ -214,17 +214,22 @@ class PacketFramer(Framer):
 
 
 class FileFramer(Framer):
-    """Frames the bytes of a binlog file that follow its four magic bytes; ``offset`` is where the next event starts."""
+    """Frames the bytes of a binlog file that follow its four magic bytes.
+
+    ``offset`` is where the next event starts; ``has_format`` whether the last events have a FORMAT_DESCRIPTION among them.
+    """
 
     def __init__(
         self, offset: int = 4, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES
     ) -> None:
         Framer.__init__(self, buffer_bytes, max_event_bytes)
         self.offset = offset
+        self.has_format = False
 
     def advance(self, count: int) -> list[bytes]:
         self._take(count)
         self._need = 0
+        self.has_format = False
         events: list[bytes] = []
         p = self._buffer
         at = self._start
@@ -238,6 +243,7 @@ class FileFramer(Framer):
                 self._need = length
                 break
             kind = p[at + 4]
+            self.has_format |= kind == kinds.FORMAT_DESCRIPTION
             if (
                 kind == kinds.ROTATE and p[at + 17] & (kinds.ARTIFICIAL_F | kinds.RELAY_LOG_F)
                 or kind == kinds.FORMAT_DESCRIPTION and p[at + 17] & kinds.RELAY_LOG_F

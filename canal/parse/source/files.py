@@ -467,7 +467,7 @@ class LocalBinlogConnection(FullConnection):
     def _as_sent(self, reader: _JournalReader, events: list[bytes]) -> list[bytes]:
         """Put the artificial ROTATE that a server sends before a journal's first events."""
         head = []
-        for event in events:
+        for event in events if reader.brings_format else ():
             if event[4] == FORMAT_DESCRIPTION:
                 checksum = parse_format(event).checksum
                 if reader.is_fresh:
@@ -555,6 +555,8 @@ class _JournalReader:
         self.is_fresh = True
         #: Whether there is a next file, as the listing says, or the ROTATE at the end.
         self.has_successor = False
+        #: Whether there is a FORMAT_DESCRIPTION among the events that were read last.
+        self.brings_format = False
         self._file = open(path, "rb", buffering=0)
         self._framer: FileFramer | None = None
         self._is_in_use = False
@@ -584,6 +586,7 @@ class _JournalReader:
             events: list[bytes] = framer.advance(count)
             if events:
                 self.has_successor |= events[-1][4] == ROTATE
+                self.brings_format = framer.has_format or not self._has_format
                 return events if self._has_format else self._first(events)
 
     def _begun(self) -> FileFramer | None:
