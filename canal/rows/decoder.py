@@ -191,6 +191,7 @@ class Image:
 
 
 @cython.no_gc
+@cython.freelist(8)
 @cython.cclass
 class Cursor:
     """Where a walk through one event is."""
@@ -717,6 +718,8 @@ class RowDecoder:
 
     def _text(self, image, i, kind, data, start, end):
         p = data
+        if kind <= native.ASCII and native.is_ascii(p, start, end):
+            return native.ascii_text(p, start, end)
         if kind == native.UTF8:
             try:
                 return p[start:end].decode("utf-8")
@@ -724,8 +727,6 @@ class RowDecoder:
                 return InvalidText(p[start:end], image.extras[i][1])
         if kind == native.BYTES:
             return p[start:end]
-        if kind == native.ASCII and native.is_ascii(p, start, end):
-            return p[start:end].decode("ascii")
         raw = p[start:end]
         if kind == native.PADDED:
             return raw.ljust(wire.u16(image.params, 2 * i), b"\0")

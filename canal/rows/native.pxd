@@ -11,6 +11,8 @@ from canal.rows.wire cimport be_any, u16, u24, u32, u64
 
 cdef extern from "Python.h":
     str PyUnicode_FromStringAndSize(const char* text, Py_ssize_t size)
+    str PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
+    void* PyUnicode_DATA(object text)
     int PyByteArray_Resize(object buffer, Py_ssize_t size) except -1
 
 cdef extern from *:
@@ -132,11 +134,23 @@ cdef inline double to_f32(double value) noexcept nogil:
     return <float>value
 
 cdef inline bint is_ascii(const uint8_t* p, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    cdef uint8_t seen = 0
-    cdef Py_ssize_t i
-    for i in range(start, end):
-        seen |= p[i]
-    return seen < 0x80
+    cdef uint64_t eight, seen = 0
+    while end - start >= 8:
+        memcpy(&eight, p + start, 8)
+        seen |= eight
+        start += 8
+    while start < end:
+        seen |= p[start]
+        start += 1
+    return not seen & <uint64_t>0x8080808080808080ULL
+
+cdef inline str ascii_text(const uint8_t* p, Py_ssize_t start, Py_ssize_t end):
+    # One character at most is one of Python's own texts.
+    if end - start < 2:
+        return PyUnicode_FromStringAndSize(<const char*>p + start, end - start)
+    text = PyUnicode_New(end - start, 127)
+    memcpy(PyUnicode_DATA(text), p + start, end - start)
+    return text
 
 cdef inline str decimal_text(const uint8_t* p, Py_ssize_t start, const uint8_t* groups, Py_ssize_t count, Py_ssize_t scale):
     # 81 digits at most (65 in rows, 81 in JSON), as the callers check: sign, "0", digits and point fit.

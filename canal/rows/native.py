@@ -87,6 +87,10 @@ def is_ascii(p, start, end):
     return p[start:end].isascii()
 
 
+def ascii_text(p, start, end):
+    return p[start:end].decode("ascii")
+
+
 def decimal_text(p, start, groups, count, scale):
     """Text of a DECIMAL of ``count`` groups of digits, each a (bytes, digits) pair of ``groups``; None if it is none.
 
