@@ -15,9 +15,9 @@ cdef class Assembly:
     cdef readonly GtidRun run
     cdef readonly Tape tape
     cdef readonly Transaction txn
-    cdef readonly list pending
     cdef public long long pending_bytes
     cdef list _out
+    cdef Py_ssize_t _open_at
     cdef long long _out_bytes, _skip_later, _skip_timestamp, _skip_server
     cdef unsigned long long _done_to
     cdef readonly dict savepoints
@@ -50,4 +50,5 @@ cdef class Assembly:
     cpdef drop(self)
     cdef _close(self)
     cdef _pass_on(self)
+    @cython.locals(whole=Py_ssize_t, entries=list)
     cpdef flush(self)

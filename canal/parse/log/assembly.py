@@ -32,7 +32,6 @@ class Assembly:
         txn: the open transaction; None: between two.
         run: the GTIDs done.
         tape: digests of the transactions, where they are kept.
-        pending: the entries of the open transaction.
         part: the piece that they belong to.
         ordinal: number of the next entry in its transaction.
         skip: so many of its row changes are done and left out.
@@ -52,7 +51,6 @@ class Assembly:
         self.run = GtidRun()
         self.txn: Transaction | None = None
         self.tape: Tape | None = None
-        self.pending: list[Entry] = []
         self.savepoints: dict[str, tuple[int, int, int]] = {}
         self.is_replay = False
         self.transaction_count = 0
@@ -72,7 +70,8 @@ class Assembly:
         self.run.reset(executed)
         self.tape = tape
         self.prepared = position.xa
-        self._out = []
+        self._out = []  # whole transactions, and from ``_open_at`` on the entries of the open one
+        self._open_at = 0
         self._out_bytes = 0
         self.skip = position.row
         self._skip_later = 0
@@ -146,7 +145,8 @@ class Assembly:
         """As ``begin``, with a BEGIN entry."""
         p = data
         txn = self.begin(data, start, journal, incarnation)
-        entry = new_entry(_BEGIN, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_BEGIN, _QUERY, txn, b"", start, wire.u32(p, 0), wire.u32(p, 5))
+        entry.body_end = len(data)
         entry.first_row = self.skip  # acking a BEGIN that came again must not move the cursor back
         self.add(entry)
         return txn
@@ -156,9 +156,9 @@ class Assembly:
         entry.ordinal = self.ordinal
         self.ordinal += 1
         entry.part = self.part
-        self.pending.append(entry)
+        self._out.append(entry)
         self.pending_bytes += entry.size
-        if self.pending_bytes > self.piece_bytes or len(self.pending) > self.piece_entries:
+        if self.pending_bytes > self.piece_bytes or len(self._out) - self._open_at > self.piece_entries:
             if self.in_xa and not self.is_replay:
                 self.let_go()
             else:
@@ -180,7 +180,12 @@ class Assembly:
 
     def keep(self, entries: list[Entry]) -> None:
         """Of the open transaction's entries these are left; the caller sees to ``pending_bytes``."""
-        self.pending = entries
+        self._out[self._open_at :] = entries
+
+    @property
+    def pending(self) -> list[Entry]:
+        """The entries of the open transaction."""
+        return self._out[self._open_at :]
 
     def finish(self, data: bytes, start: int, end: int) -> None:
         """The open transaction ends with this event, which ends at the offset ``end``."""
@@ -191,7 +196,8 @@ class Assembly:
             self.run.end()
             return
         self._check_skipped(txn)
-        entry = new_entry(_END, _QUERY, txn, data, start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_END, _QUERY, txn, b"", start, wire.u32(p, 0), wire.u32(p, 5))
+        entry.body_end = len(data)
         entry.first_row = txn.row_count
         self.timestamp = wire.u32(p, 0)
         if self._xa_mark is not None:
@@ -224,7 +230,7 @@ class Assembly:
         entry.part = self.part
         entry.is_end = True
         txn.end = end
-        self.pending.append(entry)
+        self._out.append(entry)
         self.pending_bytes += entry.size
         self._pass_on()
         self.transaction_count += 1
@@ -235,14 +241,14 @@ class Assembly:
         self.is_skipping = self.skip > 0
         self.run.end()
         self._close()
-        if self._out_bytes > self.piece_bytes or len(self._out) > self.piece_entries:
+        if self._out_bytes > self.piece_bytes or self._open_at > self.piece_entries:
             self.flush()
 
     def drop(self) -> None:
         """The open transaction never was: the source stopped inside it."""
         if self.tape is not None:
             self.tape.drop()
-        del self.pending[:]
+        del self._out[self._open_at :]
         self.pending_bytes = 0
         self.run.drop()
         self._close()
@@ -258,16 +264,19 @@ class Assembly:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def _pass_on(self) -> None:
-        self._out.extend(self.pending)
+        """The entries of the open transaction, as far as they have come, are handed over next."""
+        self._open_at = len(self._out)
         self._out_bytes += self.pending_bytes
-        del self.pending[:]
         self.pending_bytes = 0
 
     def flush(self) -> None:
         """Hand over what is complete."""
-        if self._out:
+        whole = self._open_at
+        if whole:
             entries = self._out
-            self._out = []
+            self._out = entries[whole:]
+            del entries[whole:]
+            self._open_at = 0
             self._out_bytes = 0
             self._deliver(entries)
 
