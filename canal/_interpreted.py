@@ -3,9 +3,13 @@
 Cython takes these from a module's .py alone; in its .pxd they are without effect.
 """
 
+from collections.abc import Callable
 from typing import TypeVar
 
 _Class = TypeVar("_Class")
+
+#: Whether this is the compiled build.
+compiled = False
 
 
 def cclass(made: _Class) -> _Class:
@@ -16,3 +20,8 @@ def cclass(made: _Class) -> _Class:
 def no_gc(made: _Class) -> _Class:
     """Objects that the collector never looks at: they cannot be part of a cycle."""
     return made
+
+
+def freelist(size: int) -> Callable[[_Class], _Class]:
+    """So many objects that are freed are kept, to be made anew."""
+    return lambda made: made

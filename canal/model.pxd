@@ -31,32 +31,25 @@ cdef class Transaction:
 @cython.locals(made=Transaction)
 cpdef Transaction new_transaction(str source, str journal, long long offset, long long server_id, long long timestamp)
 
+cdef class Rare:
+    cdef public tuple selected
+    cdef public object sql, statement, query, group
+    cdef public dict props
+
 cdef class Entry:
     cdef readonly object entry_type
     cdef public object event_type
     cdef readonly Transaction transaction
     cdef public TableMap table
     cdef readonly bytes data
-    cdef public Py_ssize_t body
-    cdef public Py_ssize_t body_end
-    cdef public int kind
+    cdef public int body, body_end, row_count, skip_rows, part
+    cdef public signed char kind
+    cdef public bint last, is_end
+    cdef readonly unsigned int timestamp, server_id
     cdef readonly long long offset
-    cdef public long long ordinal
-    cdef readonly long long timestamp
-    cdef readonly long long server_id
-    cdef public long long row_count
-    cdef public long long first_row
-    cdef public long long skip_rows
-    cdef public tuple selected
-    cdef public object sql
-    cdef public object statement
-    cdef public object query
-    cdef public long long part
-    cdef public bint last
-    cdef public bint is_end
-    cdef public long long size
-    cdef public object group
-    cdef object _props
+    cdef public long long ordinal, first_row, size
+    cdef readonly Rare rare
+    cdef Rare _with_rare(self)
     cdef _set(self, object entry_type, object event_type, Transaction transaction, bytes data, long long offset,
               long long timestamp, long long server_id)
 
@@ -92,6 +85,8 @@ cdef Row _row(tuple values, ColumnNames names)
 @cython.locals(table=TableMap)
 cpdef list decode_tuples(Entry entry, bint json_text=*)
 cdef list _kept(Entry entry, list rows)
+@cython.locals(entry=Entry, rare=Rare, rows="long long")
+cpdef long long count_rows(list entries) except -1
 
 cdef class RowChange:
     cdef Entry _entry

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from canal.statement import Statement
 
 
+_MILLISECONDS = 1000  # of a second; a Python integer, so that no C arithmetic overflows
+
+
 class EntryType(IntEnum):
     """What an entry is; names and numbers are canal's."""
 
@@ -61,6 +64,7 @@ class EventType(IntEnum):
 
 
 @cython.no_gc
+@cython.freelist(2048)
 @cython.cclass
 class Transaction:
     """One transaction (or one statement outside of any) of the source; shared by all its entries.
@@ -86,9 +90,14 @@ class Transaction:
         self.source = source
         self.journal = journal
         self.offset = offset
-        self.end = 0
         self.server_id = server_id
         self.timestamp = timestamp
+        self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
+        self.xa_end: tuple[PreparedXa, ...] = ()
+        self.incarnation = ""  # of the journal, see Position
+        if cython.compiled:  # a C object begins with zeros and None
+            return
+        self.end = 0
         self.gtid_source: Any = None  # a UUID, or MariaDB's (domain, server id)
         self.gtid_number = 0
         self.gtid_first = 0
@@ -101,12 +110,9 @@ class Transaction:
         self.row_count = 0
         self.before = 0  # transactions that the parser had done when this one began
         self.has_rows = False
-        self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
-        self.xa_end: tuple[PreparedXa, ...] = ()
         self.tape: bytearray | None = None  # digests of the transactions up to this one, where there are no GTIDs
         self.tape_start = 0  # where those before this one end
         self.tape_end = 0
-        self.incarnation = ""  # of the journal, see Position
         self.is_done = False  # it was delivered already, of another server that had it first
 
     @property
@@ -171,6 +177,23 @@ def new_transaction(source: str, journal: str, offset: int, server_id: int, time
 
 @cython.no_gc
 @cython.cclass
+class Rare:
+    """What few entries have: statements, the text that caused rows, a selection of rows, the user's own marks."""
+
+    __slots__ = ("selected", "sql", "statement", "query", "group", "props")
+
+    def __init__(self) -> None:
+        self.selected: tuple[int, ...] | None = None
+        self.sql: str | None = None
+        self.statement: Statement | None = None
+        self.query: str | None = None
+        self.group: Any = None
+        self.props: dict[str, Any] | None = None
+
+
+@cython.no_gc
+@cython.freelist(8192)
+@cython.cclass
 class Entry:
     """One binlog happening as a user sees it: changed rows, a statement, or the begin or end of a transaction.
 
@@ -188,13 +211,13 @@ class Entry:
         size: bytes that the store accounts for it: its event and the objects around that, measured and rounded up.
         props: a dict for the user's own marks.
 
-    What else it has belongs to the decoder, and changes without notice.
+    What else it has belongs to the decoder, and changes without notice. ``data`` is the event; of BEGIN and END it is not kept,
+    and ``body_end`` is its length.
     """
 
     __slots__ = (
         "entry_type", "event_type", "transaction", "table", "data", "body", "body_end", "kind", "offset", "ordinal",
-        "timestamp", "server_id", "row_count", "first_row", "skip_rows", "selected", "sql", "statement", "query", "part",
-        "last", "is_end", "size", "group", "_props",
+        "timestamp", "server_id", "row_count", "first_row", "skip_rows", "part", "last", "is_end", "size", "rare",
     )  # fmt: skip
 
     def __init__(
@@ -210,28 +233,30 @@ class Entry:
         self.entry_type = entry_type
         self.event_type = event_type
         self.transaction = transaction
-        self.table: TableMap | None = None
         self.data = data
+        self.offset = offset
+        self.timestamp = timestamp
+        self.server_id = server_id
+        self.last = True
+        self.size = len(data) + 256
+        if cython.compiled:  # a C object begins with zeros and None
+            return
+        self.table: TableMap | None = None
         self.body = 0
         self.body_end = 0
         self.kind = 0
-        self.offset = offset
         self.ordinal = 0
-        self.timestamp = timestamp
-        self.server_id = server_id
         self.row_count = 0
         self.first_row = 0
         self.skip_rows = 0
-        self.selected: tuple[int, ...] | None = None
-        self.sql: str | None = None
-        self.statement: Statement | None = None
-        self.query: str | None = None
         self.part = 0
-        self.last = True
         self.is_end = False
-        self.size = len(data) + 256
-        self.group: Any = None
-        self._props: dict[str, Any] | None = None
+        self.rare: Rare | None = None
+
+    def _with_rare(self) -> Rare:
+        if self.rare is None:
+            self.rare = Rare()
+        return self.rare
 
     @property
     def props(self) -> dict[str, Any]:
@@ -239,9 +264,57 @@ class Entry:
 
         Not for the entry itself, nor for what holds it: both would stay in memory for ever.
         """
-        if self._props is None:
-            self._props = {}
-        return self._props
+        rare = self._with_rare()
+        if rare.props is None:
+            rare.props = {}
+        return rare.props
+
+    @property
+    def statement(self) -> Statement | None:
+        """The statement, if it is one."""
+        return None if self.rare is None else self.rare.statement
+
+    @statement.setter
+    def statement(self, statement: Statement) -> None:
+        self._with_rare().statement = statement
+
+    @property
+    def sql(self) -> str | None:
+        """Text of the statement, if it is one."""
+        return None if self.rare is None else self.rare.sql
+
+    @sql.setter
+    def sql(self, text: str) -> None:
+        self._with_rare().sql = text
+
+    @property
+    def query(self) -> str | None:
+        """Text of the statement that caused the rows, where the source logs it."""
+        return None if self.rare is None else self.rare.query
+
+    @query.setter
+    def query(self, text: str | None) -> None:
+        if text is not None or self.rare is not None:
+            self._with_rare().query = text
+
+    @property
+    def selected(self) -> tuple[int, ...] | None:
+        """Numbers of the rows that are delivered; None: all."""
+        return None if self.rare is None else self.rare.selected
+
+    @selected.setter
+    def selected(self, numbers: tuple[int, ...] | None) -> None:
+        if numbers is not None or self.rare is not None:
+            self._with_rare().selected = numbers
+
+    @property
+    def group(self) -> Any:
+        """How the members of a :class:`canal.GroupParser` stand; None outside of a group."""
+        return None if self.rare is None else self.rare.group
+
+    @group.setter
+    def group(self, standing: Any) -> None:
+        self._with_rare().group = standing
 
     @property
     def header(self) -> Header:
@@ -251,7 +324,8 @@ class Entry:
     @property
     def is_ddl(self) -> bool:
         """True for a statement that changes a schema."""
-        return self.statement is not None and self.statement.kind == "ddl"
+        statement = self.statement
+        return statement is not None and statement.kind == "ddl"
 
     @property
     def row_change(self) -> RowChange:
@@ -376,7 +450,7 @@ class Header:
     @property
     def execute_time(self) -> int:
         """Time of the event in milliseconds since 1970 (the source writes whole seconds)."""
-        return self._entry.timestamp * 1000
+        return self._entry.timestamp * _MILLISECONDS
 
     @property
     def schema(self) -> str:
@@ -442,7 +516,8 @@ class Header:
     @property
     def event_length(self) -> int:
         """Bytes of the event in the log."""
-        return len(self._entry.data)
+        entry = self._entry
+        return len(entry.data) or entry.body_end
 
     @property
     def row_flags(self) -> int:
@@ -455,13 +530,14 @@ class Header:
     def row_count(self) -> int:
         """Rows of the entry that the filters let through; counted without decoding them."""
         entry = self._entry
-        return entry.row_count if entry.selected is None else len(entry.selected)
+        return count_rows([entry])
 
     def __repr__(self) -> str:
         return f"<Header {self.journal}:{self.offset} {self.schema}.{self.table} {self.event_type.name}>"
 
 
 @cython.no_gc
+@cython.freelist(512)
 @cython.cclass
 class Row:
     """The values of one row, by name or by index: it behaves like ``sqlite3.Row``, but ``"id" in row`` asks for a column.
@@ -565,6 +641,7 @@ def column_names(columns: tuple[Any, ...], shown: tuple[Any, ...]) -> ColumnName
 
 
 @cython.no_gc
+@cython.freelist(512)
 @cython.cclass
 class ChangedRow:
     """One changed row: ``before`` is None for an insert, ``after`` is None for a delete."""
@@ -615,7 +692,7 @@ def decode_images(entry: Entry) -> tuple[list[tuple[Any, ...]] | None, list[tupl
     except DecodeError as error:
         _locate(entry, error)
         raise
-    if entry.skip_rows or entry.selected is not None:
+    if entry.skip_rows or entry.rare is not None:
         before = None if before is None else _kept(entry, before)
         after = None if after is None else _kept(entry, after)
     return before, after
@@ -657,8 +734,16 @@ def _kept(entry: Entry, rows: list[Any]) -> list[Any]:
     """What skipping and selecting leave of the rows of an entry's event."""
     if entry.skip_rows:
         rows = rows[entry.skip_rows :]
-    if entry.selected is not None:
-        rows = [rows[i] for i in entry.selected]
+    selected = entry.selected
+    return rows if selected is None else [rows[i] for i in selected]
+
+
+def count_rows(entries: list[Entry]) -> int:
+    """Rows of the entries that the filters let through."""
+    rows = 0
+    for entry in entries:
+        rare = entry.rare
+        rows += entry.row_count if rare is None or rare.selected is None else len(rare.selected)
     return rows
 
 
@@ -788,6 +873,11 @@ class Message:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
+
+    @property
+    def row_count(self) -> int:
+        """Changed rows of all its entries, counted without decoding them."""
+        return count_rows(self.entries)
 
     def to_arrow(self) -> list[Any]:
         """One ``pyarrow.RecordBatch`` per table and schema version; see :func:`canal.formats.arrow.to_arrow`."""

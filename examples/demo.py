@@ -92,7 +92,7 @@ def main() -> None:
             while changes < 7:
                 message = instance.get_without_ack(batch_size=100, timeout=1.0)
                 show(message)
-                changes += sum(entry.row_count for entry in message.entries)
+                changes += message.row_count
                 instance.ack(message.id)
             staff.join()
             show_line(f"   the cursor is at {instance.position()}, in {Path(directory, 'demo', 'meta.dat').name}")

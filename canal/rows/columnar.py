@@ -515,12 +515,13 @@ class ChangeColumns:
                     raise ValueError(f"{entry!r} is not of the same table as the entries before it")
             before = len(self.op)
             rows = self._add(entry.data, entry.body, entry.body_end, entry.kind, entry.first_row)
-            if self.kept is None and (entry.skip_rows or entry.selected is not None):
+            selected = entry.selected
+            if self.kept is None and (entry.skip_rows or selected is not None):
                 self.kept = list(range(before))
             if self.kept is not None:
                 numbers = range(rows)[entry.skip_rows :]
-                if entry.selected is not None:
-                    numbers = [numbers[number] for number in entry.selected]
+                if selected is not None:
+                    numbers = [numbers[number] for number in selected]
                 images = (len(self.op) - before) // rows if rows else 0
                 self.kept += [before + number * images + image for number in numbers for image in range(images)]
             self.entries += 1

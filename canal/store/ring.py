@@ -96,7 +96,7 @@ class Ring:
             entry = slots[sequence & self._mask]
             if entry.entry_type is _BEGIN and weight >= batch_size:
                 break
-            if entry.statement is not None:
+            if entry.rare is not None and entry.statement is not None:
                 weight += 1
                 if isolate_ddl and entry.is_ddl:
                     if not taken:
