@@ -73,7 +73,7 @@ lint-mypy: $(SETUP)lint
 	$(BIN)/mypy
 
 # What of the tests is quick, and needs no compiler, server or JVM.
-QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery compose architecture docs))
+QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery delivery_threads compose architecture docs))
 check: lint $(SETUP)test
 	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark and not slow' $(QUICK)
 

@@ -11,7 +11,7 @@ import pytest
 import canal
 from canal.alarm import AlarmKind, AlarmMessage
 from canal.testing import FakeBinlog
-from tests.support.instances import has_all, in_background, instance_of, is_behind, read, rows_of
+from tests.support.instances import has_all, in_thread, instance_of, is_behind, read, rows_of
 from tests.support.waiting import until
 
 
@@ -52,7 +52,7 @@ def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -
         for client in (1, 2):
             instance.subscribe(client)
         assert instance.get_without_ack(3, timeout=60, client_id=2)
-        reader, _ = in_background(lambda: read(instance, 1, 100))
+        reader, _ = in_thread(lambda: read(instance, 1, 100))
         told = alarms.wait(lambda message: not message.is_over)
 
         assert "client 2 (" in told
@@ -103,7 +103,7 @@ def test_rollbacks_around_an_eviction_and_around_catching_up(size: int) -> None:
     with instance_of(table.fake, store_entries=12, slow_after=0.05, on_slow="evict", alarm=Alarms()) as instance:
         for client in (1, 2):
             instance.subscribe(client)
-        reader, _ = in_background(lambda: read(instance, 1, table.count))
+        reader, _ = in_thread(lambda: read(instance, 1, table.count))
         until(lambda: is_behind(instance, 2))
         acked: list[int] = []
         number = 0
@@ -213,7 +213,7 @@ def test_stop_and_unsubscribe_end_a_client_that_is_behind() -> None:
             except (canal.UsageError, canal.StoreError) as error:
                 return error
 
-        return in_background(get)
+        return in_thread(get)
 
     table, alarms = Table(FakeBinlog()), Alarms()
     table.write(60)
@@ -243,7 +243,7 @@ def test_a_client_seeks_back_and_ahead_and_no_other_one_notices(flavor: str) -> 
     with instance_of(table.fake, store_entries=64, meta=meta) as instance:
         instance.subscribe(1)
         instance.subscribe(2)
-        reader, first = in_background(lambda: read(instance, 1, 30))
+        reader, first = in_thread(lambda: read(instance, 1, 30))
         assert read(instance, 2, 30) == list(range(30))
         reader.join(60)
         middle = instance.position(2)
@@ -294,7 +294,7 @@ def test_the_only_client_may_seek_and_who_comes_then_misses_nothing() -> None:
         assert read(instance, 1, 10, size=1) == list(range(10))
         instance.seek(1, "earliest")
         instance.subscribe(2)
-        reader, other = in_background(lambda: read(instance, 2, 20))
+        reader, other = in_thread(lambda: read(instance, 2, 20))
         assert read(instance, 1, 30) == list(range(30))
         reader.join(60)
         assert other == [list(range(10, 30))]

@@ -8,7 +8,7 @@ import pytest
 
 import canal
 from canal.testing.servers import ThrowawayServer
-from tests.support.instances import has_all, in_background, is_behind, read
+from tests.support.instances import has_all, in_thread, is_behind, read
 from tests.support.live import Watch
 from tests.support.waiting import until
 
@@ -22,7 +22,7 @@ def test_an_evicted_client_catches_up_and_seeks(server: ThrowawayServer, databas
         watch.read()
         instance.subscribe(2)
         start = instance.position(2)
-        reader, first = in_background(lambda: read(instance, 1001, 60))
+        reader, first = in_thread(lambda: read(instance, 1001, 60))
         watch.run(*[f"INSERT INTO `{database}`.t VALUES ({number})" for number in range(50)])
         watch.run(f"INSERT INTO `{database}`.t VALUES {', '.join(f'({number})' for number in range(50, 60))}")
         reader.join(60)

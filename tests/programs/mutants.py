@@ -618,7 +618,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a target's collation says which row it is", "targets/tables/mysql.py",
         'if column.charset not in (None, "binary")}', "if False}",
-        "spark/test_apply_targets.py::test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it",
+        "spark/apply/test_targets.py::test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it",
     ),
     _mutant(
         "a TRUNCATE is passed over", "changes/unlogged.py",

@@ -49,8 +49,20 @@ def has_all(instance: canal.Instance, client: int) -> bool:
     return not message and not is_behind(instance, client)
 
 
-def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+def ids(message: canal.Message) -> list[int]:
+    return [id(entry) for entry in message.entries]
+
+
+def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """A call in a thread of its own, and what came of it."""
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, found

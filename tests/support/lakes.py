@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from canal.spark.targets import DeltaTarget, IcebergTarget
+from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget
+from tests.support.histories import change, table
 
 _numbers = itertools.count()
 
@@ -52,3 +53,17 @@ class Iceberg(Lake):
 
 def login(server: Any) -> dict[str, Any]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+
+
+def in_server(server: Any, target: MySQLTarget) -> dict[Any, Any]:
+    rows = server.query(f"SELECT id, k, a, b FROM {target.table}")
+    return {(row[0], row[1]): dict(zip(("id", "k", "a", "b"), row)) for row in rows}
+
+
+def first_changes() -> pa.Table:
+    return table([change("I", 1, number, {"id": number, "k": "x", "a": 1, "b": None}) for number in range(3)])
+
+
+def more_changes() -> pa.Table:
+    before = {"id": 0, "k": "x", "a": 1, "b": None}
+    return table([change("U", 2, 0, {**before, "a": 2}, before), change("I", 3, 0, {"id": 9, "k": "x", "a": 1, "b": None})])
