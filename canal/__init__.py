@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,7 +101,16 @@ if TYPE_CHECKING:
     from canal.schema import ColumnSchema, TableSchema
     from canal.server import Server, load
     from canal.sink import EntrySink, Hook, Sink
-    from canal.status import ClientStatus, InstanceStatus, Lag, ParserStatus, PlaceStatus, SourceEnd, State, StoreStatus
+    from canal.status import (
+        ClientStatus,
+        InstanceStatus,
+        Lag,
+        ParserStatus,
+        ReaderStatus,
+        SourceEnd,
+        State,
+        StoreStatus,
+    )
     from canal.store import EntryStore, MemoryStore, Slice
     from canal.zookeeper import ZooKeeper
 
@@ -173,9 +183,9 @@ __all__ = [
     "PeriodMixedMeta",
     "Pipe",
     "PipeStatus",
-    "PlaceStatus",
     "Position",
     "PositionLostError",
+    "ReaderStatus",
     "Retry",
     "Role",
     "Row",
@@ -255,7 +265,7 @@ _MODULES: Final[dict[str, str]] = {
         "schema": "ColumnSchema TableSchema",
         "server": "Server load",
         "sink": "EntrySink Hook Sink",
-        "status": "ClientStatus InstanceStatus Lag ParserStatus PlaceStatus SourceEnd State StoreStatus",
+        "status": "ClientStatus InstanceStatus Lag ParserStatus ReaderStatus SourceEnd State StoreStatus",
         "store": "EntryStore MemoryStore Slice",
         "zookeeper": "ZooKeeper",
     }.items()
@@ -263,12 +273,18 @@ _MODULES: Final[dict[str, str]] = {
 }
 
 
+#: Names that were public under another word, and what they are called now.
+_FORMER: Final = {"PlaceStatus": "ReaderStatus"}
+
 if not TYPE_CHECKING:  # a name that does not exist stays an error to type checkers
 
     def __getattr__(name: str) -> Any:
         """A public name, or a module of the library that nobody has imported yet."""
         if name in _MODULES:
             found = getattr(importlib.import_module(_MODULES[name]), name)
+        elif name in _FORMER:
+            warnings.warn(f"canal.{name} is called canal.{_FORMER[name]} now", DeprecationWarning, stacklevel=2)
+            return getattr(sys.modules[__name__], _FORMER[name])
         elif name.isidentifier() and not name.startswith("_") and find_spec(f"canal.{name}") is not None:
             return importlib.import_module(f"canal.{name}")
         else:

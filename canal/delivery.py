@@ -478,7 +478,7 @@ class Delivery:
     ) -> ClientStatus:
         """How it stood when its state was looked at; what was committed before ``complete`` was in the store by then."""
         acked = state.acked.position
-        kept = store.places.get(self.id) if store is not None else None
+        kept = store.readers.get(self.id) if store is not None else None
         entries = transactions = unacked_age = ungot_age = None
         if store is not None and kept is not None:
             entries = store.put_entries - kept.acked

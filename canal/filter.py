@@ -53,7 +53,7 @@ def _posix_ranges(is_not: str, name: str) -> str:
 
 
 def _without_posix(pattern: str) -> str:
-    """The pattern with ranges in place of the POSIX classes between its brackets, which Python does not know."""
+    """The pattern with ranges in index of the POSIX classes between its brackets, which Python does not know."""
     done, at, is_class = [], 0, False
     while at < len(pattern):
         char, found = pattern[at], _POSIX_CLASS.match(pattern, at) if is_class else None
@@ -78,41 +78,41 @@ def split_patterns(text: str) -> list[tuple[int, str]]:
     parts = []
     start = 0
     waiting: list[str] = []
-    in_class = 0  # place of the "[" of the character class that is open, + 1
-    place = 0
-    while place < len(text):
-        char = text[place]
+    in_class = 0  # index of the "[" of the character class that is open, + 1
+    index = 0
+    while index < len(text):
+        char = text[index]
         if char == "\\":
-            if text[place : place + 3] == "\\\\.":
+            if text[index : index + 3] == "\\\\.":
                 raise _bad_filter(
-                    text, place, "two backslashes before a dot match a backslash",
+                    text, index, "two backslashes before a dot match a backslash",
                     "Write one backslash (canal's properties files need two); for a backslash in a name write [\\\\].",
                 )  # fmt: skip
-            place += 1
-        elif in_class and (posix := _POSIX_CLASS.match(text, place)):
-            place = posix.end() - 1
+            index += 1
+        elif in_class and (posix := _POSIX_CLASS.match(text, index)):
+            index = posix.end() - 1
         elif in_class:
-            first = text[in_class:place] in ("", "^")  # "]" right after "[" stands for itself
+            first = text[in_class:index] in ("", "^")  # "]" right after "[" stands for itself
             if char == "]" and not first:
                 in_class = 0
         elif char == "[":
-            in_class = place + 1
+            in_class = index + 1
         elif char in "{(":
             waiting.append(_CLOSING[char])
         elif waiting and char == waiting[-1]:
             waiting.pop()
         elif char == "," and not waiting:
-            parts.append((start, text[start:place]))
-            start = place + 1
-        place += 1
+            parts.append((start, text[start:index]))
+            start = index + 1
+        index += 1
     parts.append((start, text[start:]))
     stripped = ((start + len(part) - len(part.lstrip()), part.strip()) for start, part in parts)
     return [(start, part) for start, part in stripped if part]
 
 
-def _bad_filter(text: str, place: int, reason: str, remedy: str = "") -> ConfigError:
+def _bad_filter(text: str, index: int, reason: str, remedy: str = "") -> ConfigError:
     return ConfigError(
-        f"bad table filter {text!r}: {reason} at position {place}",
+        f"bad table filter {text!r}: {reason} at position {index}",
         remedy=remedy or r'A filter is a list such as "shop\..*,crm\.customer_\d{1,2}".',
     )
 
@@ -126,8 +126,8 @@ def _compile(text: str) -> tuple[re.Pattern[str], ...]:
                 warnings.simplefilter("ignore", FutureWarning)
                 patterns.append(re.compile(_without_posix(part), re.IGNORECASE | re.DOTALL))
         except (re.error, OverflowError, RecursionError) as error:
-            place = start + (getattr(error, "pos", None) or 0)
-            raise _bad_filter(text, place, f"{getattr(error, 'msg', error)} in {part!r}") from None
+            index = start + (getattr(error, "pos", None) or 0)
+            raise _bad_filter(text, index, f"{getattr(error, 'msg', error)} in {part!r}") from None
     if text.strip() and not patterns:
         raise _bad_filter(text, 0, "it names no pattern", 'Use "" for all tables.')
     return tuple(patterns)
@@ -142,7 +142,7 @@ class TableFilter:
     count.
 
     Raises:
-        ConfigError: a pattern is not a regular expression; the message names it and the place.
+        ConfigError: a pattern is not a regular expression; the message names it and the position.
     """
 
     include: str = ""

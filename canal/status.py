@@ -1,4 +1,4 @@
-"""What an Instance is doing: one frozen value with its state, places, lag, what it holds and what it counted.
+"""What an Instance is doing: one frozen value with its state, positions, lag, what it holds and what it counted.
 
 Never asks anybody: the parts fill in their own pieces, and ``Instance.status()`` puts them together.
 """
@@ -6,6 +6,7 @@ Never asks anybody: the parts fill in their own pieces, and ``Instance.status()`
 from __future__ import annotations
 
 import enum
+import warnings
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -111,7 +112,7 @@ class Latency:
 
 
 @attrs.frozen
-class PlaceStatus:
+class ReaderStatus:
     """Where a client is in the store, in sequences of it: what is before them is acked, or handed out."""
 
     acked: int
@@ -139,7 +140,14 @@ class StoreStatus:
     last: Position | None = None
     #: Transactions of the parser that were done with that entry.
     transactions: int = 0
-    places: dict[int, PlaceStatus] = attrs.field(factory=dict)
+    #: By client.
+    readers: dict[int, ReaderStatus] = attrs.field(factory=dict)
+
+    @property
+    def places(self) -> dict[int, ReaderStatus]:
+        """The former name of ``readers``."""
+        warnings.warn("StoreStatus.places is called StoreStatus.readers now", DeprecationWarning, stacklevel=2)
+        return self.readers
 
 
 @attrs.frozen
@@ -268,7 +276,8 @@ class InstanceStatus:
             last_error=plain(None, None, self.last_error),
         )  # fmt: skip
         if self.store is not None:
-            found["store"]["places"] = {str(id): attrs.asdict(place) for id, place in self.store.places.items()}
+            readers = {str(id): attrs.asdict(reader) for id, reader in self.store.readers.items()}
+            found["store"].update(readers=readers, places=readers)  # the latter is the former name
         return found
 
     def __str__(self) -> str:

@@ -321,7 +321,7 @@ def test_a_client_that_comes_later_begins_at_the_oldest_change_that_is_kept() ->
 
 
 def test_a_client_that_subscribes_while_another_acks_misses_nothing() -> None:
-    """The ack comes when the subscription has seen the other's cursor, and has no place in the store yet."""
+    """The ack comes when the subscription has seen the other's cursor, and does not read from the store yet."""
 
     class Meta(canal.MemoryMeta):
         def update_cursor(self, client_id: int, position: canal.Position) -> None:

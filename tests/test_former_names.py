@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import canal
 from canal.changes.change import Origin
 from canal.parse import log_positions
 from canal.parse.parser import BinlogParser
@@ -22,6 +23,17 @@ def test_the_places_of_a_parser_are_its_positions(former: str) -> None:
     now = former.replace("place", "position")
     with pytest.warns(DeprecationWarning, match=f"{former} is called {now} now"):
         assert getattr(parser, former) == getattr(parser, now)
+
+
+def test_the_places_of_a_store_are_its_readers() -> None:
+    with pytest.warns(DeprecationWarning, match=r"canal\.ReaderStatus now"):
+        assert canal.PlaceStatus is canal.ReaderStatus
+    store = canal.StoreStatus(*range(8), 0.5, readers={1: canal.ReaderStatus(3, 5)})
+    with pytest.warns(DeprecationWarning, match=r"StoreStatus\.readers"):
+        assert store.places == store.readers
+    status = canal.InstanceStatus("test", canal.State.STOPPED, 0.0, None, (), store, None, None)
+    found = status.as_dict()["store"]
+    assert found["places"] == found["readers"] == {"1": {"acked": 3, "got": 5, "oldest_unacked": None, "oldest_ungot": None}}
 
 
 def test_the_type_of_what_a_log_position_manager_is_given() -> None:

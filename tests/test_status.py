@@ -337,11 +337,11 @@ def check(status: canal.InstanceStatus, before: canal.InstanceStatus | None) -> 
     """One look by itself, and beside an earlier one of the same thread."""
     parser, store = parser_of(status), store_of(status)
     (client,) = status.clients
-    places = [place for place in (client.acked, client.got, status.stored, status.received) if place is not None]
-    for behind, ahead in zip(places, places[1:]):
+    positions = [position for position in (client.acked, client.got, status.stored, status.received) if position is not None]
+    for behind, ahead in zip(positions, positions[1:]):
         assert not ahead.precedes(behind), status
-    place = store.places[client.client_id]
-    assert 0 <= place.acked <= place.got <= store.put_entries
+    reader = store.readers[client.client_id]
+    assert 0 <= reader.acked <= reader.got <= store.put_entries
     assert client.unacked_transactions is not None
     assert client.unacked_entries is not None
     assert client.unacked_entries >= 0
@@ -392,21 +392,21 @@ def test_a_look_at_any_moment_is_consistent(flavor: Any, seed: int) -> None:
         written[0] = number
         fake.end()
 
-    def look(place: int) -> None:
+    def look(number: int) -> None:
         before: canal.InstanceStatus | None = None
         try:
             while not done.is_set():
-                status = instance.status(60.0 if place else None)
+                status = instance.status(60.0 if number else None)
                 check(status, before)
                 before = status
-                looks[place] += 1
+                looks[number] += 1
                 time.sleep(0.001)
         except BaseException as error:
             failures.append(error)
 
     with instance:
         instance.subscribe()
-        threads = [threading.Thread(target=look, args=(place,)) for place in range(2)] + [threading.Thread(target=write)]
+        threads = [threading.Thread(target=look, args=(number,)) for number in range(2)] + [threading.Thread(target=write)]
         for thread in threads:
             thread.start()
         acked = 0
@@ -521,7 +521,7 @@ def test_what_waits_for_room_is_not_stored() -> None:
 
 
 def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
-    """MySQL sends them while it passes over transactions that the reader has; only one from the same place twice tells."""
+    """MySQL sends them while it passes over transactions that the reader has; only one from the same position twice tells."""
     from canal.alarm import AlarmDesk
     from canal.parse.progress import Progress
 
@@ -583,8 +583,8 @@ def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() ->
         progress.began()
         return delivered
 
-    received = [progress.status(place, None).received for place in (lambda: delivered, begun_anew, lambda: delivered)]
-    assert [place and place.offset for place in received] == [100, 100, 100]
+    received = [progress.status(position, None).received for position in (lambda: delivered, begun_anew, lambda: delivered)]
+    assert [position and position.offset for position in received] == [100, 100, 100]
 
 
 def test_after_a_switch_it_tells_of_the_other_source() -> None:

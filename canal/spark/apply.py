@@ -1,6 +1,6 @@
 """Apply the changes of a one-table stream to a target: latest change per key, exactly once.
 
-Never looks at Spark's batch id: what is done already is told by the place of each change, which the target keeps with its rows.
+Never looks at Spark's batch id: the `_txn` and `_ord` of a change tell what is done already; the target keeps them with its rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def apply_changes(
 
     It takes the DataFrames (or Arrow tables) of one table's stream in the order of their batches, any number of times each.
     Each change is applied once: how far the target is stands in the target, written in the same transaction as the rows, and
-    what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier place.
+    what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier position.
     A change of the primary key takes the old row away, and a row that tells of a TRUNCATE (``_op`` T) all rows. A partial
     row image (binlog_row_image=MINIMAL or NOBLOB) changes only the columns that it holds. The batch is collected in this
     process, in parts where it is more than ``spark.driver.maxResultSize``, each a commit: bound it by the source's options.
@@ -178,7 +178,7 @@ class ApplyChanges:
                 log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", self._table, upkeep.every, error)
 
     def acknowledge(self) -> None:
-        """Say that the target is by now what the table was behind the place that an ``UnloggedChangeError`` named: go on."""
+        """Say that the target is by now what the table was behind the position that an ``UnloggedChangeError`` named: go on."""
         with self.target.begin(self.stream, self.keys or ()) as work:
             if work.progress is not None and work.progress.fault:
                 self._store(work, attrs.evolve(work.progress, fault=""))
@@ -215,7 +215,7 @@ class ApplyChanges:
         if old is None or progress.snapshot != old.snapshot:
             return
         if what := unfollowed(self._table, types_from_text(old.types), types_from_text(progress.types)):
-            where = _place_text(*progress.place)
+            where = _where(*progress.place)
             self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
 
     def _refuse(self, work: Work, progress: Progress, fault: str) -> None:
@@ -242,7 +242,7 @@ class ApplyChanges:
             if self.snapshot != "replace" and not old.is_copy or min(begun) < old.txn:
                 raise StreamMismatchError(
                     f"a snapshot begins, but the target has followed the stream {self.stream!r} to "
-                    f"{_place_text(*old.place)} already, and would keep rows that were deleted since",
+                    f"{_where(*old.place)} already, and would keep rows that were deleted since",
                     remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
                     "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
                 )
@@ -255,7 +255,7 @@ class ApplyChanges:
             )
         behind = _behind(rows, old)
         if old.ord == _UNNUMBERED:
-            # Rows of chunks have one place. To put them again does no harm, and they may be others.
+            # Rows of chunks have one `_txn` and `_ord`. To put them again does no harm, and they may be others.
             behind = pc.or_(behind, pc.and_(pc.equal(rows["_op"], "r"), pc.equal(rows["_txn"], old.txn)))
         if old.gtids and max(old.txn, pc.max(rows["_txn"]).as_py()) >> _EPOCH_SHIFT:
             known = _is_known(rows, old)
@@ -287,8 +287,8 @@ class ApplyChanges:
         """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""
         if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > ts:
             raise StreamMismatchError(
-                f"changes come that are numbered as done ({_place_text(*_last(rows))}; the target is at "
-                f"{_place_text(*old.place)}) but are younger than all that was applied: the source's log was "
+                f"changes come that are numbered as done ({_where(*_last(rows))}; the target is at "
+                f"{_where(*old.place)}) but are younger than all that was applied: the source's log was "
                 "begun anew, or is another one's",
                 remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
             )
@@ -403,7 +403,7 @@ def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:
     return cast
 
 
-# -- places --------------------------------------------------------------------------------------------------------------
+# -- the order of the stream ---------------------------------------------------------------------------------------------
 
 
 def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
@@ -427,10 +427,10 @@ def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
 
 
 def _halves(df: Any, keys: Sequence[str], level: int) -> tuple[Any, ...]:
-    """Those of the rows that come first, and the others; of rows in one place any of them, by their keys."""
-    places = to_arrow(df.select("_txn", "_ord")).sort_by([("_txn", "ascending"), ("_ord", "ascending")])
-    count = places.num_rows
-    own = list(zip(*(places.take([0, count // 2, count - 1])[name].to_pylist() for name in places.column_names))) if count else []
+    """Those of the rows that come first, and the others; of rows of one change any of them, by their keys."""
+    order = to_arrow(df.select("_txn", "_ord")).sort_by([("_txn", "ascending"), ("_ord", "ascending")])
+    count = order.num_rows
+    own = list(zip(*(order.take([0, count // 2, count - 1])[name].to_pylist() for name in order.column_names))) if count else []
     if count and own[0] != own[2]:
         cut = own[1] if own[1] != own[0] else own[2]
         is_first = f"_txn < {cut[0]} OR (_txn = {cut[0]} AND _ord < {cut[1]})"
@@ -490,7 +490,7 @@ def _with_keys_before(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
-    """In the order of places, in which they come unless their partitions were mixed."""
+    """In the order of the stream, in which they come unless their partitions were mixed."""
     txn, ord = rows["_txn"].combine_chunks(), rows["_ord"].combine_chunks()
     one, next = (txn[:-1], ord[:-1]), (txn[1:], ord[1:])
     later = pc.or_(pc.less(one[0], next[0]), pc.and_(pc.equal(one[0], next[0]), pc.less_equal(one[1], next[1])))
@@ -506,7 +506,7 @@ def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
 
 
 def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
-    """Whether each row's place is behind the progress."""
+    """Whether each row is behind the progress."""
     same = pc.and_(pc.equal(rows["_txn"], old.txn), pc.greater(rows["_ord"], old.ord))
     return pc.or_(pc.greater(rows["_txn"], old.txn), same)
 
@@ -599,10 +599,10 @@ def _check_log(rows: pa.Table, old: Progress, batch: Any) -> None:
             is_one = not pc.any(differs).as_py()
     elif getattr(batch, "source", "") and old.gtid in gtids.from_text(old.gtids):
         last &= (1 << _EPOCH_SHIFT) - 1
-        for place in (batch.start, batch.end):
-            if place.journal and place.gtid:
-                is_behind = pack_txn(0, place.journal, place.offset) > last
-                is_one = is_one and is_behind == _holds(place.gtid_set, old.gtid)
+        for position in (batch.start, batch.end):
+            if position.journal and position.gtid:
+                is_behind = pack_txn(0, position.journal, position.offset) > last
+                is_one = is_one and is_behind == _holds(position.gtid_set, old.gtid)
     same = rows["_txn"].filter(pc.is_in(rows["_gtid"], pa.array([old.gtid])))
     if not is_one or pc.any(pc.not_equal(same, last)).as_py():
         raise StreamMismatchError(
@@ -639,7 +639,7 @@ def _holds(done: GtidSet, gtid: str) -> bool:
         ) from error
 
 
-def _place_text(txn: int, ord: int) -> str:
+def _where(txn: int, ord: int) -> str:
     epoch, number, offset = txn >> _EPOCH_SHIFT, txn >> 36 & (1 << 22) - 1, txn & (1 << 36) - 1
     return f"log {number}, offset {offset}, row {ord}" + (f", epoch {epoch}" if epoch else "")
 

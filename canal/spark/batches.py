@@ -80,7 +80,7 @@ class Loss:
     """What ``foreach_batch`` raises behind the call, unless it is settled."""
 
     row: pa.Table
-    """The place of it: one row with the first five columns of the stream, ``_op`` T."""
+    """Where it is in the stream: one row with the first five columns of the stream, ``_op`` T."""
 
     is_settled: bool = False
 
@@ -233,8 +233,8 @@ class _Loop:
             what = unlogged(entry, schema, table)
             if not what:
                 continue
-            row = _place_row(entry)
-            place = row["_txn"][0].as_py(), row["_ord"][0].as_py()
+            row = _position_row(entry)
+            numbers = row["_txn"][0].as_py(), row["_ord"][0].as_py()
             error = UnloggedChangeError(
                 what, position=f"{entry.transaction.journal}:{entry.offset}",
                 remedy="Bring the target to the state that the table has behind it, and settle it (Batch.loss.settle), or give "
@@ -245,7 +245,7 @@ class _Loop:
             shape = self.shapes.get(name)
             rows = (shape.arrow if shape else row.schema).empty_table()
             try:
-                self.fn(self._frame(rows), attrs.evolve(batch, table=name, first=place, last=place, loss=loss))
+                self.fn(self._frame(rows), attrs.evolve(batch, table=name, first=numbers, last=numbers, loss=loss))
             except UnloggedChangeError:
                 raise
             except Exception as failed:
@@ -254,7 +254,7 @@ class _Loop:
                 raise error
 
 
-def _place_row(entry: Entry) -> pa.Table:
+def _position_row(entry: Entry) -> pa.Table:
     """Where a statement stands, as a row of the stream."""
     transaction = entry.transaction
     journal, offset = transaction.journal, transaction.offset

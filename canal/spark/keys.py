@@ -251,23 +251,23 @@ class _Finder:
 
     def between(self, lower: Key, upper: Key, rows: int) -> Key | None:
         """A key of the table after ``lower`` and before ``upper``, about in the middle; None where a few looks find none."""
-        place = next((i for i, (a, b) in enumerate(zip(lower, upper)) if a != b), None)
-        if place is None:
+        number = next((i for i, (a, b) in enumerate(zip(lower, upper)) if a != b), None)
+        if number is None:
             return None
-        search = _Search(self, lower, upper, place, rows)
+        search = _Search(self, lower, upper, number, rows)
         if search.bisect():
             return search.best
-        return self._between_groups(lower, upper, place, rows)
+        return self._between_groups(lower, upper, number, rows)
 
-    def _between_groups(self, lower: Key, upper: Key, place: int, rows: int) -> Key | None:
+    def _between_groups(self, lower: Key, upper: Key, number: int, rows: int) -> Key | None:
         """Where nothing lies between two values of a column: among the keys that share the one of them, or the other."""
-        if place == len(self.key) - 1:
+        if number == len(self.key) - 1:
             return None
         within = self.within(lower, upper)
-        last = self.first(f"{within} AND {self.same(lower, place + 1)}", "DESC")
+        last = self.first(f"{within} AND {self.same(lower, number + 1)}", "DESC")
         if last is not None:
             return self.between(lower, last, rows) or last
-        first = self.first(f"{within} AND {self.same(upper, place + 1)}")
+        first = self.first(f"{within} AND {self.same(upper, number + 1)}")
         return first and (self.between(first, upper, rows) or first)
 
     def same(self, bound: Key, count: int) -> str:
@@ -290,7 +290,8 @@ class _Search:
     finder: _Finder
     lower: Key
     upper: Key
-    place: int
+    #: Of the column in the key.
+    number: int
     rows: int
     best: Key | None = None
     _error: float = 1.0
@@ -300,7 +301,7 @@ class _Search:
         kind = self._column.kind
         if kind == "address":
             return False
-        low, high = self.lower[self.place], self.upper[self.place]
+        low, high = self.lower[self.number], self.upper[self.number]
         for _ in range(_TEXT_LOOKS if kind == "text" else _LOOKS):
             value = _BETWEEN[kind](self._column, low, high)
             if value is None or value in (low, high):
@@ -310,23 +311,23 @@ class _Search:
             if self._is_good(share):
                 return True
             if share < 0.5 and found is not None:
-                low = found[self.place]
+                low = found[self.number]
                 continue
             found = self._look(value, "<", "DESC")
             if found is None:
                 return False
             if self._is_good(self._share(found)):
                 return True
-            high = found[self.place]
+            high = found[self.number]
         return False
 
     @property
     def _column(self) -> KeyColumn:
-        return self.finder.key[self.place]
+        return self.finder.key[self.number]
 
     def _look(self, value: str, sign: str, way: str) -> Key | None:
         column = self._column
-        same = self.finder.same(self.lower, self.place) + " AND " if self.place else ""
+        same = self.finder.same(self.lower, self.number) + " AND " if self.number else ""
         where = f"{self.finder.within(self.lower, self.upper)} AND {same}{quoted(column.name)} {sign} {column.literal(value)}"
         try:
             return self.finder.first(where, way)
@@ -422,7 +423,7 @@ def _text_between(column: KeyColumn, lower: str, upper: str) -> str | None:
     if tails[1] and (tails[0] or len(a) == common):
         low, high = (_digits_number(tail, 36) for tail in tails)
         number = (low + high) // 2
-        text = "".join(_ALPHABET[number // 36**place % 36] for place in range(7, -1, -1))
+        text = "".join(_ALPHABET[number // 36**digit % 36] for digit in range(7, -1, -1))
     else:
         low, high = (ord(one[common]) if len(one) > common else 32 for one in (a, b))
         code = (low + high) // 2

@@ -85,7 +85,7 @@ class QueryListener(StreamingQueryListener):
             old = self._found.get(key) or QueryStatus(query=progress.name or key)
             self._found[key] = attrs.evolve(
                 old, is_active=True, batches=old.batches + 1, rows=old.rows + (progress.numInputRows or 0),
-                batch_seconds=(progress.batchDuration or 0) / 1000, **_place(*ours[0]),
+                batch_seconds=(progress.batchDuration or 0) / 1000, **_positions(*ours[0]),
             )  # fmt: skip
 
     def onQueryIdle(self, event: Any) -> None:
@@ -144,7 +144,7 @@ def _dict(text: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _place(end: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:
+def _positions(end: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"phase": _PHASES[end["ph"]]}
     if end["ph"] == "snap":
         return {**found, "snapshot_rows": newest.get("rows"), "snapshot_rows_done": newest.get("rows_done")}

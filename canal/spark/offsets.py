@@ -28,7 +28,7 @@ class Offset:
 
     With ``plan`` it is in a snapshot, of which ``done`` chunks are read; the stream then begins at the plan's position.
     ``types`` are the declared types of the columns that the rows before it had, as a ``Watch`` gives them; those before
-    ``types_at``, a place, where executors alone have read what lies between.
+    ``types_at``, a position, where executors alone have read what lies between.
     """
 
     position: Position

@@ -16,7 +16,7 @@ from canal.filter import TableFilter, split_patterns
 from canal.model import Entry
 from canal.position import Position
 from canal.schema import TableSchema
-from canal.spark.places import look_up, unknown
+from canal.spark.addresses import look_up, unknown
 from canal.spark.wire import Channel, EntryReader, decode_error, decode_source, decode_table
 
 if TYPE_CHECKING:

@@ -105,27 +105,27 @@ class SharedInstance:
 
     def messages(self) -> Iterator[Message]:
         """Everything behind the start, in order, until the end. What came is acked when the next is asked for."""
-        place = self.position()
+        position = self.position()
         try:
-            if self._is_behind(place) and self._options.client is None:
+            if self._is_behind(position) and self._options.client is None:
                 assert self._remote is not None
                 self._remote.close()  # a client that does not read would hold up all others, perhaps for long
-                yield from self._read_again(place, self._cursor)
-                place = self._cursor
+                yield from self._read_again(position, self._cursor)
+                position = self._cursor
                 self._connect()
-            if self._is_behind(place):
-                yield from self._read_again(place, self._cursor)
-                place = self._cursor
-            yield from self._live(place)
+            if self._is_behind(position):
+                yield from self._read_again(position, self._cursor)
+                position = self._cursor
+            yield from self._live(position)
         finally:
             if self._remote is not None:
                 self._remote.close()
 
-    def _is_behind(self, place: Position) -> bool:
-        before = place.precedes(self._cursor)
+    def _is_behind(self, position: Position) -> bool:
+        before = position.precedes(self._cursor)
         if before is None:
             raise CursorError(
-                f"the query is at {place} and the shared Instance at {self._cursor}, which cannot be compared",
+                f"the query is at {position} and the shared Instance at {self._cursor}, which cannot be compared",
                 remedy="They are of different sources: share the Instance that the checkpoint was written with, or begin a new "
                 "checkpoint.",
             )
@@ -144,9 +144,9 @@ class SharedInstance:
                 own.subscribe()
                 yield from (Message(0, entries) for entries in until.entries(own) if entries)
 
-    def _live(self, place: Position) -> Iterator[Message]:
-        """What the shared Instance gives behind ``place``."""
-        remote, ack, passed = self._remote, -1, _Passed(place, self._cursor.journal)
+    def _live(self, position: Position) -> Iterator[Message]:
+        """What the shared Instance gives behind ``position``."""
+        remote, ack, passed = self._remote, -1, _Passed(position, self._cursor.journal)
         last: Entry | None = None
         assert remote is not None
         while True:
@@ -164,7 +164,7 @@ class SharedInstance:
                 if self._is_over(reply):
                     return
                 moved = reply.get("cursor")
-                known = place if last is None else last.position
+                known = position if last is None else last.position
                 if moved is not None and known.precedes(position := Position.from_text(moved)):
                     entries = [end_at(position)]
             if entries:
@@ -173,16 +173,16 @@ class SharedInstance:
 
     def _is_over(self, reply: dict[str, Any]) -> bool:
         """Whether nothing more will come, or all up to ``until`` has been read."""
-        if reply["over"] or self._until is None or "place" not in reply:
+        if reply["over"] or self._until is None or "position" not in reply:
             return bool(reply["over"])
-        return Position.from_text(reply["place"]).precedes(self._until) is False
+        return Position.from_text(reply["position"]).precedes(self._until) is False
 
 
 class _Passed:
     """Leaves out what lies before a position, of what begins in the file ``journal``."""
 
-    def __init__(self, place: Position, journal: str) -> None:
-        self._position = place
+    def __init__(self, position: Position, journal: str) -> None:
+        self._position = position
         self._journal = journal
         self._is_passed = False
 
@@ -195,12 +195,12 @@ class _Passed:
         """Whether an entry lies before the position; of rows on both sides of it those before are taken away."""
         from canal.spark.stretch import Stretch, within
 
-        place, transaction = self._position, entry.transaction
+        position, transaction = self._position, entry.transaction
         if self._is_passed:
             return False
-        here = place.source in ("", transaction.source) and transaction.offset == place.offset
-        if place.row and here and journal_key(transaction.journal) == journal_key(place.journal):
-            left = place.row - entry.first_row - entry.skip_rows
+        here = position.source in ("", transaction.source) and transaction.offset == position.offset
+        if position.row and here and journal_key(transaction.journal) == journal_key(position.journal):
+            left = position.row - entry.first_row - entry.skip_rows
             if 0 < left < entry.row_count:
                 entry.skip_rows += left
                 entry.row_count -= left
@@ -208,6 +208,6 @@ class _Passed:
                     entry.selected = tuple(number - left for number in entry.selected if number >= left)
                 return False
             return left > 0 and not entry.is_end
-        found = within(entry, Stretch(Position(journal=self._journal), place))
+        found = within(entry, Stretch(Position(journal=self._journal), position))
         self._is_passed = found is None
         return bool(found)

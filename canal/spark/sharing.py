@@ -25,7 +25,7 @@ from canal.ha import Role
 from canal.instance import CLIENT_ID, Instance
 from canal.parse.parser import BinlogParser, parser_teller
 from canal.position import Position
-from canal.spark.places import publish, withdraw
+from canal.spark.addresses import publish, withdraw
 from canal.spark.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
 from canal.zookeeper import Fence
 
@@ -335,7 +335,7 @@ class _Reader(threading.Thread):
             return reply, self._writer.write(message.entries)
         self._check_turn(0)
         if position is not None and not self._has_more():
-            reply["place"] = position.to_text()
+            reply["position"] = position.to_text()
         cursor = instance.position(client)
         if cursor != self._told and not cursor.row:  # what was of no interest has moved it
             self._told = cursor

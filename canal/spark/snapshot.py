@@ -138,7 +138,7 @@ class SnapshotPlan:
         return f"{self.schema}.{self.table}"
 
     @property
-    def place(self) -> str:
+    def gtid(self) -> str:
         """The ``_gtid`` of the rows."""
         return f"{self.position.journal}:{self.position.offset}"
 
@@ -407,7 +407,7 @@ def _begun(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) ->
 
 
 def _emptied(shape: Shape, plan: SnapshotPlan) -> pa.RecordBatch:
-    return shape.emptied_batch(plan.txn, SNAPSHOT_ORD, plan.timestamp, plan.place)
+    return shape.emptied_batch(plan.txn, SNAPSHOT_ORD, plan.timestamp, plan.gtid)
 
 
 def _check_position(session: _Session, plan: SnapshotPlan) -> None:
@@ -478,7 +478,7 @@ def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) 
                 arrays.append(to_array(next(cells), reader, field.type, column, exact))
         absent = pa.array([unseen or None] * len(rows), pa.list_(pa.string()))
         yield shape.snapshot_batch(
-            arrays, absent, pa.array(exact, pa.map_(pa.string(), pa.string())), plan.txn, plan.timestamp, plan.place
+            arrays, absent, pa.array(exact, pa.map_(pa.string(), pa.string())), plan.txn, plan.timestamp, plan.gtid
         )
 
 
@@ -610,7 +610,7 @@ class _Session:
 
 
 def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: bool) -> tuple[Position, int]:
-    """The place of the log up to which every change of the table is in the table, and the time there in microseconds.
+    """The position in the log up to which every change of the table is in the table, and the time there in microseconds.
 
     With ``stay`` a transaction stays open that sees the table as it is at just this position.
     """

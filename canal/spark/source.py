@@ -129,7 +129,7 @@ def chosen(table: TableSchema, names: Sequence[str]) -> TableSchema:
 
 
 def end_of_log(options: Options) -> Position | None:
-    """The place of the log behind which all that comes is younger than the columns that a server tells from now on."""
+    """The position in the log behind which all that comes is younger than the columns that a server tells from now on."""
     connection = complete(another(options.source).connect())
     try:
         return connection.resolve("latest") if connection.identity else None

@@ -184,7 +184,7 @@ def own_folder(root: str | None, name: str) -> Path:
 
     Raises:
         OSError: it cannot be made.
-        ConfigError: others could put something in the place of what is written there.
+        ConfigError: others could put something instead of what is written there.
     """
     parent = Path(root).absolute() if root else Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     make_folder(parent)
@@ -194,7 +194,7 @@ def own_folder(root: str | None, name: str) -> Path:
 
 
 def _check_own(parent: Path) -> None:
-    """Raise ConfigError where others could put something in the place of what is written: the name can be guessed."""
+    """Raise ConfigError where others could put something instead of what is written: the name can be guessed."""
     status = parent.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise ConfigError(

@@ -104,7 +104,7 @@ class Shape:
         keep: go on when the table's columns change: what is of another type is converted where its value stays the same
             and else null and in ``_exact``, what is new is in ``_extra``. What is gone, or was not there yet, is null and in
             ``_absent`` in any case.
-        since: a place of the log at which the table had these columns already, where the server told one. Of rows before it
+        since: a position in the log at which the table had these columns already, where the server told one. Of rows before it
             columns that are no more are left out, and others are converted, as by ``keep``.
         is_chosen: ``table`` has some of its columns only, and the others are none of the stream's business.
 
@@ -141,7 +141,7 @@ class Shape:
         return frozenset(column.name.lower() for column in self.table.columns)
 
     def is_past(self, entry: Entry) -> bool:
-        """Whether an entry lies before the place ``since``, which places of one server's log tell."""
+        """Whether an entry lies before the position ``since``, which positions in one server's log tell."""
         since, transaction = self.since, entry.transaction
         if since is None or transaction.source not in ("", since.source):
             return False
@@ -177,7 +177,7 @@ class Shape:
 
         Raises:
             SchemaError: a column is not in the shape, or of another type there, and ``keep`` is not set.
-            UnsupportedError: the place of a transaction does not fit into ``_txn``.
+            UnsupportedError: the position of a transaction does not fit into ``_txn``.
             DecodeError: the bytes of a row cannot be decoded.
         """
         found = changes(entries, layout="changes")
@@ -216,7 +216,7 @@ class Shape:
         return pa.RecordBatch.from_arrays([*head, *columns, pa.nulls(count, self._before), *tail], schema=self.arrow)
 
     def emptied_batch(self, txn: int, ord: int, ts_us: int, gtid: str) -> pa.RecordBatch:
-        """The one row that tells that the table has no rows at this place: ``_op`` T, no values."""
+        """The one row that tells that the table has no rows at this position: ``_op`` T, no values."""
         head = {"_op": "T", "_txn": txn, "_ord": ord, "_ts": ts_us, "_gtid": gtid}
         arrays = [pa.array([head.get(field.name)], field.type) for field in self.arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
@@ -238,20 +238,20 @@ class Shape:
         self, columns: Sequence[ColumnSchema], arrays: Sequence[pa.Array], absent: pa.Array, exact: pa.Array
     ) -> list[pa.Array]:
         """The table's columns of one image of each row, and the arrays of ``_tail``."""
-        places = {column.name.lower(): number for number, column in enumerate(columns)}
+        numbers = {column.name.lower(): number for number, column in enumerate(columns)}
         image, missing, odd = [], [], []
         if self.is_chosen:
             absent, exact = self._chosen(absent, exact)
         for field in self.columns:
-            place = places.pop(field.name.lower(), None)
-            if place is None:
+            number = numbers.pop(field.name.lower(), None)
+            if number is None:
                 missing.append(field.name)
                 image.append(pa.nulls(len(absent), field.type))
                 continue
-            if spark_arrow_type(columns[place]) == field.type:
-                image.append(_cast(arrays[place], field.type, columns[place]))
+            if spark_arrow_type(columns[number]) == field.type:
+                image.append(_cast(arrays[number], field.type, columns[number]))
                 continue
-            values, unfit = _converted(arrays[place], field.type, columns[place])
+            values, unfit = _converted(arrays[number], field.type, columns[number])
             image.append(values)
             odd.append((field.name, unfit))
         if missing:
@@ -260,8 +260,8 @@ class Shape:
             exact = _joined([exact, *(_named(texts, name) for name, texts in odd)])
         tail = [absent.cast(_NAMES), exact]
         if self.keep:
-            rest = () if self.is_chosen else places.values()
-            left = [(columns[place].name, _text_values(arrays[place], columns[place])) for place in rest]
+            rest = () if self.is_chosen else numbers.values()
+            left = [(columns[number].name, _text_values(arrays[number], columns[number])) for number in rest]
             tail.append(_joined([_named(texts, name) for name, texts in left]) if left else pa.nulls(len(absent), _TEXTS))
         return [*image, *tail]
 
@@ -369,7 +369,7 @@ class Envelope:
         """The row changes and statements of ``entries``, in their order; BEGIN, END and heartbeats make no rows.
 
         Raises:
-            UnsupportedError: the place of a transaction does not fit into ``_txn``.
+            UnsupportedError: the position of a transaction does not fit into ``_txn``.
             DecodeError: the bytes of a row cannot be decoded.
         """
         entries = [entry for entry in entries if entry.entry_type == EntryType.ROWDATA]

@@ -277,10 +277,10 @@ class EntryReader:
             raise DecodeError(f"the driver sent a record of the unknown kind {kind}", remedy="Use one version on both sides.")
 
     def _begin(self, value: list[Any]) -> None:
-        *place, incarnation, gtid_source, number, first, previous, base, xa, tail = value
+        *head, incarnation, gtid_source, number, first, previous, base, xa, tail = value
         if base is not False:
             self._base = None if base is None else parse_gtid_set(base[1], "mariadb" if base[0] else "mysql")
-        transaction = self._transaction = Transaction(*place)
+        transaction = self._transaction = Transaction(*head)
         transaction.incarnation = incarnation
         transaction.gtid_source = tuple(gtid_source) if isinstance(gtid_source, list) else gtid_source
         transaction.gtid_number, transaction.gtid_first, transaction.gtid_previous = number, first, previous

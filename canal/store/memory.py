@@ -16,7 +16,7 @@ import attrs
 
 from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
 from canal.model import Entry
-from canal.status import PlaceStatus, StoreStatus
+from canal.status import ReaderStatus, StoreStatus
 from canal.store.patience import HeldBack, Patience
 from canal.store.protocol import Slice
 from canal.store.ring import Ring
@@ -282,15 +282,15 @@ class MemoryStore:
             readers = {id: self._status(reader.acked, max(got.get(id, 0), reader.acked)) for id, reader in self._readers.items()}
             status = StoreStatus(
                 ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
-                ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, places=readers,
+                ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, readers=readers,
             )  # fmt: skip
         if last is None:
             return status
         return attrs.evolve(status, last=last.position, transactions=last.transaction.before + last.is_end)
 
-    def _status(self, acked: int, got: int) -> PlaceStatus:
+    def _status(self, acked: int, got: int) -> ReaderStatus:
         unacked, ungot = self._ring.at(acked), self._ring.at(got)
-        return PlaceStatus(acked, got, unacked.timestamp if unacked else None, ungot.timestamp if ungot else None)
+        return ReaderStatus(acked, got, unacked.timestamp if unacked else None, ungot.timestamp if ungot else None)
 
     def _reader(self, client_id: int) -> _Reader:
         if not self._open:
@@ -298,7 +298,7 @@ class MemoryStore:
         try:
             return self._readers[client_id]
         except KeyError:
-            raise NotSubscribedError(f"client {client_id} has no place in the store") from None
+            raise NotSubscribedError(f"client {client_id} does not read from the store") from None
 
     def _check(self, client_id: int, reader: _Reader) -> None:
         if self._reader(client_id) is not reader:

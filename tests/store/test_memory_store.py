@@ -218,10 +218,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.limits = (entries, size)
         self.store = opened(MemoryStore(entries, size))
         self.put: list[Entry] = []
-        self.places: dict[int, int] = {}
+        self.acked: dict[int, int] = {}
 
     def head(self) -> int:
-        return min(self.places.values(), default=self.kept)
+        return min(self.acked.values(), default=self.kept)
 
     kept = 0
 
@@ -238,19 +238,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(client=st.integers(1, 3))
     def open(self, client: int) -> None:
-        if client not in self.places:
+        if client not in self.acked:
             self.kept = self.head()
             assert self.store.open(client) == self.kept
-            self.places[client] = self.kept
+            self.acked[client] = self.kept
 
-    @precondition(lambda self: self.places)
+    @precondition(lambda self: self.acked)
     @rule(data=st.data(), batch=st.integers(1, 12))
     def get(self, data: st.DataObject, batch: int) -> None:
-        client = data.draw(st.sampled_from(sorted(self.places)))
-        start = data.draw(st.integers(max(self.places[client] - 1, 0), len(self.put)))
+        client = data.draw(st.sampled_from(sorted(self.acked)))
+        start = data.draw(st.integers(max(self.acked[client] - 1, 0), len(self.put)))
         slice = self.store.get(client, start, batch, 0, 0)
         expected: list[Entry] = []
-        for entry in self.put[start:] if start >= self.places[client] else ():
+        for entry in self.put[start:] if start >= self.acked[client] else ():
             if expected and sum(e.row_count for e in expected) + entry.row_count > batch:
                 break
             if len(expected) > 3 * batch:
@@ -259,23 +259,23 @@ class StoreMachine(RuleBasedStateMachine):
         assert [id(e) for e in slice.entries] == [id(e) for e in expected]
         assert (slice.start, slice.end) == (start, start + len(expected))
 
-    @precondition(lambda self: self.places)
+    @precondition(lambda self: self.acked)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(sorted(self.places)))
+        client = data.draw(st.sampled_from(sorted(self.acked)))
         to = data.draw(st.integers(0, len(self.put)))
         self.store.ack(client, to)
-        self.places[client] = max(self.places[client], to)
+        self.acked[client] = max(self.acked[client], to)
         self.kept = self.head()
 
-    @precondition(lambda self: self.places)
+    @precondition(lambda self: self.acked)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
-        client = data.draw(st.sampled_from(sorted(self.places)))
+        client = data.draw(st.sampled_from(sorted(self.acked)))
         self.kept = self.head()
         self.store.close(client)
-        del self.places[client]
-        if self.places:
+        del self.acked[client]
+        if self.acked:
             self.kept = self.head()
 
     @invariant()

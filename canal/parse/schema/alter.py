@@ -304,7 +304,7 @@ def _part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tup
 
 @attrs.frozen
 class _Placed:
-    """A column that is added, or one that takes the place of ``old``. ``definition`` None: only renamed to ``name``."""
+    """A column that is added, or one that replaces ``old``. ``definition`` None: only renamed to ``name``."""
 
     name: str
     definition: Column | None
@@ -951,7 +951,7 @@ def _kept_part(
 
 
 def _prefix_of_whole(column: ColumnSchema) -> int | None:
-    """What MySQL's key of a whole ENUM, SET or POINT takes of a text in its place: its bytes, mostly."""
+    """What MySQL's key of a whole ENUM, SET or POINT takes of a text instead: its bytes, mostly."""
     if column.base_type == "point":
         return _POINT_BYTES
     if column.labels is None:

@@ -31,9 +31,9 @@ from canal.errors import (
     UnknownDestinationError,
 )
 from canal.ha import Role
-from canal.spark import places
+from canal.spark import addresses
+from canal.spark.addresses import look_up, path_of
 from canal.spark.options import parse_options
-from canal.spark.places import look_up, path_of
 from canal.spark.shared import Remote, attach
 from canal.spark.sharing import _served
 from tests.support.driver import WAIT, Driver
@@ -276,9 +276,9 @@ def test_a_name_that_nobody_shares_says_what_to_do(driver: Driver) -> None:
 def test_a_name_may_be_any_text(
     driver: Driver, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "directory", lambda: tmp_path / "shares")  # nobody else has the name there
+    monkeypatch.setattr(addresses, "directory", lambda: tmp_path / "shares")  # nobody else has the name there
     with canal.spark.share(driver.instance, name):
-        assert path_of(name).parent == places.directory()
+        assert path_of(name).parent == addresses.directory()
         assert look_up(name)["name"] == name
         assert stat.S_IMODE(path_of(name).stat().st_mode) == 0o600
         assert stat.S_IMODE(path_of(name).parent.stat().st_mode) == 0o700
@@ -317,8 +317,8 @@ def test_what_answers_without_the_key_is_not_believed(driver: Driver, monkeypatc
 def test_a_file_of_a_process_that_has_ended_is_told_and_replaced(driver: Driver) -> None:
     name = f"{driver.name} left"
     code = f"""
-        import os, canal.spark.places as places
-        file = places.publish({name!r}, {{"v": 1, "pid": os.getpid(), "host": "127.0.0.1", "port": 1, "key": "00"}})
+        import os, canal.spark.addresses as addresses
+        file = addresses.publish({name!r}, {{"v": 1, "pid": os.getpid(), "host": "127.0.0.1", "port": 1, "key": "00"}})
         os._exit(1)
     """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 1
@@ -332,7 +332,7 @@ def test_a_file_of_a_process_that_has_ended_is_told_and_replaced(driver: Driver)
 
 def test_a_file_that_is_left_is_replaced_while_somebody_looks_it_up(driver: Driver) -> None:
     name = f"{driver.name} looked up"
-    places.publish(name, {"v": 1, "pid": 1}).close()
+    addresses.publish(name, {"v": 1, "pid": 1}).close()
     with path_of(name).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         looking = threading.Timer(0.5, fcntl.flock, (file, fcntl.LOCK_UN))
@@ -344,10 +344,10 @@ def test_a_file_that_is_left_is_replaced_while_somebody_looks_it_up(driver: Driv
 
 def test_a_name_of_another_process_is_taken(driver: Driver) -> None:
     code = f"""
-        import canal.spark.places as places
+        import canal.spark.addresses as addresses
         try:
-            places.publish({driver.name!r}, {{}})
-        except places.StateError as error:
+            addresses.publish({driver.name!r}, {{}})
+        except addresses.StateError as error:
             print(error)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
@@ -356,7 +356,7 @@ def test_a_name_of_another_process_is_taken(driver: Driver) -> None:
 
 
 def test_what_others_could_have_written_is_not_read(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "directory", lambda: tmp_path / "shares")
+    monkeypatch.setattr(addresses, "directory", lambda: tmp_path / "shares")
     with canal.spark.share(driver.instance, "mine"):
         path = path_of("mine")
         path.chmod(0o640)
