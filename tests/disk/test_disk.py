@@ -10,7 +10,7 @@ import pytest
 from canal.meta import FileMeta
 from canal.parse.log_positions import FileLogPositionManager
 from canal.parse.schema.history import FileHistory
-from tests.programs.disk_child import COUNT, place
+from tests.programs.disk_child import COUNT, position
 from tests.support.disk import COMPILER, crashes, lay_out, record
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="what records the writes is compiled by a C compiler")
@@ -30,7 +30,7 @@ def schemas(folder: Path) -> dict[str, int]:
     history = FileHistory(folder / "of" / "app")
     history.open("example")
     try:
-        snapshot = history.restore(place(COUNT))
+        snapshot = history.restore(position(COUNT))
     finally:
         history.close()
     if snapshot is None:
@@ -39,7 +39,7 @@ def schemas(folder: Path) -> dict[str, int]:
     return {"": snapshot.settings["number"]}
 
 
-def places(folder: Path) -> dict[str, int]:
+def positions(folder: Path) -> dict[str, int]:
     manager = FileLogPositionManager(folder / "of" / "app")
     manager.start("example")
     found = manager.latest()
@@ -56,7 +56,7 @@ def progress(folder: Path) -> dict[str, int]:
 @needs_compiler
 @pytest.mark.parametrize(
     ("what", "read"),
-    [("cursors", cursors), ("cursors_together", cursors), ("schemas", schemas), ("places", places), ("progress", progress)],
+    [("cursors", cursors), ("cursors_together", cursors), ("schemas", schemas), ("positions", positions), ("progress", progress)],
 )
 def test_what_was_promised_is_there_after_a_crash_at_any_moment(
     what: str, read: Callable[[Path], dict[str, int]], tmp_path: Path

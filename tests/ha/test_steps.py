@@ -19,7 +19,7 @@ import canal
 from canal.ha import Role
 from canal.testing.journal import changes_of
 from canal.testing.zookeeper import ZooKeeperServer
-from tests.programs.ha_child import place_of
+from tests.programs.ha_child import log_position
 from tests.support.ha_group import Group, end_session
 from tests.support.ha_journal import Record, judge
 from tests.support.steps import Steps, is_monitor
@@ -47,11 +47,11 @@ class Process:
         if not message:
             return
         pieces = [
-            (place_of(entry.position), list(changes_of([entry])))
+            (log_position(entry.position), list(changes_of([entry])))
             for entry in message.entries
             if entry.entry_type is not canal.EntryType.TRANSACTIONBEGIN
         ]
-        self.records.append(("GOT", message.epoch, message.id, asked, came, place_of(message.position), pieces))
+        self.records.append(("GOT", message.epoch, message.id, asked, came, log_position(message.position), pieces))
         self.records.append(("ACKING", message.epoch, message.id, time.monotonic()))
         answer = "ACKED"
         try:

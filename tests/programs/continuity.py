@@ -591,9 +591,9 @@ class PlayedConnection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def check_end(self, place: canal.Position) -> bool:
+    def check_end(self, position: canal.Position) -> bool:
         check_end = getattr(self._inner, "check_end", None)
-        return True if check_end is None else check_end(place)
+        return True if check_end is None else check_end(position)
 
     def dump(self, *args: Any, **options: Any) -> None:
         self._inner.dump(*args, **options)
@@ -1341,7 +1341,7 @@ class Stand:
         if self._must_tell(at):
             kind = "lost in silence"
         elif not rest:
-            kind = "lost in silence" if self.run.error is None else "error in the wrong place"
+            kind = "lost in silence" if self.run.error is None else "an error at the wrong position"
         elif rest[0] in self.got[: len(self.got) - len(rest)] or rest[0] in self.cursor.done:
             kind = "repeated"
         elif rest[0] in wanted:

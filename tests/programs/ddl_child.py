@@ -25,8 +25,8 @@ def read(folder: str, filter: str, start: str, options: dict[str, Any]) -> None:
         while True:
             message = instance.get_without_ack(7, timeout=1)
             if message:
-                for place, change in changes_of(message):
-                    out.write(json.dumps([place, change]) + "\n")
+                for position, change in changes_of(message):
+                    out.write(json.dumps([position, change]) + "\n")
                 out.flush()
                 instance.ack(message.id)
 

@@ -15,7 +15,7 @@ from tests.support.disk import mark
 COUNT = 8
 
 
-def place(number: int) -> Position:
+def position(number: int) -> Position:
     return Position("bin.000001", 100 + number, timestamp=number)
 
 
@@ -26,7 +26,7 @@ def cursors(root: Path) -> None:
     meta.start("example")
     meta.subscribe(1, "")
     for number in range(COUNT):
-        meta.update_cursor(1, place(number))
+        meta.update_cursor(1, position(number))
         mark(f"1 {number}")
     meta.stop()
 
@@ -39,7 +39,7 @@ def cursors_together(root: Path) -> None:
 
     def ack(client_id: int) -> None:
         for number in range(COUNT):
-            meta.update_cursor(client_id, place(number))
+            meta.update_cursor(client_id, position(number))
             mark(f"{client_id} {number}")
 
     threads = []
@@ -59,20 +59,20 @@ def schemas(root: Path) -> None:
     history = FileHistory(root / "of" / "app", keep_days=0.0)
     history.open("example")
     for number in range(COUNT):
-        history.add(place(number), {("shop", "orders"): [number]}, {"number": number})
+        history.add(position(number), {("shop", "orders"): [number]}, {"number": number})
         mark(str(number))
         if number == COUNT // 2:
-            history.prune(place(number - 1))
+            history.prune(position(number - 1))
     history.close()
 
 
-def places(root: Path) -> None:
+def positions(root: Path) -> None:
     from canal.parse.log_positions import FileLogPositionManager
 
     manager = FileLogPositionManager(root / "of" / "app", interval=0.0)
     manager.start("example")
     for number in range(COUNT):
-        manager.persist(lambda number=number: place(number))  # type: ignore[misc]
+        manager.persist(lambda number=number: position(number))  # type: ignore[misc]
         mark(str(number))
     manager.stop()
 

@@ -501,7 +501,7 @@ def wrap(rng: random.Random, log: Log, events: list[bytes]) -> list[bytes]:
         trailer = 4 * log.checksum
         moved = len(payload) + trailer - sum(len(event) + trailer for event in events[head + 1 : stop])
         rotates = [at for at, event in enumerate(events) if at >= stop and event[4:5] == b"\x04"]
-        last = rotates[0] + 1 if rotates else len(events)  # the next log has places of its own
+        last = rotates[0] + 1 if rotates else len(events)  # the next log has offsets of its own
         return [*events[: head + 1], payload, *(_moved(event, moved) for event in events[stop:last]), *events[last:]]
     wrapped, moved = [], 0
     for event in events:
@@ -1002,10 +1002,10 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
         assert logged.creates is None or statement.tables
         logged.touches(("shop", "t"))
 
-    def read_again(place: PreparedXa, offset: int) -> Iterator[bytes]:
+    def read_again(xa: PreparedXa, offset: int) -> Iterator[bytes]:
         at = 4
         for event in (event for batch in batches for event in batch):
-            if at >= place.offset or event[4:5] == b"\x0f":
+            if at >= xa.offset or event[4:5] == b"\x0f":
                 yield event
             at += len(event)
 
@@ -1015,12 +1015,12 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
     )  # fmt: skip
     start = rng.choice(("", f"{UUID}:1-5" if log.flavor == "mysql" else "0-1-5"))
     executed = parse_gtid_set(start, log.flavor) if start else None  # type: ignore[arg-type]
-    place = Position(journal="binlog.000001", offset=4, gtid=start)
+    position = Position(journal="binlog.000001", offset=4, gtid=start)
     if not is_seed and rng.random() < 0.1:  # in the midst of a transaction
-        place = attrs.evolve(place, row=rng.choice((1, 2, 5)), timestamp=rng.choice((0, 1_700_000_000_000)), server_id=1)
+        position = attrs.evolve(position, row=rng.choice((1, 2, 5)), timestamp=rng.choice((0, 1_700_000_000_000)), server_id=1)
     has_digests, is_proved = (not is_seed and rng.random() < 0.3 for _ in range(2))
-    proof = Continuity(place, "", by_offset=rng.random() < 0.5) if is_proved else None
-    decoder.reset(place, log.flavor, "", executed, has_digests, proof)
+    proof = Continuity(position, "", by_offset=rng.random() < 0.5) if is_proved else None
+    decoder.reset(position, log.flavor, "", executed, has_digests, proof)
     end = "value"
     try:
         for events in batches:

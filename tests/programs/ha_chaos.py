@@ -34,7 +34,7 @@ from canal.testing.proxy import FaultProxy
 from canal.testing.servers import MariaDBServer, ThrowawayServer
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.programs.reliability import write_result
-from tests.support.ha_journal import Place, Verdict, append, iter_lives, judge, read_records, split_records
+from tests.support.ha_journal import LogPosition, Verdict, append, iter_lives, judge, read_records, split_records
 from tests.support.live import end_of_log
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ class ChaosError(AssertionError):
 
 
 class Embedder:
-    """One place for an embedding process: its network, and its lives one after the other."""
+    """A slot for an embedding process: its network, and its lives one after the other."""
 
     def __init__(self, run: Run, number: int) -> None:
         self.run = run
@@ -68,14 +68,14 @@ class Embedder:
         self.is_ready = False
         self.is_subscribed = False
         self.epoch = 0
-        self.last: Place = (-1, 0, 0)
+        self.last: LogPosition = (-1, 0, 0)
         self.acked = 0
-        self.settled: Place = (-1, 0, 0)
+        self.settled: LogPosition = (-1, 0, 0)
         self.errors: collections.Counter[str] = collections.Counter()
         self.stops = 0
         self._path = Path()
         self._read = 0
-        self._ends: dict[tuple[int, int], Place] = {}
+        self._ends: dict[tuple[int, int], LogPosition] = {}
 
     def start(self) -> None:
         self._path = self.run.directory / f"life-{self.run.lives:04d}"
@@ -186,7 +186,7 @@ class Run:
         return sum(embedder.acked for embedder in self.embedders)
 
     @property
-    def last(self) -> Place:
+    def last(self) -> LogPosition:
         """Up to where everything was delivered once."""
         return max(one.last for one in self.embedders)
 

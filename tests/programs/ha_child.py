@@ -25,13 +25,13 @@ from canal.errors import CoordinationError
 from canal.position import journal_key
 from canal.testing.journal import changes_of
 from canal.zookeeper import ZooKeeper
-from tests.support.ha_journal import Place, append
+from tests.support.ha_journal import LogPosition, append
 from tests.support.steps import Steps, is_monitor
 
 _PR_SET_PDEATHSIG = 1
 
 
-def place_of(position: canal.Position) -> Place:
+def log_position(position: canal.Position) -> LogPosition:
     return journal_key(position.journal)[1], position.offset, position.row
 
 
@@ -108,11 +108,11 @@ class Consumer:
         came = time.monotonic()
         if message:
             pieces = [
-                (place_of(entry.position), list(changes_of([entry])))
+                (log_position(entry.position), list(changes_of([entry])))
                 for entry in message.entries
-                if entry.entry_type is not canal.EntryType.TRANSACTIONBEGIN  # its place is that of the END before
+                if entry.entry_type is not canal.EntryType.TRANSACTIONBEGIN  # its position is that of the END before
             ]
-            self.write("GOT", message.epoch, message.id, asked, came, place_of(message.position), pieces)
+            self.write("GOT", message.epoch, message.id, asked, came, log_position(message.position), pieces)
             self.in_hand.append((message.epoch, message.id))
             if self.rng.random() < 0.02 and not self.doubtful:
                 self._roll_back(message.epoch)

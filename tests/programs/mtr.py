@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.support.log_tools import Outcome, compare
 
-PLACES = ("/usr/share/mysql/mysql-test", "/usr/share/mariadb/mariadb-test", "/usr/share/mariadb-test")
+TREES = ("/usr/share/mysql/mysql-test", "/usr/share/mariadb/mariadb-test", "/usr/share/mariadb-test")
 MAGICS = (b"\xfebin", b"\xfdbin")
 
 
@@ -60,9 +60,9 @@ class Keeper(threading.Thread):
 
 
 def find_mtr() -> Path:
-    for place in map(Path, filter(None, (os.environ.get("CANAL_MTR"), *PLACES))):
-        if (place / "mysql-test-run.pl").exists():
-            return place
+    for tree in map(Path, filter(None, (os.environ.get("CANAL_MTR"), *TREES))):
+        if (tree / "mysql-test-run.pl").exists():
+            return tree
     sys.exit("no mysql-test-run.pl: install mariadb-test, or name its directory in CANAL_MTR")
 
 

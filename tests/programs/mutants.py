@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_delivery.py::test_an_ack_whose_cursor_cannot_be_written_changes_nothing_and_can_be_repeated",
     ),
     _mutant(
-        "the place moves before the batch is recorded", "delivery.py", "            taken.append((self, batch))\n",
+        "the position moves before the batch is recorded", "delivery.py", "            taken.append((self, batch))\n",
         "            self.state = state._replace(reading=after)\n            taken.append((self, batch))\n",
         "test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Acks-goes on]",
     ),
@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- the stream ----------------------------------------------------------------------------------------------------
     _mutant(
-        "the place moves before the sink has taken what is before it", "parse/run.py",
+        "the position moves before the sink has taken what is before it", "parse/run.py",
         "        self._sink.sink(entries)\n",
         "        self._options.log_positions.persist(lambda: last.position)\n        self._sink.sink(entries)\n",
         "parse/test_log_positions.py::test_what_a_sink_did_not_take_comes_again",
@@ -223,7 +223,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
-        "a lost place is given up unasked", "parse/start.py",
+        "a lost position is given up unasked", "parse/start.py",
         'self.lost > (0 if self.on_lost == "fail" else self.threshold)', "self.lost > self.threshold",
         "parse/test_start.py::test_each_rule",
     ),
@@ -258,7 +258,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "reader.path.name) + 2 :]", "parse/test_files.py::test_a_file_that_the_index_lists_is_not_passed_over",
     ),
     _mutant(
-        "a place that the source has lost is looked for without end", "parse/locate.py",
+        "a position that the source has lost is looked for without end", "parse/locate.py",
         'if self.position() is None or self._options.on_lost == "fail":', "if self.position() is None:",
         "test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
@@ -374,7 +374,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the name of a folder is not on the disk", "disk.py", "    sync_folder(path.parent)\n", "",
-        *(f"{_CRASH}[{name}]" for name in ("cursors-cursors", "schemas-schemas", "places-places", "progress-progress")),
+        *(f"{_CRASH}[{name}]" for name in ("cursors-cursors", "schemas-schemas", "positions-positions", "progress-progress")),
     ),
     _mutant(
         "cursors but the first ones stay in memory", "meta/file.py", "elif not self._write_cursors(clients):",
@@ -469,7 +469,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if problem is None:\n            self.failures = 0", "if problem is None:\n            pass",
         "test_failover.py::test_one_healthy_heartbeat_forgives_all_before",
     ),
-    # -- places --------------------------------------------------------------------------------------------------------
+    # -- positions -------------------------------------------------------------------------------------------------------
     _mutant(
         "a GTID set goes to the server without its last ones", "gtid.py", 'struct.pack("<QQ", first, last + 1)',
         'struct.pack("<QQ", first, last)', "test_gtid.py::test_text_wire_hash_and_copies_round_trip",
@@ -480,7 +480,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_gtid.py::test_mariadb_operators",
     ),
     _mutant(
-        "places in one transaction are one place", "position.py", "journal_key(self.journal)[1], self.offset, self.row",
+        "positions in one transaction are one position", "position.py", "journal_key(self.journal)[1], self.offset, self.row",
         "journal_key(self.journal)[1], self.offset, 0", "test_position.py::test_earlier_positions_precede",
     ),
     _mutant(
@@ -497,7 +497,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_parser.py::test_resuming_at_any_entry_gives_exactly_the_rest", is_quick=True,
     ),
     _mutant(
-        "the place in another server's log is told by one transaction", "parse/log/digests.py",
+        "the position in another server's log is told by one transaction", "parse/log/digests.py",
         "length = min(number + 1, len(seen))", "length = 1",
         "parse/test_tail.py::test_one_transaction_behind_another_history_is_not_taken_for_the_place",
     ),

@@ -2,7 +2,7 @@
 
     python -m tests.programs.spark_kill_child DIRECTORY
 
-DIRECTORY holds ``spec.json``; ``armed``, where it is there, names the place at which the process is to end by itself; and
+DIRECTORY holds ``spec.json``; ``armed``, where it is there, names the step at which the process is to end by itself; and
 ``chunks``, where it is there, the last batch of a snapshot that is to be applied for now. The process ends with its standard
 input, so that it never outlives who started it.
 """
@@ -148,9 +148,9 @@ class Apply:
             time.sleep(0.1)
             rows = df.toArrow()  # a worker reads on, and can be killed
         streamed = rows.filter(pc.not_equal(rows["_op"], "r"))
-        places = list(zip(rows["_txn"].to_pylist(), rows["_ord"].to_pylist()))
+        numbers = list(zip(rows["_txn"].to_pylist(), rows["_ord"].to_pylist()))
         record = {"pid": os.getpid(), "time": time.time(), "rows": rows.num_rows, "id": getattr(batch, "id", batch)}
-        print(json.dumps({**record, "first": min(places, default=None), "last": max(places, default=None)}), file=self._file)
+        print(json.dumps({**record, "first": min(numbers, default=None), "last": max(numbers, default=None)}), file=self._file)
         for name, sink in self._sinks.items():
             sink(rows if name == "table" else streamed, batch)
 

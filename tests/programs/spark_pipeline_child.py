@@ -21,21 +21,21 @@ PATIENT = {"spark.sql.pipelines.maxFlowRetryAttempts": "9"}
 LAKE = {"spark.sql.catalog.lake": "canal.MergeCatalog", "spark.sql.shuffle.partitions": "1"}
 
 
-def outcome(name: str, place: Path, **other: object) -> str:
+def outcome(name: str, folder: Path, **other: object) -> str:
     """What a run of one of the example's specs ends with, with the choices that a user makes in it."""
-    spec = yaml.safe_load((EXAMPLE / name).read_text("utf-8")) | {"storage": f"file://{place}/storage"} | other
+    spec = yaml.safe_load((EXAMPLE / name).read_text("utf-8")) | {"storage": f"file://{folder}/storage"} | other
     spec["configuration"] = PATIENT | spec.get("configuration", {})
-    (place / name).write_text(yaml.safe_dump(spec), "utf-8")
+    (folder / name).write_text(yaml.safe_dump(spec), "utf-8")
     os.environ["SPARK_REMOTE"] = "local[2]"  # each run takes it away when it ends
     try:
-        run(place / name, [], False, [], False)
+        run(folder / name, [], False, [], False)
     except PySparkException as error:
         return str(error)
     return "done"
 
 
-def changes(place: Path) -> list[list[object]]:
-    table = ds.dataset(place / "spark-warehouse/order_changes", format="parquet").to_table()
+def changes(folder: Path) -> list[list[object]]:
+    table = ds.dataset(folder / "spark-warehouse/order_changes", format="parquet").to_table()
     rows = table.sort_by([("_txn", "ascending"), ("_ord", "ascending")]).select(["_op", "id", "customer"]).to_pylist()
     return [list(row.values()) for row in rows]
 
@@ -47,10 +47,10 @@ def auto_cdc_table() -> list[list[object]]:
     return sorted(list(row) for row in builder.getOrCreate().table("lake.shop.orders").select("id", "customer").collect())
 
 
-def main(place: Path) -> None:
+def main(folder: Path) -> None:
     for name in ("changes.py", "orders.py"):
-        (place / name).write_text((EXAMPLE / name).read_text("utf-8"), "utf-8")
-    os.chdir(place)
+        (folder / name).write_text((EXAMPLE / name).read_text("utf-8"), "utf-8")
+    os.chdir(folder)
     log = FakeBinlog(flavor="mysql")
     orders = log.table("shop", "orders", "id INT UNSIGNED PRIMARY KEY, customer VARCHAR(40)")
     ada, grace, edsger = ({"id": id, "customer": name} for id, name in enumerate(("Ada", "Grace", "Edsger"), 1))
@@ -61,14 +61,14 @@ def main(place: Path) -> None:
         orders.update(ada, {**ada, "id": 11})
         orders.delete(grace)
         orders.insert(grace)
-        found["first"] = outcome("auto-cdc.yaml", place, catalog="lake", database="shop", configuration=LAKE)
+        found["first"] = outcome("auto-cdc.yaml", folder, catalog="lake", database="shop", configuration=LAKE)
         orders.update({**ada, "id": 11}, ada)
         orders.update(grace, {**grace, "customer": "Barbara"})
         orders.delete(edsger)
-        found["second"] = outcome("auto-cdc.yaml", place, catalog="lake", database="shop", configuration=LAKE)
-        found["parquet"] = outcome("auto-cdc.yaml", place)
-        found["append"] = outcome("spark-pipeline.yaml", place)
-    found["changes"] = changes(place)
+        found["second"] = outcome("auto-cdc.yaml", folder, catalog="lake", database="shop", configuration=LAKE)
+        found["parquet"] = outcome("auto-cdc.yaml", folder)
+        found["append"] = outcome("spark-pipeline.yaml", folder)
+    found["changes"] = changes(folder)
     found["table"] = auto_cdc_table()
     print(json.dumps(found))
 

@@ -118,21 +118,21 @@ class Load:
     def _change_row(self, name: Table) -> None:
         """Every table has one row at most: it goes, and another one comes."""
         old = self._row(name)
-        place = f"{self.q(name[0])}.{self.q(name[1])}"
+        full = f"{self.q(name[0])}.{self.q(name[1])}"
         if old is not None:
-            self.cursor.execute(f"DELETE FROM {place}")
+            self.cursor.execute(f"DELETE FROM {full}")
             self._expect("DELETE", name, old, None)
         columns = [column for column, column_type in self.tables[name].items() if column_type]
         values = ", ".join(self.value(self.tables[name][column]) for column in columns)
         try:
-            self.cursor.execute(f"INSERT INTO {place} ({', '.join(map(self.q, columns))}) VALUES ({values})")
+            self.cursor.execute(f"INSERT INTO {full} ({', '.join(map(self.q, columns))}) VALUES ({values})")
         except pymysql.MySQLError:
             return
         self._expect("INSERT", name, None, new := self._row(name))
         ints = [column for column in columns if self.tables[name][column].startswith("int")]
         if ints and self.random.random() < 0.3:
             column = self.q(self.random.choice(ints))
-            if self.cursor.execute(f"UPDATE {place} SET {column} = coalesce({column}, 0) + 1"):
+            if self.cursor.execute(f"UPDATE {full} SET {column} = coalesce({column}, 0) + 1"):
                 self._expect("UPDATE", name, new, self._row(name))
 
     def _row(self, name: Table) -> dict[str, Any] | None:
@@ -212,7 +212,7 @@ class Load:
             return self.random.choice(self.generated)
         return f"{self.random.choice(TYPES)} {self.random.choice(ATTRIBUTES)}"
 
-    def place(self, table: Table) -> str:
+    def order(self, table: Table) -> str:
         return self.random.choice(("", "", "first", f"after {self.column(table)}"))
 
     def maybe(self, words: str, share: float = 0.15) -> str:
@@ -222,17 +222,17 @@ class Load:
         c, one, other = self.column, self.column(table), self.column(table)
         exists, absent = (self.maybe("if exists "), self.maybe("if not exists ")) if self.mariadb else ("", "")
         makers = (
-            lambda: f"add column {absent}{self.fresh(table)} {self.definition()} {self.place(table)}",
-            lambda: f"add {absent}{self.fresh(table)} {self.definition()} {self.place(table)}",
+            lambda: f"add column {absent}{self.fresh(table)} {self.definition()} {self.order(table)}",
+            lambda: f"add {absent}{self.fresh(table)} {self.definition()} {self.order(table)}",
             lambda: f"add ({self.fresh(table)} {self.definition()}, {self.fresh(table)} {self.definition()})",
             lambda: f"drop column {exists}{one}",
             lambda: f"drop {exists}{one}",
-            lambda: f"modify {exists}{one} {self.definition()} {self.place(table)}",
-            lambda: f"modify column {exists}{one} {self.definition()} {self.place(table)}",
-            lambda: f"change {exists}{one} {self.fresh(table)} {self.definition()} {self.place(table)}",
+            lambda: f"modify {exists}{one} {self.definition()} {self.order(table)}",
+            lambda: f"modify column {exists}{one} {self.definition()} {self.order(table)}",
+            lambda: f"change {exists}{one} {self.fresh(table)} {self.definition()} {self.order(table)}",
             lambda: f"rename column {one} to {other}, rename column {other} to {one}",
             lambda: f"rename column {one} to {self.fresh(table)}",
-            lambda: f"drop {one}, add {one} {self.definition()} {self.place(table)}",
+            lambda: f"drop {one}, add {one} {self.definition()} {self.order(table)}",
             lambda: f"add unique ({one})",
             lambda: f"add primary key ({one})",
             lambda: "drop primary key",
@@ -308,7 +308,7 @@ class Load:
 
 
 def changes_of(message: canal.Message) -> Iterator[tuple[tuple[str, int, int, int], Change]]:
-    """The row changes of a batch, each with its place."""
+    """The row changes of a batch, each with its position."""
     for entry in message.entries:
         head = entry.header
         for number, row in enumerate(entry.rows):

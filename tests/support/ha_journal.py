@@ -18,7 +18,7 @@ A journal is a file of records, each a pickled tuple behind its length. Those of
 
 and those of the run itself: DEATH (time, epoch, kind): the owner with that epoch was harmed; OVER (time, kind): what was
 done to the processes has ended; MENDED (time, kind): acks are accepted again. Times are of the machine's monotonic clock.
-A place is (number of the log file, offset, row), pieces are (place, changes) in the order of delivery.
+A position is (number of the log file, offset, row), pieces are (position, changes) in the order of delivery.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ import attrs
 
 from canal.testing.journal import Change
 
-Place: TypeAlias = tuple[int, int, int]
+LogPosition: TypeAlias = tuple[int, int, int]
 Record: TypeAlias = tuple[Any, ...]
-_START: Place = (-1, 0, 0)
+_START: LogPosition = (-1, 0, 0)
 
 
 def append(file: int, *record: Any) -> None:
@@ -84,16 +84,16 @@ class Batch:
     number: int
     asked: float
     came: float
-    end: Place
-    pieces: list[tuple[Place, list[Change]]]
+    end: LogPosition
+    pieces: list[tuple[LogPosition, list[Change]]]
     acks: list[Ack] = attrs.field(factory=list)
 
     @property
-    def first(self) -> Place | None:
+    def first(self) -> LogPosition | None:
         return self.pieces[0][0] if self.pieces else None
 
     @property
-    def last(self) -> Place:
+    def last(self) -> LogPosition:
         return self.pieces[-1][0] if self.pieces else _START
 
     @property
@@ -206,24 +206,24 @@ def _check_acks(batches: list[Batch], verdict: Verdict) -> None:
     moments = [ack.answered for ack, _ in accepted]
     newest = list(itertools.accumulate((batch.epoch for _, batch in accepted), max))
     for ack, batch in accepted:
-        place = bisect.bisect_left(moments, ack.called)
-        if place and newest[place - 1] > batch.epoch:
-            verdict.violations.append(f"{batch} was acked after an ack of epoch {newest[place - 1]} was accepted")
+        index = bisect.bisect_left(moments, ack.called)
+        if index and newest[index - 1] > batch.epoch:
+            verdict.violations.append(f"{batch} was acked after an ack of epoch {newest[index - 1]} was accepted")
 
 
 def _check_same_content(batches: list[Batch], verdict: Verdict) -> None:
     """What comes again is what came before."""
-    seen: dict[Place, list[Change]] = {}
+    seen: dict[LogPosition, list[Change]] = {}
     for batch in batches:
-        for place, changes in batch.pieces:
-            if seen.setdefault(place, changes) is not changes:
+        for position, changes in batch.pieces:
+            if seen.setdefault(position, changes) is not changes:
                 verdict.repeated += len(changes)
-                if seen[place] != changes:
-                    verdict.violations.append(f"{batch}: at {place} came something else before")
+                if seen[position] != changes:
+                    verdict.violations.append(f"{batch}: at {position} came something else before")
 
 
 def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
-    settled = _START  # place of the last entry whose ack is durable
+    settled = _START  # position of the last entry whose ack is durable
     doubts: list[Batch] = []  # of the present and the last turn
 
     def settle(batch: Batch) -> None:
@@ -233,11 +233,11 @@ def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
         if batch.first <= settled:
             told = f"{batch} begins at {batch.first}, not after {settled}"
             verdict.violations.append(f"two acks were accepted for one range: {told}")
-        verdict.changes += [change for place, changes in batch.pieces if place > settled for change in changes]
+        verdict.changes += [change for position, changes in batch.pieces if position > settled for change in changes]
         settled = max(settled, batch.last)
         doubts.clear()
 
-    def resolve(first: Place) -> None:
+    def resolve(first: LogPosition) -> None:
         """Where a turn begins tells which of the acks without an answer was the last one that is durable."""
         durable = [one for one in doubts if settled < one.last < first]
         amid = [one for one in doubts if one.first is not None and one.first < first <= one.last]
@@ -272,15 +272,15 @@ def _merge(turns: dict[int, list[_Step]], verdict: Verdict) -> None:
                     outstanding.clear()  # who is refused loses all that he holds
 
 
-def _check_begin(batch: Batch, outstanding: deque[Batch], settled: Place, verdict: Verdict) -> None:
-    places = [place for place, _ in batch.pieces]
-    if places != sorted(set(places)):
+def _check_begin(batch: Batch, outstanding: deque[Batch], settled: LogPosition, verdict: Verdict) -> None:
+    positions = [position for position, _ in batch.pieces]
+    if positions != sorted(set(positions)):
         verdict.violations.append(f"{batch} is not in order")
     before = max([settled, *(one.last for one in outstanding)])
-    if places[0] <= settled:
-        verdict.violations.append(f"{batch} begins at {places[0]}, but {settled} was acked")
-    elif places[0] <= before:
-        verdict.violations.append(f"{batch} begins at {places[0]}, but {before} came before, not rolled back")
+    if positions[0] <= settled:
+        verdict.violations.append(f"{batch} begins at {positions[0]}, but {settled} was acked")
+    elif positions[0] <= before:
+        verdict.violations.append(f"{batch} begins at {positions[0]}, but {before} came before, not rolled back")
 
 
 def _measure(batches: list[Batch], run: Sequence[Record], verdict: Verdict) -> None:

@@ -93,15 +93,15 @@ def histories(
 
     txn = draw(st.integers(1, 5))
     if draw(st.booleans()) if snapshot is None else snapshot:
-        for place, number in enumerate(draw(st.lists(IDS, max_size=4, unique=True))):
+        for index, number in enumerate(draw(st.lists(IDS, max_size=4, unique=True))):
             row = {"id": number, "k": "x", "a": number, "b": None}
             rows[key(row)] = row
-            history.changes.append(change("r", txn, place - (1 << 62) if numbered else -1, row))
+            history.changes.append(change("r", txn, index - (1 << 62) if numbered else -1, row))
             history.states.append({name: dict(value) for name, value in rows.items()})
         if not numbered and draw(st.booleans()):  # the first chunk had no rows, and may come last
-            place = draw(st.integers(0, len(rows)))
-            history.changes.insert(place, change("T", txn, -1, {}, whole=True))
-            history.states.insert(place, history.states[place])
+            index = draw(st.integers(0, len(rows)))
+            history.changes.insert(index, change("T", txn, -1, {}, whole=True))
+            history.states.insert(index, history.states[index])
     for _ in range(draw(st.integers(1, 6))):
         for ord in range(draw(st.integers(1, 4))):
             kind = draw(st.sampled_from(["I", "I", "U", "U", "M", "D", "T" if ord == 0 else "D"]))

@@ -171,15 +171,15 @@ class Watch:
 def is_behind(instance: canal.Instance, target: canal.Position) -> bool:
     """Whether the parser has delivered everything up to the target, or nothing since a start there (a dump by GTID).
 
-    The decoder's own place does not tell: it is behind an event that may still be worked on. Nor does a place in the log
+    The decoder's own position does not tell: it is behind an event that may still be worked on. Nor does a position in the log
     of another server: before a switch journals of the two may be called the same.
     """
     parser: Any = instance.parser
-    place = instance.position()
-    places = (parser._run.progress._fed, (place.source, place.journal, place.offset))
-    received = (canal.Position(journal=journal, offset=offset, source=source) for source, journal, offset in places)
+    position = instance.position()
+    positions = (parser._run.progress._fed, (position.source, position.journal, position.offset))
+    received = (canal.Position(journal=journal, offset=offset, source=source) for source, journal, offset in positions)
     end = canal.Position(journal=target.journal, offset=target.offset, source=target.source)
-    return any(place.precedes(end) is False for place in received)
+    return any(position.precedes(end) is False for position in received)
 
 
 def rows_of(entries: list[canal.Entry]) -> list[tuple[str, str, Any, Any]]:

@@ -44,7 +44,7 @@ class Change:
     before: dict[int, Any] | None = None
     after: dict[int, Any] | None = None
     columns: tuple[ColumnSchema, ...] = ()
-    place: str = ""
+    position: str = ""
     #: The tool gave up at a type that it cannot print, and says nothing of the rest of the row.
     is_cut: bool = False
 
@@ -96,7 +96,7 @@ def differences(ours: Reading, tools: Reading) -> Iterator[str]:
     for number, (our, their) in enumerate(zip(ours.changes, tools.changes, strict=False), 1):
         fault = _fault(our, their)
         if fault:
-            yield f"change {number} at {our.place}: {fault}"
+            yield f"change {number} at {our.position}: {fault}"
     missing = len(tools.changes) - len(ours.changes)
     if missing > 0 and ours.error is None:
         yield f"{missing} changes less than the tool's {len(tools.changes)}"
@@ -200,13 +200,13 @@ def decode(path: Path) -> Reading:
 def _changes(entry: Entry) -> Iterator[Change]:
     if entry.entry_type.name != "ROWDATA":
         return
-    place = f"{entry.transaction.journal}:{entry.offset}"
+    position = f"{entry.transaction.journal}:{entry.offset}"
     if entry.table is None:
-        yield Change("STATEMENT", place=place)
+        yield Change("STATEMENT", position=position)
         return
     name = f"`{entry.table.schema.schema}`.`{entry.table.schema.table}`".encode("utf-8", "surrogateescape")
     for before, after in decode_tuples(entry):
-        yield Change(entry.event_type.name, name, _present(before), _present(after), entry.table.columns, place)
+        yield Change(entry.event_type.name, name, _present(before), _present(after), entry.table.columns, position)
 
 
 def _present(values: tuple[Any, ...] | None) -> dict[int, Any] | None:

@@ -82,7 +82,7 @@ def _temporal() -> list[Case]:
 
 
 def _sizes() -> list[Case]:
-    """Text and bytes: empty, short, and at the places where the length takes another byte. T52, T64, T67."""
+    """Text and bytes: empty, short, and at the sizes at which the length takes another byte. T52, T64, T67."""
     texts = ("''", "'a'", "'tail  '")
     cases = [
         case("text", f"CHAR({size}) CHARACTER SET {charset}", *texts[: 2 + (size > 5)], f"REPEAT('é', {size})")

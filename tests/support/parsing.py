@@ -74,6 +74,6 @@ def everything(instance: canal.Instance, batch_size: int = 100) -> list[canal.En
 
 
 def patched(event: bytes, at: int, data: bytes) -> bytes:
-    """The event with other bytes at a place, and the checksum that goes with them."""
+    """The event with other bytes at an offset, and the checksum that goes with them."""
     event = event[:at] + data + event[at + len(data) : -4]
     return event + struct.pack("<I", zlib.crc32(event))

@@ -54,7 +54,7 @@ JSON_NULL: Final = _Mark("JSON null")
 
 @attrs.frozen
 class Raised:
-    """In the place of a value: the reader raised this, and the whole event is lost."""
+    """Instead of a value: the reader raised this, and the whole event is lost."""
 
     error: str
 

@@ -191,11 +191,11 @@ def tables(draw: st.DrawFn, flavor: str) -> tuple[Column, ...]:
 
 
 def numbered(table: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The places in the key without holes."""
-    places = iter(range(1, len(table) + 1))
+    """The numbers in the key without holes."""
+    numbers = iter(range(1, len(table) + 1))
     return tuple(
         Column(c.name, c.type, c.args, c.unsigned, c.nullable, c.charset, c.collation, c.labels,
-               next(places) if c.key else 0, visible=c.visible)
+               next(numbers) if c.key else 0, visible=c.visible)
         for c in table
     )  # fmt: skip
 

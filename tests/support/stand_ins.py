@@ -70,7 +70,7 @@ class Address:
 
 
 class Pair:
-    """Two logs with the same transactions at different places."""
+    """Two logs with the same transactions at different positions."""
 
     def __init__(self, *, gtid: bool = True, flavor: str = "mysql", other: str = "", **options: Any) -> None:
         seconds = itertools.count(1_700_000_000)
