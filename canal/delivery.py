@@ -26,7 +26,7 @@ from canal.errors import (
 )
 from canal.feed import Feed
 from canal.model import Message
-from canal.narrowing import Narrowing, ReadPosition, is_done
+from canal.narrowing import Narrowing, ReadPosition, is_all_done
 from canal.parse.parser import EventParser
 from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
@@ -280,7 +280,7 @@ class Delivery:
             if self.is_over or reading.feed is None or reading.feed.stop is None or not isinstance(store, MemoryStore):
                 return False
             try:
-                start = store.join(self.id, lambda entry: is_done(entry, reading.position))
+                start = store.join(self.id, lambda entry: is_all_done(entry, reading.position))
                 if start is None:
                     return False
                 joined = reading._replace(start=start, skip=reading.position, feed=Feed(self.line.parser, store))

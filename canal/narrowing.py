@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import attrs
+
 from canal.feed import Feed
 from canal.filter import TableFilter
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
@@ -123,7 +125,7 @@ def is_done(entry: Entry, cursor: Position) -> bool:
     """
     if cursor.members:
         own = cursor.member(entry.member)
-        return own is not None and is_done(entry, own)
+        return own is not None and is_done(entry, attrs.evolve(own, row=0))
     transaction = entry.transaction
     if transaction.journal == cursor.journal and (not cursor.source or cursor.source == transaction.source):
         if cursor.incarnation and transaction.incarnation and cursor.incarnation != transaction.incarnation:
@@ -141,6 +143,13 @@ def is_done(entry: Entry, cursor: Position) -> bool:
     if is_before is False and is_behind is False:  # the same position, by GTIDs: a BEGIN stands before its rows
         return entry.is_end or entry.row_count > 0
     return is_before is True
+
+
+def is_all_done(entry: Entry, cursor: Position) -> bool:
+    """As ``is_done`` of its whole transaction. For an entry that stands alone: whether it is of the transaction of which some
+    rows are done can only be told in another journal where all before it is known."""
+    own = cursor.member(entry.member) if cursor.members else cursor
+    return own is not None and is_done(entry, attrs.evolve(own, row=0))
 
 
 def _is_in(transaction: Transaction, executed: GtidSet) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from canal.gtid import MysqlGtidSet
 from canal.model import Entry, EntryType, EventType, Transaction
-from canal.narrowing import is_done, unskipped
+from canal.narrowing import is_all_done, is_done, unskipped
 from canal.position import Position
 from tests.support.strategies import begin, end, row
 
@@ -112,3 +113,17 @@ def test_rows_of_an_xa_transaction_lie_where_it_is_committed() -> None:
     assert is_done(adopted, attrs.evolve(CURSOR, offset=450))
     assert not is_done(begin(txn), CURSOR)
     assert is_done(end(txn), attrs.evolve(CURSOR, offset=450))
+
+
+def test_a_later_transaction_of_the_same_second_is_not_taken_for_the_one_that_is_done_in_part() -> None:
+    """By which a client that was behind would go on with the store beyond what it has read."""
+    later = transaction("binlog.000002")
+    later.gtid_source, later.gtid_number = "3e11fa47-71ca-11e1-9e33-c80aa9429562", 9
+    later.gtid_first, later.gtid_previous = 1, 8
+    later.gtid_base = MysqlGtidSet()
+    cursor = attrs.evolve(CURSOR, row=4, gtid=f"{later.gtid_source}:1-5", timestamp=later.timestamp * 1000, server_id=1)
+
+    assert [is_all_done(entry, cursor) for entry in entries(later)] == [False] * 4
+    done = transaction()
+    assert [is_all_done(entry, cursor) for entry in entries(done)] == [False] * 4
+    assert all(is_all_done(entry, attrs.evolve(cursor, offset=450, row=0)) for entry in entries(done))
