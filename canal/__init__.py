@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     )
     from canal.pipes import Pipe, PipeStatus, Retry, pipe
     from canal.position import Position
+    from canal.router import RouterSink
     from canal.rows.mask import Mask
     from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate
     from canal.rules import Rule
@@ -188,6 +189,7 @@ __all__ = [
     "ReaderStatus",
     "Retry",
     "Role",
+    "RouterSink",
     "Row",
     "RowChange",
     "RowData",
@@ -259,6 +261,7 @@ _MODULES: Final[dict[str, str]] = {
         "parse.zookeeper_log_positions": "MixedLogPositionManager PeriodMixedLogPositionManager ZooKeeperLogPositionManager",
         "pipes": "Pipe PipeStatus Retry pipe",
         "position": "Position",
+        "router": "RouterSink",
         "rows.mask": "Mask",
         "rows.values": "ABSENT InvalidJson InvalidText JsonDiff NoLabel PartialJson ZeroDate",
         "rules": "Rule",

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def open_line(
-    config: InstanceConfig, source: Any, client_id: int, feeds: list[Feed], start: str | Position, is_cursor: bool
+    config: InstanceConfig, source: Any, client_id: int, feeds: list[Feed], start: str | Position, is_cursor: bool, name: str
 ) -> tuple[Instance, Feed]:
     """A started instance like that of ``config``, for one client, which nobody else has.
 
     Args:
         feeds: has the line before it begins, for who ends it.
         start: where it begins; ``is_cursor`` says that it is one, which wins over everything.
+        name: of the client, for alarms.
     """
     from canal.instance import Instance
 
@@ -40,7 +41,7 @@ def open_line(
     instance = Instance(
         attrs.evolve(
             config, source=another(source), start=start, standby=None, heartbeat=None, ha=None, meta=meta,
-            schema_history=MemoryHistory(), log_positions=None, on_slow="wait", alarm=_named(config.alarm, client_id),
+            schema_history=MemoryHistory(), log_positions=None, on_slow="wait", alarm=_named(config.alarm, name),
         )
     )  # fmt: skip
     feed = Feed(instance.parser, instance.store, instance.stop, source)
@@ -49,11 +50,11 @@ def open_line(
     return instance, feed
 
 
-def _named(alarm: Alarm, client_id: int) -> Alarm:
+def _named(alarm: Alarm, name: str) -> Alarm:
     """An alarm that says whose line it is about."""
 
     def tell(destination: str, message: str) -> None:
-        text = f"the line of client {client_id}, which is behind: {message}"
+        text = f"the line of {name}, which is behind: {message}"
         if isinstance(message, AlarmMessage):
             text = AlarmMessage(text, message.kind, message.times, message.is_over)
         alarm(destination, text)

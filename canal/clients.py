@@ -14,9 +14,9 @@ from canal.delivery import Delivery, Line
 from canal.errors import CursorError, NotSubscribedError
 from canal.feed import Feed
 from canal.meta import MetaManager
-from canal.narrowing import ReadPosition
+from canal.narrowing import ReadPosition, is_all_done
 from canal.position import Position, earliest, resume_at
-from canal.store import HeldBack
+from canal.store import HeldBack, MemoryStore
 
 log = logging.getLogger("canal")
 
@@ -39,6 +39,7 @@ class Clients:
         self._meta = meta
         self._by_id: dict[int, Delivery] = {}
         self._batch_ids: dict[int, tuple[int, int]] = {}  # of those that were here: the next batch's, and the first of this turn
+        self.named: Callable[[int], str] = "client {}".format  # what alarms call one
         self._tail: ReadPosition | None = None  # where the store begins when no client is left to say
 
     def get(self, client_id: int) -> Delivery | None:
@@ -132,6 +133,19 @@ class Clients:
             if client_id not in self._by_id:
                 line.store.close(client_id)
 
+    def resume(self, client_id: int, cursor: Position) -> None:
+        """Let a client that is not durable go on at a cursor that it keeps itself: with what the store keeps where that begins
+        with something that is done, else over a line of its own."""
+        line = self._line
+        with self.lock:
+            line.check_running()
+            start = ReadPosition(0, cursor)
+            if isinstance(line.store, MemoryStore):
+                first = line.store.join(client_id, lambda entry: is_all_done(entry, cursor))
+                if first is not None:
+                    start = ReadPosition(first, cursor, skip=cursor, feed=Feed(line.parser, line.store))
+            self._by_id[client_id] = Delivery(line, client_id, "", start, False, *self._batch_ids.get(client_id, (1, 1)))
+
     def unsubscribe(self, client_id: int) -> bool:
         """Forget a client, durably; False where it is not subscribed."""
         with self.lock:
@@ -203,7 +217,7 @@ class Clients:
             if client.id in held.clients:
                 handed = max(client.state.reading.start - (held.tail - held.entries), 0)
                 rest = held.entries - handed
-                whose.append(f"client {client.id} ({handed} of them handed out and not acked, {rest} not fetched)")
+                whose.append(f"{self.named(client.id)} ({handed} of them handed out and not acked, {rest} not fetched)")
                 if held.is_evicted:
                     client.evicted()
         return (

@@ -36,7 +36,7 @@ from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
 from canal.parallel import Handling, Key, ParallelConsumer
 from canal.parse.group import GroupParser
-from canal.parse.parser import BinlogParser, EventParser, parser_teller
+from canal.parse.parser import BinlogParser, EventParser, OwnParser, parser_teller
 from canal.position import Position
 from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
@@ -74,17 +74,27 @@ class Instance:
         heartbeat = config.heartbeat or (Heartbeat() if config.standby is not None else None)
         if heartbeat is not None:
             self._healths = (SourceHealth(heartbeat, parser.open_probe, parser.switch),)
-        self._compose(
-            config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout
-        )
-        self._alarms = AlarmDesk(config.alarm)
-        self._alarms.reset(config.destination)
+        self._configure(config, parser)
         if config.ha is not None:
             self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms)
             self._turns = Turns(
                 self._ha, config.destination, self._alarms, lambda: self.is_running, self._check_running,
                 lambda: self.is_exhausted, self._client,
             )  # fmt: skip
+
+    @classmethod
+    def _of_output(cls, config: InstanceConfig, parser: EventParser) -> Self:
+        """One whose parser is an output's of a :class:`canal.RouterSink`; ``config`` has the rest."""
+        self = cls.__new__(cls)
+        self._configure(config, parser)
+        return self
+
+    def _configure(self, config: InstanceConfig, parser: EventParser) -> None:
+        self._compose(
+            config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout
+        )
+        self._alarms = AlarmDesk(config.alarm)
+        self._alarms.reset(config.destination)
 
     @classmethod
     def compose(
@@ -137,7 +147,7 @@ class Instance:
         )  # fmt: skip
         clients = self._clients = Clients(line, meta)
         self._lent: Callable[[Sink], Sink] = _OwnSink
-        if isinstance(parser, (BinlogParser, GroupParser)):
+        if isinstance(parser, OwnParser):
             parser.oldest, parser.marks, parser.translated = clients.oldest_cursor, clients.marks, clients.translate
             self._lent = lambda sink: sink
         self.store = store
@@ -366,6 +376,19 @@ class Instance:
         with self._clients.lock:
             return {client.id: client.filter for client in self._clients.all()}
 
+    def _resume(self, client_id: int, cursor: Position) -> None:
+        """Subscribe a client that keeps its cursor itself, as with ``durable=False``, behind that cursor.
+
+        It begins with what the store keeps, or over a connection of its own until it has caught up; where the source has no log
+        from there on, a get raises that.
+        """
+        self._check_running()
+        self._clients.resume(client_id, cursor)
+
+    def _name_clients(self, named: Callable[[int], str]) -> None:
+        """Call clients something else in alarms than by their ids."""
+        self._clients.named = named
+
     # -- clients that are behind the store ------------------------------------------------------------------------
 
     def seek(self, client_id: int, to: str | Position, *, timeout: float | None = None) -> Position:
@@ -404,14 +427,15 @@ class Instance:
                 "a line of a client's own cannot be made of an instance that was composed of parts",
                 destination=self.destination, remedy="Make it from an InstanceConfig.",
             )  # fmt: skip
-        return open_line(self.config, self._asked.source, client_id, feeds, start, is_cursor)
+        name = self._clients.named(client_id)
+        return open_line(self.config, self._asked.source, client_id, feeds, start, is_cursor, name)
 
     def _open_behind(self, client_id: int, position: Position, feeds: list[Feed]) -> Feed:
         log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)
         return self._own_line(client_id, position, feeds, is_cursor=True)[1]
 
     def _caught_up(self, client_id: int) -> None:
-        self._alarms.announce(AlarmKind.SLOW, f"client {client_id} has caught up with the store")
+        self._alarms.announce(AlarmKind.SLOW, f"{self._clients.named(client_id)} has caught up with the store")
 
     def _held_back(self, held: HeldBack) -> None:
         """The store tells who holds it back."""

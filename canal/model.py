@@ -164,6 +164,21 @@ class Transaction:
             incarnation=self.incarnation,
         )  # fmt: skip
 
+    def copy(self, before: int) -> Transaction:
+        """The same as it is now, in a stream in which ``before`` were done when it began."""
+        made = new_transaction(self.source, self.journal, self.offset, self.server_id, self.timestamp)
+        made.end = self.end
+        made.gtid_source, made.gtid_number, made.gtid_base = self.gtid_source, self.gtid_number, self.gtid_base
+        made.gtid_first, made.gtid_previous = self.gtid_first, self.gtid_previous
+        made.last_committed, made.sequence_number = self.last_committed, self.sequence_number
+        made.thread_id, made.xid = self.thread_id, self.xid
+        made.row_count, made.has_rows = self.row_count, self.has_rows
+        made.before = before
+        made.xa, made.xa_end = self.xa, self.xa_end
+        made.tape, made.tape_start, made.tape_end = self.tape, self.tape_start, self.tape_end
+        made.incarnation, made.is_done = self.incarnation, self.is_done
+        return made
+
     def __repr__(self) -> str:
         return f"<Transaction {self.gtid or '-'} at {self.journal}:{self.offset}>"
 
@@ -189,6 +204,14 @@ class Rare:
         self.query: str | None = None
         self.group: Any = None
         self.props: dict[str, Any] | None = None
+
+    def copy(self) -> Rare:
+        """The same, with marks of its own."""
+        made = Rare()
+        made.selected, made.sql, made.statement = self.selected, self.sql, self.statement
+        made.query, made.group = self.query, self.group
+        made.props = None if self.props is None else self.props.copy()
+        return made
 
 
 @cython.no_gc
@@ -396,6 +419,20 @@ class Entry:
         self.offset = offset
         self.is_end = False
         self.last = True  # until a piece is made of it
+
+    def copy(self, transaction: Transaction) -> Entry:
+        """The same, of that transaction, with the same bytes: what is done to one of the two is not done to the other."""
+        made = new_entry(
+            self.entry_type, self.event_type, transaction, self.data, self.offset, self.timestamp, self.server_id
+        )
+        made.table, made.kind = self.table, self.kind
+        made.body, made.body_end = self.body, self.body_end
+        made.ordinal, made.row_count = self.ordinal, self.row_count
+        made.first_row, made.skip_rows = self.first_row, self.skip_rows
+        made.part, made.last, made.is_end = self.part, self.last, self.is_end
+        made.size = self.size
+        made.rare = None if self.rare is None else self.rare.copy()
+        return made
 
     def select(self, indexes: tuple[int, ...]) -> None:
         """Keep only these of the entry's rows (numbers into ``rows``)."""

@@ -38,11 +38,11 @@ class ReadPosition(NamedTuple):
 
 
 class Narrowing:
-    """A client's filter."""
+    """A filter behind that of the parser: a client's, or an output's."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, black: str = "") -> None:
         self.text = text
-        self._tables = TableFilter(text) if text else None
+        self._tables = TableFilter(text, black) if text or black else None
         self._accepted = Recent[tuple[str, str], bool]()
 
     def of(self, slice: Slice, reading: ReadPosition) -> tuple[list[Entry], ReadPosition]:
@@ -59,7 +59,7 @@ class Narrowing:
                 entries = [held, *entries]
         last, begin, is_open = entries[-1], None, reading.open
         if self._tables is not None:
-            entries, begin = self._narrowed(entries, reading.open, self._tables)
+            entries, begin = self._narrowed(entries, reading.open)
         if entries:
             is_open = None if entries[-1].is_end else entries[-1].transaction
         done = last.transaction.before + last.is_end
@@ -68,12 +68,10 @@ class Narrowing:
             position = Position(members={**dict(position.members), **dict(skip.members)})
         return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
-    def _narrowed(
-        self, entries: list[Entry], is_open: Transaction | None, tables: TableFilter
-    ) -> tuple[list[Entry], Entry | None]:
+    def _narrowed(self, entries: list[Entry], is_open: Transaction | None) -> tuple[list[Entry], Entry | None]:
         """What passes the filter, with BEGIN and END of just those transactions of which something passes; and the BEGIN of
         the last one where something of it may still come."""
-        wanted = [entry.entry_type is EntryType.ROWDATA and self._accepts(tables, entry) for entry in entries]
+        wanted = [entry.entry_type is EntryType.ROWDATA and self.accepts(entry) for entry in entries]
         alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}
         if is_open is not None and _same(entries[0].transaction, is_open):
             alive.add(id(entries[0].transaction))
@@ -88,8 +86,10 @@ class Narrowing:
         ]
         return passed, begin
 
-    def _accepts(self, tables: TableFilter, entry: Entry) -> bool:
-        if entry.statement is not None and entry.statement.doubtful:  # it may be about any table
+    def accepts(self, entry: Entry) -> bool:
+        """Whether rows or a statement pass."""
+        tables = self._tables
+        if tables is None or entry.statement is not None and entry.statement.doubtful:  # which may be about any table
             return True
         for name in entry.header.tables or ((entry.header.schema, ""),):
             decision = self._accepted.get(name)
@@ -125,7 +125,7 @@ def is_done(entry: Entry, cursor: Position) -> bool:
     """
     if cursor.members:
         own = cursor.member(entry.member)
-        return own is not None and is_done(entry, attrs.evolve(own, row=0))
+        return own is not None and is_done(entry, own)
     transaction = entry.transaction
     if transaction.journal == cursor.journal and (not cursor.source or cursor.source == transaction.source):
         if cursor.incarnation and transaction.incarnation and cursor.incarnation != transaction.incarnation:

@@ -104,7 +104,7 @@ LAYERS = (
     "clients stream turns",
     "instance",
     "aio",
-    "pipes pymysqlreplication server spark",
+    "pipes pymysqlreplication router server spark",
     "launch metrics testing",
     "top web",
     "cli",

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import canal
-from canal.alarm import AlarmKind, AlarmMessage
 from canal.testing import FakeBinlog
-from tests.support.instances import has_all, in_thread, instance_of, is_behind, read, rows_of
+from tests.support.instances import Alarms, has_all, in_thread, instance_of, is_behind, read, rows_of
 from tests.support.waiting import until
-
-
-class Alarms:
-    def __init__(self) -> None:
-        self.told: list[AlarmMessage] = []
-
-    def __call__(self, destination: str, message: str) -> None:
-        if isinstance(message, AlarmMessage) and message.kind is AlarmKind.SLOW:
-            self.told.append(message)
-
-    def wait(self, is_it: Callable[[AlarmMessage], bool]) -> AlarmMessage:
-        return until(lambda: next((message for message in self.told if is_it(message)), None))
 
 
 class Table:

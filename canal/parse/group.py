@@ -21,7 +21,7 @@ from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorErr
 from canal.life import Steps
 from canal.model import Entry, Transaction
 from canal.parse.merge import Lane, Merge
-from canal.parse.parser import BinlogParser, EventParser, parser_teller
+from canal.parse.parser import BinlogParser, EventParser, OwnParser, parser_teller
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import Lag, ParserStatus, State
@@ -45,7 +45,7 @@ class Standing:
         return Position(members=(*others, (self.member, own)))
 
 
-class GroupParser:
+class GroupParser(OwnParser):
     """An :class:`EventParser` that merges those of several sources: n sources in one store.
 
     Transactions pass whole, each member's in the order of its log. A position names each member's own
@@ -81,6 +81,7 @@ class GroupParser:
         on_stalled: Literal["wait", "go_on"] = "wait",
         alarm: Alarm = log_alarm,
     ) -> None:
+        super().__init__()
         self.members = _checked(parsers)
         if order not in ("time", "arrival"):
             raise ConfigError(f'order is "time" or "arrival", not {order!r}')
@@ -90,9 +91,6 @@ class GroupParser:
         _check_seconds("stalled_after", stalled_after)
         self._merge_options = (order == "time", float(idle_after), float(stalled_after), on_stalled == "go_on")
         self._alarms = AlarmDesk(alarm)
-        self.oldest: Callable[[], Position | None] = lambda: None
-        self.marks: Callable[[], list[Position]] = list
-        self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
         self._run = _GroupRun(self, "", None, {}, lambda: None)  # one that never starts, until there is another
 
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:

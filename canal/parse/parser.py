@@ -98,7 +98,22 @@ def parser_teller(parser: EventParser) -> ParserTeller:
     return cast(ParserTeller, Completed(parser, (ParserTeller,)))
 
 
-class BinlogParser:
+class OwnParser:
+    """A parser of the library's own, which asks the Instance that it belongs to. That sets the three.
+
+    Attributes:
+        oldest: gives the position before which nobody will resume; None: not known.
+        marks: gives the cursors of clients that are ahead of the stream.
+        translated: called with what these are in another log; None for what cannot be known there.
+    """
+
+    def __init__(self) -> None:
+        self.oldest: Callable[[], Position | None] = lambda: None
+        self.marks: Callable[[], list[Position]] = list
+        self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
+
+
+class BinlogParser(OwnParser):
     """The :class:`EventParser` for every source: a live server, binlog files or a fake.
 
     Args:
@@ -119,10 +134,6 @@ class BinlogParser:
         shadow_tables: deliver the tables of online schema changes too.
         unknown_columns, column_types: see :class:`canal.InstanceConfig`.
         history: keeps the schemas of tables whose names the log does not carry.
-
-    An Instance sets three callables. ``oldest`` gives the position before which nobody will resume (None: not known).
-    ``marks`` gives the cursors of clients that are ahead of the stream; ``translated`` is called with what they are in another
-    log, None for what cannot be known there.
     """
 
     def __init__(
@@ -151,12 +162,10 @@ class BinlogParser:
         dump_error_threshold: int = 2,
         fallback_interval: float = 60.0,
     ) -> None:
+        super().__init__()
         sources: list[tuple[Source, str | Position]] = [(source, start)]
         if standby is not None:
             sources.append((standby, standby_start))
-        self.oldest: Callable[[], Position | None] = lambda: None
-        self.marks: Callable[[], list[Position]] = list
-        self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
         self.history = history or MemoryHistory()
         self.masks = masks or Masks()
         self._options = ParserOptions(

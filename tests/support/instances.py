@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import canal
+from canal.alarm import AlarmKind, AlarmMessage
 from canal.testing import FakeBinlog
+from tests.support.waiting import until
 
 
 def instance_of(fake: FakeBinlog, **options: Any) -> canal.Instance:
@@ -66,3 +68,17 @@ def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, found
+
+
+class Alarms:
+    """An alarm that keeps what it is told of clients that hold others back."""
+
+    def __init__(self) -> None:
+        self.told: list[AlarmMessage] = []
+
+    def __call__(self, destination: str, message: str) -> None:
+        if isinstance(message, AlarmMessage) and message.kind is AlarmKind.SLOW:
+            self.told.append(message)
+
+    def wait(self, is_it: Callable[[AlarmMessage], bool]) -> AlarmMessage:
+        return until(lambda: next((message for message in self.told if is_it(message)), None))
