@@ -205,6 +205,16 @@ class Clients:
         marks = (client.state.reading.skip for client in self.all())
         return [mark for mark in marks if mark is not None]
 
+    def add_members(self, start: Position) -> None:
+        """Members have joined the group whose start no cursor has yet: now all have it, durably.
+
+        Raises:
+            CursorError: a cursor could not be written.
+        """
+        with self.lock:
+            for client in self._by_id.values():
+                client.add_members(start)
+
     def translate(self, found: dict[Position, Position | None]) -> None:
         """Cursors in the log of the source that was left are others in the log of the new one."""
         for client in self.all():

@@ -433,6 +433,16 @@ class Delivery:
         with self.lock:
             return [batch.id for batch in self._current().batches]
 
+    def add_members(self, start: Position) -> None:
+        """Its cursor gets the members of a group that it lacks, of which nothing was handed out yet."""
+        with self.lock:
+            state = self.state
+            known = dict(state.acked.position.members)
+            lacking = {name: position for name, position in start.members if name not in known}
+            if lacking and not self.is_over:
+                acked = state.acked._replace(position=Position(members={**known, **lacking}))
+                self._ack(state._replace(acked=acked, reading=acked))
+
     def translate(self, found: Mapping[Position, Position | None]) -> None:
         """Its cursor is ahead of the stream, which is of another log now: there it is this one; None: nobody knows."""
         with self.lock:

@@ -150,6 +150,8 @@ class Instance:
         if isinstance(parser, OwnParser):
             parser.oldest, parser.marks, parser.translated = clients.oldest_cursor, clients.marks, clients.translate
             self._lent = lambda sink: sink
+        if isinstance(parser, GroupParser):
+            parser.joined = clients.add_members
         self.store = store
         self.meta = meta
         if isinstance(meta, MemoryMeta):

@@ -261,6 +261,53 @@ def test_a_member_that_is_added_begins_at_its_own_start() -> None:
         assert [name for name, _ in instance.position().members] == ["a", "b"]
 
 
+def with_latest(every: list[Member], meta: canal.MetaManager) -> canal.Instance:
+    parsers = {one.name: canal.BinlogParser(one.log, backoff=(0.01, 0.05)) for one in every}
+    return canal.Instance.compose("shop", parser=canal.GroupParser(parsers, order="arrival"), meta=meta)
+
+
+def test_the_start_of_a_member_that_is_added_is_in_every_cursor_before_anything_of_it_passes() -> None:
+    """Else it would begin anew after a restart without an ack, and what had come until then would be lost with "latest"."""
+    every = members(2)
+    every[0].commit()
+    meta = stored(canal.Position(members={"a": every[0].log.position}))
+    meta.start("shop")
+    meta.subscribe(2, "")
+    meta.update_cursor(2, canal.Position(members={"a": every[0].log.resolve("earliest")}))
+    meta.stop()
+    every[1].commit()
+    begins = every[1].log.position
+    with with_latest(every, meta) as instance:
+        for client in (1001, 2):
+            until(lambda: instance.position(client).member("b") is not None)  # noqa: B023
+    every[1].commit(2)
+    for one in every:
+        one.log.end()
+
+    with with_latest(every, meta) as instance:
+        assert instance.position().member("b").offset == begins.offset  # type: ignore[union-attr]
+        assert drained(instance) == [("b", 1), ("b", 2)]
+        assert sorted(drained(instance, 2)) == [("a", 0), ("b", 1), ("b", 2)]
+
+
+def test_nothing_passes_of_a_member_whose_start_no_cursor_can_take() -> None:
+    class Full(canal.MemoryMeta):
+        def update_cursor(self, client_id: int, position: canal.Position) -> None:
+            if position.member("b") is not None:
+                raise canal.CursorError("the disk is full")
+            super().update_cursor(client_id, position)
+
+    every = ended()
+    meta = Full()
+    meta.start("shop")
+    meta.subscribe(1001, "")
+    meta.update_cursor(1001, canal.Position(members={"a": every[0].log.resolve("earliest")}))
+    meta.stop()
+
+    with instance_of(every, meta, order="arrival") as instance, pytest.raises(canal.CursorError, match="the disk is full"):
+        assert got_of(instance.get_without_ack(timeout=10)) == []
+
+
 def test_a_time_is_where_every_member_resumes_as_canal_keeps_it() -> None:
     every = ended(count=3)
     late = int(every[0].now[0])

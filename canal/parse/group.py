@@ -69,6 +69,7 @@ class GroupParser(OwnParser):
 
     Attributes:
         members: the parsers by their names.
+        joined: called, before anything passes, with the start of a member that the cursors do not name yet.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class GroupParser(OwnParser):
         alarm: Alarm = log_alarm,
     ) -> None:
         super().__init__()
+        self.joined: Callable[[Position], None] = lambda start: None
         self.members = _checked(parsers)
         if order not in ("time", "arrival"):
             raise ConfigError(f'order is "time" or "arrival", not {order!r}')
@@ -138,6 +140,7 @@ class GroupParser(OwnParser):
                 parser.oldest = partial(self._oldest_of, name)
                 parser.marks = partial(self._marks_of, name)
                 parser.translated = partial(self._translate, name)
+                parser.began = partial(self._run.begin, name)
 
     # -- positions of members -----------------------------------------------------------------------------------------
 
@@ -189,6 +192,7 @@ class _GroupRun:
         self._at: dict[str, Position | Transaction] = {**places}  # how far each member has passed
         self._count = 0
         self._lock = threading.Lock()
+        self._beginning = threading.Lock()
         self._left = set(group.members)
         self._steps = Steps()
         self.merge = group.new_merge(name for name, place in places.items() if place.row)
@@ -241,6 +245,13 @@ class _GroupRun:
 
     # -- the members' threads -----------------------------------------------------------------------------------------
 
+    def begin(self, name: str, start: Position) -> None:
+        """A member's start is known. Where no cursor has it yet, they get it now: a restart would let it begin anew."""
+        with self._beginning:
+            if name not in self._at:
+                self._group.joined(Position(members={name: start}))
+                self._at[name] = start
+
     def take(self, name: str, entries: list[Entry]) -> None:
         self._await_starts()
         self.merge.pass_on(name, entries, partial(self._put, name))
@@ -252,11 +263,12 @@ class _GroupRun:
                 if self.merge.is_stopping:
                     raise StoreClosedError("the group is being stopped")
                 try:
-                    self._at.setdefault(name, self._members[name].wait_started(0.2))
+                    start = self._members[name].wait_started(0.2)
                 except ConnectionLostError:
                     continue
                 except CanalError as error:  # which stops the group
                     raise StoreClosedError("a member of the group has failed") from error
+                self.begin(name, start)
 
     def _put(self, name: str, entries: list[Entry]) -> None:
         assert self._sink is not None

@@ -42,3 +42,4 @@ class ParserOptions:
     oldest: Callable[[], Position | None]
     marks: Callable[[], list[Position]]
     translated: Callable[[dict[Position, Position | None]], None]
+    began: Callable[[Position], None]

@@ -134,6 +134,9 @@ class BinlogParser(OwnParser):
         shadow_tables: deliver the tables of online schema changes too.
         unknown_columns, column_types: see :class:`canal.InstanceConfig`.
         history: keeps the schemas of tables whose names the log does not carry.
+
+    Attributes:
+        began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class BinlogParser(OwnParser):
         fallback_interval: float = 60.0,
     ) -> None:
         super().__init__()
+        self.began: Callable[[Position], None] = lambda position: None
         sources: list[tuple[Source, str | Position]] = [(source, start)]
         if standby is not None:
             sources.append((standby, standby_start))
@@ -191,6 +195,7 @@ class BinlogParser(OwnParser):
             oldest=lambda: self.oldest(),
             marks=lambda: self.marks(),
             translated=lambda found: self.translated(found),
+            began=lambda position: self.began(position),
         )
         self._run = ParserRun(self._options)  # one that never starts, until there is another
 

@@ -360,6 +360,8 @@ class ParserRun:
         """The start of the stream is known: clients may take it for a cursor."""
         if self._locator.handed is None:
             self._options.log_positions.persist(lambda: position)
+        if self._locator.started is None:
+            self._options.began(position)
         with self.link.lock:
             self._locator.started = self._locator.started or position
             self.link.changed.notify_all()
