@@ -66,6 +66,7 @@ class Server:
         self._previous: dict[int, Any] = {}
         self._process = 0  # that uses it
         self._follower: Follower | None = None
+        self._lazy: set[str] = set()  # destinations that wait for their first use
         self._changing: dict[str, int] = {}  # destinations that are started anew, by which thread
 
     def instance(self, destination: str) -> Instance:
@@ -85,6 +86,7 @@ class Server:
             with self._lock:
                 self._check_open(destination)
                 self._check_settled(destination)
+                self._lazy.discard(destination)
                 instance = self._instances.get(destination)
             if instance is None:
                 made = self._make(destination)
@@ -133,6 +135,15 @@ class Server:
         with self._lock:
             return sorted(self._configs)
 
+    def missing(self) -> dict[str, str]:
+        """Destinations that should run and do not, with the reason: of which it has a config, or follows one that cannot be used.
+        One that waits for its first use, as with ``lazy``, is none of them."""
+        failed = [] if self._follower is None else self._follower.failed()
+        with self._lock:
+            found = dict.fromkeys(self._configs.keys() - self._lazy, "it has a configuration and is not started")
+            found |= dict.fromkeys(failed, "its configuration cannot be used")
+            return {name: reason for name, reason in sorted(found.items()) if name not in self._instances}
+
     def reload(self, destination: str) -> None:
         """Stop a destination and start it again from its config. What was not acked comes again, with new ids."""
         with contextlib.suppress(UnknownDestinationError):
@@ -176,6 +187,7 @@ class Server:
             self._check_open(name)
             before, runs = self._configs.get(name), name in self._instances
             self._configs[name] = config
+            (self._lazy.add if lazy and not runs else self._lazy.discard)(name)
             if not runs and lazy:
                 return
             if runs:

@@ -60,6 +60,10 @@ class Follower:
         """Let the thread end when the look under way is over; what that starts meanwhile a stopped server refuses."""
         self._stopping.set()
 
+    def failed(self) -> list[str]:
+        """The destinations whose present configuration cannot be used."""
+        return [name for name, digest in tuple(self._failed.items()) if digest]
+
     def _run(self) -> None:
         seen: Mapping[str, str] = {}
         is_settled = True

@@ -65,14 +65,15 @@ def app(
     source_timeout: float | None = None,
     interval: float = 1.0,
     hosts: Collection[str] = ("localhost", "127.0.0.1", "[::1]"),
+    idle: Collection[str] = (),
 ) -> Application:
     """An ASGI application of a Server, an Instance or several, for an asyncio server such as uvicorn.
 
     * ``GET /``: the page, live. It works at any path at which it is mounted; the path must end with a slash.
     * ``GET /status.json``: what it shows: ``InstanceStatus.as_dict()`` of each destination, and each pipe.
     * ``GET /events``: the same as server-sent events.
-    * ``GET /healthz``: 200, or 503 with the reasons: a destination that does not run (one that stands by is well), a pipe with
-      an error, more than ``max_lag`` seconds.
+    * ``GET /healthz``: 200, or 503 with the reasons: a destination that does not run (one that stands by is well, and one that
+      waits for its first use, as with ``lazy``), a pipe with an error, more than ``max_lag`` seconds.
     * ``GET /metrics``: as :mod:`canal.metrics` exports them (``canal-cdc[metrics]``).
     * ``POST /DESTINATION/ACTION`` with the header ``X-Canal-Action: 1``: an action that ``allow`` names.
 
@@ -86,6 +87,7 @@ def app(
         interval: seconds between two events.
         hosts: names, without ports, under which the page is reached: an action that is asked for under another one is refused,
             so that no site can act by a name of its own that it lets point here.
+        idle: destinations of a Server that need not run.
 
     Raises:
         ConfigError: an argument that cannot be.
@@ -94,7 +96,7 @@ def app(
         raise ConfigError(f"interval must be above 0, not {interval!r}")
     if not isinstance(instances, Server):
         instances = known(instances)
-    look = Look(instances, tuple(pipes), allow, max_lag, source_timeout)
+    look = Look(instances, tuple(pipes), allow, max_lag, source_timeout, idle)
     if isinstance(hosts, str):
         raise ConfigError(f"hosts is a collection of names, not {hosts!r}")
     return _App(look, _exposition(instances, source_timeout), interval, frozenset(one.lower() for one in hosts))

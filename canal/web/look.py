@@ -41,6 +41,7 @@ class Look:
         allow: Collection[str],
         max_lag: float | None,
         source_timeout: float | None,
+        idle: Collection[str] = (),
     ) -> None:
         if isinstance(allow, str) or not set(allow) <= set(ACTIONS):
             raise ConfigError(f"allow is a collection of {', '.join(ACTIONS)}, not {allow!r}")
@@ -52,18 +53,20 @@ class Look:
         self._pipes = pipes
         self.allow = tuple(one for one in ACTIONS if one in allow)
         self._max_lag = max_lag
+        self._idle = frozenset((idle,) if isinstance(idle, str) else idle)
 
     def document(self) -> dict[str, Any]:
         """Everything, in types that JSON has."""
         statuses = list(self._statuses())
         names = {status.destination for status in statuses}
-        configured = self._server.configured() if self._server is not None else []
+        server = self._server
+        configured = {*server.configured(), *server.missing()} if server is not None else ()
         return {
             "at": time.time(),
             "allow": self.allow,
             "problems": self._problems(statuses),
             "instances": [{**status.as_dict(), "problem": self._problem(status)} for status in statuses],
-            "not_started": [name for name in configured if name not in names],
+            "not_started": sorted(name for name in configured if name not in names),
             "pipes": [attrs.asdict(pipe.status(), value_serializer=plain) for pipe in self._pipes],
         }
 
@@ -73,6 +76,8 @@ class Look:
 
     def _problems(self, statuses: list[InstanceStatus]) -> list[str]:
         found = [f"{status.destination}: {problem}" for status in statuses if (problem := self._problem(status))]
+        missing = self._server.missing() if self._server is not None else {}
+        found += [f"{name}: {reason}" for name, reason in missing.items() if name not in self._idle]
         for pipe in self._pipes:
             status = pipe.status()
             if status.error is not None:

@@ -71,11 +71,12 @@ def test_the_page_and_its_status(server: canal.Server) -> None:
     (one,) = status.document["instances"]
     assert one.keys() == server.status()["orders"].as_dict().keys() | {"problem"}
     assert (one["destination"], one["state"], one["problem"]) == ("orders", "streaming", "")
-    assert (status.document["not_started"], status.document["problems"], status.document["pipes"]) == (["idle"], [], [])
+    assert (status.document["not_started"], status.document["pipes"]) == (["idle"], [])
+    assert status.document["problems"] == ["idle: it has a configuration and is not started"]
 
 
 def test_it_may_be_mounted_at_any_path_and_is_for_reading_only(server: canal.Server) -> None:
-    app = web.app(server)
+    app = web.app(server, idle=["idle"])
 
     assert get(app, "/ops/canal/healthz", root_path="/ops/canal").body == b"ok\n"
     assert get(app, "/healthz", root_path="/ops/canal").body == b"ok\n"
@@ -118,7 +119,38 @@ def test_healthz_tells_what_is_not_well(server: canal.Server) -> None:
 
     assert get(web.app([instance]), "/healthz").status == 503, "it was stopped"
     assert get(web.app(server, max_lag=0.0), "/healthz").status == 503, "a row is not acked"
-    assert get(web.app(server, max_lag=1e12), "/healthz").status == 200
+    assert get(web.app(server, max_lag=1e12, idle=["idle"]), "/healthz").status == 200
+
+
+def test_healthz_tells_what_should_run_and_was_never_started(server: canal.Server) -> None:
+    class Files:
+        """A configuration of which one destination can never be used."""
+
+        def names(self) -> dict[str, str]:
+            return {"good": "1", "bad": "1", "lazy": "1"}
+
+        def load(self, name: str) -> canal.InstanceConfig:
+            if name == "bad":
+                raise canal.ConfigError("half written")
+            return config(name)
+
+        def is_lazy(self, name: str) -> bool:
+            return name == "lazy"
+
+    app = web.app(server)
+    server.follow(Files(), interval=600, alarm=lambda destination, message: None)
+    server.instance("good").subscribe()
+
+    found = get(app, "/healthz")
+
+    missing = b"bad: its configuration cannot be used\nidle: it has a configuration and is not started\n"
+    assert (found.status, found.body) == (503, missing)
+    assert get(app, "/status.json").document["not_started"] == ["bad", "idle", "lazy"]
+    server.start("idle")
+    assert get(web.app(server, idle=["bad"]), "/healthz").status == 200
+    server.start("lazy")
+    server.stop("lazy")
+    assert get(web.app(server, idle=["bad"]), "/healthz").body == b"lazy: it has a configuration and is not started\n"
 
 
 def test_events_come_until_the_client_goes(server: canal.Server) -> None:

@@ -49,7 +49,7 @@ def test_the_page_shows_what_happens(browser: Browser, tmp_path: Path) -> None:
         server.instance("parcels").subscribe()
         until(lambda: server.status()["parcels"].state is canal.State.FAILED)
         pipe = canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), client_id=7)
-        with served(web.app(server, pipes=[pipe], allow=["start"], interval=0.05)) as address:
+        with served(web.app(server, pipes=[pipe], allow=["start"], interval=0.05, idle=["idle"])) as address:
             browser.call("Page.navigate", url=address)
             browser.wait("document.querySelectorAll('section').length >= 4")
             text = browser.evaluate("document.body.innerText")
