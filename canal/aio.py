@@ -17,10 +17,11 @@ from typing import Any, Self, TypeVar
 
 from canal.config import InstanceConfig
 from canal.delivery import Taken, take_back
-from canal.errors import BatchError, NotActiveError, NotSubscribedError, StateError
+from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
 from canal.flat import FlatChange, flat
 from canal.instance import CLIENT_ID, Instance
 from canal.model import Message
+from canal.parallel import Crew, Handling, Key, ParallelConsumer, Task
 from canal.position import Position
 from canal.status import InstanceStatus
 from canal.stream import Stream
@@ -186,6 +187,35 @@ class AsyncInstance:
             for change in flat(message, statements):
                 yield change
 
+    async def consume(
+        self,
+        handler: Callable[[FlatChange], Awaitable[Any]],
+        batch_size: int = 1000,
+        linger: float = 0.0,
+        *,
+        workers: int,
+        retries: int = 0,
+        backoff: tuple[float, float] = (0.1, 30.0),
+        on_unfit: Callable[[FlatChange, Exception], Awaitable[Any]] | None = None,
+        client_id: int = CLIENT_ID,
+        key: str | Key = "primary key",
+        in_flight: int = 10_000,
+        statements: bool = False,
+    ) -> None:
+        """As ``Instance.consume`` with ``workers``: so many calls of ``handler`` are awaited at the same time, in this loop.
+
+        Those of one key come one after the other, and a batch is acked when all of it and all before it is done. When one
+        fails for good, or this call is cancelled, the calls under way are cancelled; what was not done comes again. ``key`` is
+        called on a thread.
+        """
+        loop = asyncio.get_running_loop()
+        handling = Handling(handler, retries, backoff, on_unfit)
+        consumer = ParallelConsumer(
+            self.instance, partial(LoopCrew, loop, workers, handling), workers, key, in_flight, statements, batch_size, linger,
+            client_id, _SLICE,
+        )  # fmt: skip
+        await to_the_end(loop.run_in_executor(self._getter(client_id), consumer.run), consumer.cancel)
+
     # -- threads --------------------------------------------------------------------------------------------------------
 
     def _getter(self, client_id: int) -> ThreadPoolExecutor:
@@ -240,6 +270,74 @@ class AsyncStream(AsyncIterator[AsyncMessage]):
             return self._stream.step()
         except StopIteration:
             return _END
+
+
+class LoopCrew(Crew):
+    """A crew whose tasks are awaited in an event loop; see ``AsyncInstance.consume``. It is used on another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: int, handling: Handling) -> None:
+        super().__init__("", 0, handling)
+        self._loop = loop
+        self._workers = workers
+        self._handling = handling
+        self._running: set[asyncio.Task[None]] = set()
+
+    def add(self, task: Task) -> None:
+        super().add(task)
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def stop(self) -> None:
+        super().stop()
+        self._loop.call_soon_threadsafe(self._cancel)
+        with self._lock:
+            while self._running:
+                self._done.wait()
+
+    # -- in the loop --------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        with self._lock:
+            while self._ready and not self._stopping and len(self._running) < self._workers:
+                self._running.add(self._loop.create_task(self._carry_out(self._ready.popleft())))
+
+    def _cancel(self) -> None:
+        for running in tuple(self._running):
+            running.cancel()
+
+    async def _carry_out(self, task: Task) -> None:
+        try:
+            wait = await self._handled(task)
+            if wait is None:
+                self._ended(task, None)
+            else:
+                self._loop.call_later(wait, self._again, task)
+        except BaseException as error:  # raised where consume was called; a cancelled one is not done
+            if not self._stopping:
+                self.fail(error)
+        finally:
+            with self._lock:
+                self._running.discard(asyncio.current_task())
+                self._done.notify_all()
+            self._begin()
+
+    async def _handled(self, task: Task) -> float | None:
+        """As ``Handling`` does."""
+        handling = self._handling
+        try:
+            await handling.handler(task.change)
+        except CanalError:
+            raise
+        except Exception as error:
+            wait = handling.failed(task, error)
+            if wait is None and handling.on_unfit is not None:
+                await handling.on_unfit(task.change, error)
+            return wait
+        return None
+
+    def _again(self, task: Task) -> None:
+        with self._lock:
+            self._ready.append(task)
+        self._begin()
 
 
 _END = object()

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager
 from canal.model import Entry, Message
-from canal.parallel import Handling, Key, ParallelConsumer
+from canal.parallel import Crew, Handling, Key, ParallelConsumer
 from canal.parse.group import GroupParser
 from canal.parse.parser import BinlogParser, EventParser, OwnParser, parser_teller
 from canal.position import Position
@@ -652,7 +653,8 @@ class Instance:
         """
         if workers is not None:
             handle = Handling(handler, retries, backoff, on_unfit)
-            ParallelConsumer(self, handle, workers, key, in_flight, statements, batch_size, linger, client_id).run()
+            crew = partial(Crew, f"canal-{self.destination}-worker", workers, handle)
+            ParallelConsumer(self, crew, workers, key, in_flight, statements, batch_size, linger, client_id).run()
             return
         consume(self, handler, retries, backoff, on_unfit, batch_size, linger, client_id)
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -105,26 +104,33 @@ class Handling:
         self, handler: Callable[[FlatChange], Any], retries: int, backoff: tuple[float, float],
         on_unfit: Callable[[FlatChange, Exception], Any] | None,
     ) -> None:  # fmt: skip
-        self._handler = handler
+        self.handler = handler
         self._retries = retries
         self._backoff = backoff
-        self._on_unfit = on_unfit
+        self.on_unfit = on_unfit
 
     def __call__(self, task: Task) -> float | None:
         """Handle it once. None: it is done; else seconds after which it is tried again. Raises what ends everything."""
         try:
-            self._handler(task.change)
+            self.handler(task.change)
         except CanalError:
             raise
         except Exception as error:
-            task.failures += 1
-            if task.failures <= self._retries:
-                log.warning("the handler failed at %r, attempt %d of %d", task.change.entry, task.failures, self._retries + 1,
-                            exc_info=True)  # fmt: skip
-                return min(self._backoff[0] * 2.0 ** min(task.failures - 1, 60), self._backoff[1])
-            if self._on_unfit is None:
-                raise
-            self._on_unfit(task.change, error)
+            wait = self.failed(task, error)
+            if wait is None and self.on_unfit is not None:
+                self.on_unfit(task.change, error)
+            return wait
+        return None
+
+    def failed(self, task: Task, error: Exception) -> float | None:
+        """Seconds after which it is tried again; None: it is for ``on_unfit``. Raises the error where there is none."""
+        task.failures += 1
+        if task.failures <= self._retries:
+            log.warning("the handler failed at %r, attempt %d of %d", task.change.entry, task.failures, self._retries + 1,
+                        exc_info=error)  # fmt: skip
+            return min(self._backoff[0] * 2.0 ** min(task.failures - 1, 60), self._backoff[1])
+        if self.on_unfit is None:
+            raise error
         return None
 
 
@@ -184,7 +190,7 @@ class Crew:
             try:
                 wait = self._handle(task)
             except BaseException as error:  # a SystemExit too: raised where consume was called
-                self._failed(error)
+                self.fail(error)
                 return
             self._ended(task, wait)
 
@@ -214,7 +220,8 @@ class Crew:
             if not task.batch.left or not self.left:
                 self._done.notify_all()
 
-    def _failed(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Begin no task any more: this is what everything ends with."""
         with self._lock:
             self.error = self.error or error
             self._stopping = True
@@ -226,14 +233,16 @@ class ParallelConsumer:
     """Reads one client's batches, hands their changes to a crew, and acks batches in their order as they are done.
 
     Args:
+        new_crew: makes a crew for a turn.
+        idle: seconds of one wait for a message at most.
         in_flight: changes that are handed out and not acked, at most, but for those of one batch.
         key: what changes are ordered by.
         statements: hand out statements too, each alone: all before it is done, and nothing behind it begun.
     """
 
     def __init__(
-        self, instance: Instance, handle: Handling, workers: int, key: str | Key, in_flight: int, statements: bool,
-        batch_size: int, linger: float, client_id: int,
+        self, instance: Instance, new_crew: Callable[[], Crew], workers: int, key: str | Key, in_flight: int, statements: bool,
+        batch_size: int, linger: float, client_id: int, idle: float = _IDLE,
     ) -> None:  # fmt: skip
         if type(workers) is not int or workers < 1:
             raise ConfigError(f"workers must be a whole number of at least 1, not {workers!r}")
@@ -248,8 +257,10 @@ class ParallelConsumer:
         self._get = (batch_size, linger, client_id)
         self._client_id = client_id
         self._batches: deque[Batch] = deque()
-        self._new_crew = partial(Crew, f"canal-{instance.destination}-worker", workers, handle)
-        self._crew = self._new_crew()
+        self._idle = idle
+        self._is_cancelled = False
+        self._new_crew = new_crew
+        self._crew = new_crew()
 
     def run(self) -> None:
         """Until the source has ended. Raises what ends it: what was not acked comes again."""
@@ -262,24 +273,34 @@ class ParallelConsumer:
                 self._read()
                 return
             except NotActiveError:  # another process delivers what was not acked; a get waits for the next turn
-                if not self._instance.is_running:
+                if not self._instance.is_running or self._is_cancelled:
                     raise
             finally:
                 self._end()
+
+    def cancel(self) -> None:
+        """Let ``run`` end soon, with a StateError, from any thread."""
+        self._is_cancelled = True
+        self._crew.fail(StateError("it was cancelled"))
+
+    def _check(self) -> None:
+        if self._crew.error is not None:
+            raise self._crew.error
+        if self._is_cancelled:
+            raise StateError("it was cancelled")
 
     def _read(self) -> None:
         batch_size, linger, client_id = self._get
         instance, crew = self._instance, self._crew
         while True:
             self._ack_done()
-            if crew.error is not None:
-                raise crew.error
+            self._check()
             if sum(batch.count for batch in self._batches) >= self._in_flight:
                 instance._client(client_id)  # raises where it was stopped
                 crew.wait(_IDLE)
                 continue
             is_over = instance._is_over(client_id)
-            timeout = _BUSY if self._batches else _IDLE
+            timeout = _BUSY if self._batches else self._idle
             message = instance.get_without_ack(batch_size, timeout, linger, client_id=client_id)
             if message:
                 self._hand_out(message)
@@ -307,8 +328,7 @@ class ParallelConsumer:
 
     def _wait_all(self) -> None:
         while self._crew.left:
-            if self._crew.error is not None:
-                raise self._crew.error
+            self._check()
             self._instance._client(self._client_id)  # raises where it was stopped
             self._crew.wait(_IDLE)
 

@@ -241,3 +241,125 @@ def test_a_message_of_nothing_needs_no_ack() -> None:
                 assert not message
 
     run(main())
+
+
+class Keyed:
+    """Changes of some keys in turn, and what an awaited handler saw of them."""
+
+    def __init__(self, count: int = 120, keys: int = 7) -> None:
+        self.fake = FakeBinlog()
+        self.keys = keys
+        table = self.fake.table("shop", "t", "id INT PRIMARY KEY, n INT")
+        for number in range(count):
+            key = number % keys
+            if number < keys:
+                table.insert({"id": key, "n": number})
+            else:
+                table.update({"id": key, "n": number - keys}, {"id": key, "n": number})
+        self.fake.end()
+        self.expected = list(range(count))
+        self.meta = canal.MemoryMeta()
+        self.began: list[int] = []
+        self.seen: list[int] = []
+        self.running: set[Any] = set()
+        self.most = 0
+
+    async def handle(self, change: canal.FlatChange) -> None:
+        assert change.after is not None
+        assert change.key not in self.running
+        number = change.after["n"]
+        self.began.append(number)
+        self.running.add(change.key)
+        self.most = max(self.most, len(self.running))
+        try:
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            self.seen.append(number)
+        finally:
+            self.running.discard(change.key)
+
+    async def consume(self, handler: Any = None, **options: Any) -> canal.Position:
+        async with AsyncInstance(config(self.fake, self.meta)) as instance:
+            await instance.subscribe()
+            await instance.consume(handler or self.handle, batch_size=10, **{"workers": 4, **options})
+            return instance.position()
+
+    def check_order(self, seen: list[int]) -> None:
+        for key in range(self.keys):
+            assert (of_key := [number for number in seen if number % self.keys == key]) == sorted(of_key)
+
+
+def test_awaited_handlers_are_called_in_the_order_of_each_key_and_all_is_acked() -> None:
+    keyed = Keyed()
+
+    position = run(keyed.consume())
+
+    assert sorted(keyed.seen) == keyed.expected
+    keyed.check_order(keyed.seen)
+    assert 1 < keyed.most <= 4
+    assert position.offset == keyed.fake.position.offset
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 7, 30, 90])
+def test_a_consume_that_is_cancelled_leaves_no_handler_and_acks_what_was_done_without_a_gap(after: int) -> None:
+    keyed = Keyed()
+
+    async def cancel() -> None:
+        async def handle(change: canal.FlatChange) -> None:
+            if len(keyed.began) >= after:
+                following.cancel()
+                if after % 2:  # one that would never end
+                    await asyncio.Event().wait()
+            await keyed.handle(change)
+
+        following = asyncio.create_task(keyed.consume(handle))
+        with pytest.raises(asyncio.CancelledError):
+            await following
+        assert keyed.running == set()
+        assert len(asyncio.all_tasks()) <= 2  # this one, and that of wait_for
+
+    run(cancel())
+    first, keyed.seen = keyed.seen, []
+    assert len(first) < len(keyed.expected)
+    run(keyed.consume())
+
+    assert sorted({*first, *keyed.seen}) == keyed.expected
+    keyed.check_order(first)
+    keyed.check_order(keyed.seen)
+    again = min(keyed.seen)
+    assert sorted(keyed.seen) == list(range(again, len(keyed.expected))), "one contiguous ack"
+    assert set(range(again)) <= set(first), "only what was done is acked"
+
+
+def test_an_awaited_handler_that_fails_is_tried_again_and_what_stays_unfit_is_given_away() -> None:
+    keyed = Keyed(30)
+    tries: list[int] = []
+    unfit: list[int] = []
+
+    async def handle(change: canal.FlatChange) -> None:
+        if change.after is not None and change.after["n"] in (3, 9):
+            tries.append(change.after["n"])
+            if change.after["n"] == 9 or tries.count(3) < 3:
+                raise ValueError(change.after["n"])
+        await keyed.handle(change)
+
+    async def give_away(change: canal.FlatChange, error: Exception) -> None:
+        await asyncio.sleep(0)
+        unfit.append(error.args[0])
+
+    run(keyed.consume(handle, retries=2, backoff=(0.001, 0.002), on_unfit=give_away))
+
+    assert (tries.count(3), tries.count(9), unfit) == (3, 3, [9])
+    assert sorted(keyed.seen) == [number for number in keyed.expected if number != 9]
+    keyed.check_order(keyed.seen)
+
+    async def fail(change: canal.FlatChange) -> None:
+        raise ValueError("for good")
+
+    failing = Keyed(30)
+    with pytest.raises(ValueError, match="for good"):
+        run(failing.consume(fail))
+    run(failing.consume())
+    assert sorted(failing.seen) == failing.expected
+    with pytest.raises(canal.ConfigError, match="workers"):
+        run(failing.consume(workers=0))

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canal
-from canal.parallel import Batch, Handling, KeyOrder, ParallelConsumer, Task
+from canal.parallel import Batch, Crew, Handling, KeyOrder, ParallelConsumer, Task
 from canal.testing import FakeBinlog
 
 
@@ -154,7 +155,8 @@ def test_it_is_bounded() -> None:
 
     with log.instance() as instance:
         instance.subscribe()
-        parallel = ParallelConsumer(instance, Handling(handle, 0, (0.1, 1.0), None), 2, "primary key", 20, False, 5, 0.0, 1001)
+        crew = partial(Crew, "worker", 2, Handling(handle, 0, (0.1, 1.0), None))
+        parallel = ParallelConsumer(instance, crew, 2, "primary key", 20, False, 5, 0.0, 1001)
         parallel.run()
     assert 0 < most <= 25
     assert log.seen == log.expected
