@@ -334,6 +334,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if True or position is None or not position.incarnation or",
         "test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
     ),
+    # -- several sources, several destinations ------------------------------------------------------------------------
+    _mutant(
+        "the start of a member that is added is in no cursor", "parse/group.py",
+        "                self._group.joined(Position(members={name: start}))\n", "",
+        "test_group.py::test_the_start_of_a_member_that_is_added_is_in_every_cursor_before_anything_of_it_passes",
+    ),
+    _mutant(
+        "a router keeps the schema history for what its outputs were given, not for what they acked", "router.py",
+        "        parser.oldest = oldest_of_all\n", "",
+        "test_router.py::test_tables_are_known_as_they_were_at_the_cursor_of_each_output",
+    ),
+    _mutant(
+        "the copy of a transaction is taken for whole before its end", "router.py", "not known[1].end", "not known[1].source",
+        "test_router.py::test_each_output_has_its_part_of_the_journal_once_through_restarts[1]",
+    ),
+    _mutant(
+        "an entry that stands alone counts as done by its second", "narrowing.py",
+        "is_done(entry, attrs.evolve(own, row=0))", "is_done(entry, own)",
+        "test_narrowing.py::test_a_later_transaction_of_the_same_second_is_not_taken_for_the_one_that_is_done_in_part",
+    ),
     # -- alarms --------------------------------------------------------------------------------------------------------
     _mutant(
         "a trouble is never over", "alarm.py", "if name[0] is kind]", "if name[0] is None]",
