@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from canal.targets.http import HTTPTarget
     from canal.targets.json_lines import JSONLinesTarget
     from canal.targets.kafka import KafkaTarget
+    from canal.targets.mongodb import MongoDBTarget
     from canal.targets.mysql import MySQLTarget
     from canal.targets.opensearch import OpenSearchTarget
     from canal.targets.postgresql import PostgreSQLTarget
@@ -33,6 +34,7 @@ _MODULES: Final = {
     "HTTPTarget": "http",
     "JSONLinesTarget": "json_lines",
     "KafkaTarget": "kafka",
+    "MongoDBTarget": "mongodb",
     "MySQLTarget": "mysql",
     "OpenSearchTarget": "opensearch",
     "PostgreSQLTarget": "postgresql",
@@ -49,6 +51,7 @@ __all__ = [
     "JSONLinesTarget",
     "KafkaTarget",
     "LogWork",
+    "MongoDBTarget",
     "MySQLTarget",
     "OpenSearchTarget",
     "PostgreSQLTarget",

@@ -1,5 +1,5 @@
-"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis, RabbitMQ, Kafka
-and OpenSearch.
+"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis, RabbitMQ, Kafka,
+OpenSearch and FerretDB.
 
 Never touches a server it did not start. Programs are looked for in ``.servers`` of the checkout (``tests/servers/setup.sh``
 puts them there), then in ``PATH``. A server dies with the process that started it.
@@ -28,7 +28,10 @@ from typing import ClassVar, Final, Self
 from canal.testing.installations import ServerUnavailableError, tree_candidates
 from canal.testing.processes import Watchdog, reserve_port, scratch, tail
 
-__all__ = ["KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisServer", "ServerUnavailableError"]
+__all__ = [
+    "FerretDBServer", "KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisServer",
+    "ServerUnavailableError",
+]  # fmt: skip
 
 #: PostgreSQL does not run as root: there it is told that it runs as nobody.
 _NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
@@ -228,6 +231,26 @@ class PostgreSQLServer(_Server):
             if connection.recv(1) != b"N":
                 return False
             return "ready to accept connections" in (self.base / "out.log").read_text(errors="replace").splitlines()[-1]
+        return False
+
+
+class FerretDBServer(_Server):
+    """A FerretDB, which speaks MongoDB's protocol and keeps its data in SQLite; it has neither transactions nor Decimal128."""
+
+    kind = "ferretdb"
+    program = "bin", "ferretdb"
+
+    @property
+    def url(self) -> str:
+        """What ``pymongo.MongoClient`` takes."""
+        return f"mongodb://{self.host}:{self.port}/"
+
+    def _command(self, folder: Path) -> list[str]:
+        return [str(folder / "ferretdb"), f"{self.host}:{self.port}", str(self.base)]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5):
+            return True
         return False
 
 

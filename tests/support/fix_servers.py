@@ -34,13 +34,21 @@ from canal.testing.servers import (
     ThrowawayServer,
     find_installation,
 )
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
+from canal.testing.target_servers import (
+    FerretDBServer,
+    KafkaServer,
+    OpenSearchServer,
+    PostgreSQLServer,
+    RabbitMQServer,
+    RedisServer,
+)
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 from tests.support import lines
 from tests.support.lines import BY_NAME, LINES, MAIN
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
+_TARGET_SERVERS = {"redis_server", "postgresql_server", "opensearch_server", "ferretdb_server", "kafka_server", "rabbitmq_server"}
 _names = itertools.count(1)
 
 
@@ -336,6 +344,12 @@ def opensearch_server() -> Iterator[OpenSearchServer]:
     yield from _serve(OpenSearchServer)
 
 
+@pytest.fixture(scope="session")
+def ferretdb_server() -> Iterator[FerretDBServer]:
+    """A FerretDB that all tests share: use databases and streams of your own."""
+    yield from _serve(FerretDBServer)
+
+
 @pytest.fixture
 def database(server: ThrowawayServer) -> Iterator[str]:
     """The name of a fresh, empty schema on ``server``."""
@@ -355,7 +369,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = {getattr(chosen[name], "name", str(chosen[name])).partition("-")[0] for name in servers}
         if {"zookeeper_server", "own_zookeeper", "own_ensemble"} & set(names) or "zookeeper" in chosen.values():
             item.add_marker(pytest.mark.zookeeper)
-        if {"redis_server", "postgresql_server", "opensearch_server", "kafka_server", "rabbitmq_server"} & set(names):
+        if _TARGET_SERVERS & set(names):
             item.add_marker(pytest.mark.target_server)
         for kind in KINDS:
             if f"{kind}_server" in names or kind in given:

@@ -21,6 +21,7 @@ from canal.targets import (
     HTTPTarget,
     JSONLinesTarget,
     KafkaTarget,
+    MongoDBTarget,
     MySQLTarget,
     OpenSearchTarget,
     PostgreSQLTarget,
@@ -244,6 +245,26 @@ def opensearch(url: str) -> Harness:
         return [_from_json(hit["_source"]) for hit in hits]
 
     return Harness(lambda: OpenSearchTarget(url), rows=rows)
+
+
+def mongodb(url: str, **options: Any) -> Harness:
+    import pymongo
+
+    client: Any = pymongo.MongoClient(url)
+    atexit.register(client.close)
+
+    def collection(table: str) -> Any:
+        database, _, name = table.partition(".")
+        return client[database][name]
+
+    def rows(table: str) -> Rows:
+        found = [{name: value for name, value in row.items() if name != "_id"} for row in collection(table).find()]
+        return [row | {"d": row["d"].date()} if row.get("d") else row for row in found]
+
+    def unique(table: str, column: str) -> None:
+        collection(table).create_index(column, unique=True)
+
+    return Harness(lambda: MongoDBTarget(url, decimals="text", **options), rows=rows, unique=unique)
 
 
 def kafka(servers: str, **options: Any) -> Harness:

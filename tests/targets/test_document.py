@@ -24,6 +24,8 @@ TARGETS = [
     ("`JSONLinesTarget` (file)", "", targets.JSONLinesTarget("changes.jsonl")),
     ("`JSONLinesTarget` (pipe)", "", targets.JSONLinesTarget(io.BytesIO())),
     ("`KafkaTarget`", "kafka", targets.KafkaTarget("localhost")),
+    ("`MongoDBTarget`", "mongodb", targets.MongoDBTarget("mongodb://localhost")),
+    ("`MongoDBTarget` (transactions)", "mongodb", targets.MongoDBTarget("mongodb://localhost", transactions=True)),
     ("`MySQLTarget`", "", targets.MySQLTarget({})),
     ("`OpenSearchTarget`", "opensearch", targets.OpenSearchTarget("https://localhost:9200")),
     ("`PostgreSQLTarget`", "postgresql", targets.PostgreSQLTarget("")),

@@ -11,7 +11,14 @@ import pytest
 from canal.testing import target_suite
 from canal.testing.processes import scratch
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
+from canal.testing.target_servers import (
+    FerretDBServer,
+    KafkaServer,
+    OpenSearchServer,
+    PostgreSQLServer,
+    RabbitMQServer,
+    RedisServer,
+)
 from tests.support import harnesses
 
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
@@ -39,6 +46,11 @@ def test_duckdb(case: str, folder: Path) -> None:
 @every_case
 def test_opensearch(case: str, opensearch_server: OpenSearchServer) -> None:
     target_suite.run(case, harnesses.opensearch(opensearch_server.url))
+
+
+@every_case
+def test_mongodb(case: str, ferretdb_server: FerretDBServer) -> None:
+    target_suite.run(case, harnesses.mongodb(ferretdb_server.url))
 
 
 @every_case
