@@ -197,17 +197,29 @@ class MongoDBWork(StateWork):
                     self._put(batch, None)
                 self._claim(old, new, table, None)
                 return
-            with self._client.start_session() as session, self._transaction(session):
+            with self._transaction() as session:
                 self._claim(old, new, table, session)  # first: whoever comes second finds it taken
                 for batch in batches:
                     self._put(batch, session)
 
-    def _transaction(self, session: Any) -> Any:
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """A session in a transaction. After an interrupt the server ends it by itself: the client may hold a lock of its own."""
         from pymongo import ReadPreference
+        from pymongo.errors import PyMongoError
         from pymongo.read_concern import ReadConcern
 
-        durable = self._progress.write_concern
-        return session.start_transaction(ReadConcern("snapshot"), durable, ReadPreference.PRIMARY)
+        session = self._client.start_session()
+        session.start_transaction(ReadConcern("snapshot"), self._progress.write_concern, ReadPreference.PRIMARY)
+        try:
+            yield session
+            session.commit_transaction()
+        except Exception:
+            with suppress(PyMongoError):
+                session.abort_transaction()
+            session.end_session()
+            raise
+        session.end_session()
 
     def _batch(self, state: TableState) -> _Batch:
         collection, adapters = self._prepare(state.table)

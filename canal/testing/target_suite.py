@@ -18,6 +18,7 @@ import itertools
 import random
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -271,14 +272,19 @@ class _FaultyWork:
 
 @contextmanager
 def _killed_at(step: int) -> Iterator[list[int]]:
-    """Raise ``Killed`` at this of the lines of Python that run meanwhile, of any file; gives a list with their number so far."""
-    count = [0]
+    """Raise ``Killed`` at this of the lines of Python that run meanwhile, of any file; gives a list with their number so far.
+
+    Not within ``threading``, where a lock would stay taken, as no process leaves one.
+    """
+    count, is_killed = [0], False
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal is_killed
         if event == "line":
             count[0] += 1
-            if 0 < step <= count[0] and not _is_finalizer(frame):
+            if 0 < step <= count[0] and frame.f_code.co_filename != threading.__file__ and not _is_finalizer(frame):
                 sys.settrace(None)
+                is_killed = True
                 raise Killed
         return trace
 
@@ -286,6 +292,10 @@ def _killed_at(step: int) -> Iterator[list[int]]:
     sys.settrace(trace)
     try:
         yield count
+    except Exception as error:
+        if is_killed:  # what a library in C has made of it
+            raise Killed from error
+        raise
     finally:
         sys.settrace(before)
 

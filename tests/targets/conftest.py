@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
+import pymongo
 import pytest
 
+from canal.testing.target_servers import FerretDBServer
 from tests.support.harnesses import Receiver
+from tests.support.replica_set import ReplicaSet
 
 
 @pytest.fixture
@@ -16,3 +20,30 @@ def receiver() -> Iterator[Receiver]:
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def mongo_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those that a killed writer leaves open are closed, or their threads would hold up the end of the process."""
+    clients: list[Any] = []
+
+    def make(*words: Any, **options: Any) -> Any:
+        clients.append(real(*words, **options))
+        return clients[-1]
+
+    real: Any = pymongo.MongoClient
+    monkeypatch.setattr(pymongo, "MongoClient", make)
+    yield
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def replica_set(ferretdb_server: FerretDBServer) -> Iterator[ReplicaSet]:
+    with ReplicaSet((ferretdb_server.host, ferretdb_server.port)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+        server.client.close()

@@ -30,6 +30,7 @@ from canal.targets.mongodb import _adapter
 from canal.testing import FakeBinlog
 from canal.testing.processes import reserve_port
 from canal.testing.target_servers import FerretDBServer
+from tests.support.replica_set import ReplicaSet
 
 _numbers = itertools.count(1)
 
@@ -47,16 +48,16 @@ class Shop:
         return self.fake.table("shop", self.name, columns)
 
     def target(self, **options: Any) -> MongoDBTarget:
-        return MongoDBTarget(self.url, **{"decimals": "text", **options})
+        return MongoDBTarget(**{"url": self.url, "decimals": "text", **options})
 
     def rows(self) -> dict[Any, Any]:
         return {row["id"]: row["n"] for row in self.collection.find()}
 
-    def send(self, **options: Any) -> canal.Pipe:
+    def send(self, target: MongoDBTarget | None = None, **options: Any) -> canal.Pipe:
         self.fake.end()
         with canal.Instance(canal.InstanceConfig(destination="shop", source=self.fake, start="earliest")) as instance:
             instance.subscribe()
-            made = canal.pipe(instance, self.target(), **{"on_error": "stop", "stream": self.name, **options})
+            made = canal.pipe(instance, target or self.target(), **{"on_error": "stop", "stream": self.name, **options})
             made.run()
             return made
 
@@ -227,6 +228,74 @@ def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
         with pytest.raises(ConnectionLostError) as caught, MongoDBTarget(url, timeout=0.2).begin("s"):
             pass
     assert "pw" not in f"{caught.value}"
+
+
+# -- transactions, of the stand-in ---------------------------------------------------------------------------------------
+
+
+def test_all_of_a_transaction_is_of_its_session_and_the_progress_comes_first(shop: Shop, replica_set: ReplicaSet) -> None:
+    shop.table().insert({"id": 1, "n": 1})
+    shop.fake.ddl(f"TRUNCATE TABLE shop.{shop.name}", "shop")
+    shop.table().insert({"id": 2, "n": 2})
+
+    shop.send(target=shop.target(url=replica_set.url, transactions=True))
+
+    wanted = ["insert canal_progress", f"delete {shop.name}", f"insert {shop.name}", "commitTransaction"]
+    assert replica_set.commands == wanted
+
+
+@pytest.mark.parametrize("command", ["insert", "update", "commitTransaction"])
+def test_a_connection_that_breaks_within_a_transaction_leaves_all_or_nothing(
+    command: str, shop: Shop, replica_set: ReplicaSet
+) -> None:
+    shop.table().insert({"id": 1, "n": 1})
+    changes, progress = shop.changes()
+    target = shop.target(url=replica_set.url, transactions=True)
+    replica_set.lost = lambda name: name == command
+    with target.begin("s-" + shop.name) as work:
+        work.apply(changes)
+        with pytest.raises(ConnectionLostError):
+            work.commit(progress)
+    replica_set.lost = lambda name: False
+
+    with target.begin("s-" + shop.name) as work:
+        is_there = work.progress() == progress
+
+    assert (is_there, shop.rows()) == ((True, {1: 1}) if command == "commitTransaction" else (False, {}))
+
+
+def test_a_row_that_is_refused_takes_its_transaction_back_and_is_parked(
+    shop: Shop, replica_set: ReplicaSet, tmp_path: Path
+) -> None:
+    shop.collection.create_index("n", unique=True)
+    shop.collection.insert_one({"_id": "mine", "id": "mine", "n": 2})
+    shop.table().insert({"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 3, "n": 3})
+    target = shop.target(url=replica_set.url, transactions=True)
+
+    with pytest.raises(UnfitChangeError, match="unique index"):
+        shop.send(target=target)
+    assert shop.rows() == {"mine": 2}
+    shop.send(target=target, on_unfit=JSONLinesTarget(tmp_path / "parked"))
+
+    assert shop.rows() == {1: 1, 3: 3, "mine": 2}
+
+
+def test_a_writer_beside_an_open_transaction_is_refused(shop: Shop, replica_set: ReplicaSet) -> None:
+    shop.table().insert({"id": 1, "n": 1})
+    changes, progress = shop.changes()
+    replica_set.open = b"of a process that was killed"
+    with shop.target(url=replica_set.url, transactions=True).begin(shop.name) as work:
+        work.apply(changes)
+        with pytest.raises(TargetConflictError):
+            work.commit(progress)
+        replica_set.open = None
+        work.apply(changes)
+        work.commit(progress)
+
+    assert shop.rows() == {1: 1}
+
+
+# -- what cannot be ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{"url": "host:27017"}, {"url": "mongodb:///"}, {"timeout": 0}, {"decimals": "float"}])

@@ -20,6 +20,7 @@ from canal.testing.target_servers import (
     RedisServer,
 )
 from tests.support import harnesses
+from tests.support.replica_set import ReplicaSet
 
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -49,8 +50,16 @@ def test_opensearch(case: str, opensearch_server: OpenSearchServer) -> None:
 
 
 @every_case
+@pytest.mark.usefixtures("mongo_clients")
 def test_mongodb(case: str, ferretdb_server: FerretDBServer) -> None:
     target_suite.run(case, harnesses.mongodb(ferretdb_server.url))
+
+
+@every_case
+@pytest.mark.usefixtures("mongo_clients")
+def test_transactions_of_mongodb(case: str, replica_set: ReplicaSet) -> None:
+    replica_set.is_patient = False  # what a kill leaves open is as if it had run out
+    target_suite.run(case, harnesses.mongodb(replica_set.url, transactions=True))
 
 
 @every_case
