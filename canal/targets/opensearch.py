@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +18,7 @@ import attrs
 
 from canal.changes import Table, TableState
 from canal.changes.latest import Key
-from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.errors import CanalError, ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import row_json
 from canal.formats.texts import TEXTS
 from canal.model import Row
@@ -182,7 +182,7 @@ class OpenSearchWork(StateWork):
         super().__init__()
         self._target, self._cluster, self._stream = target, cluster, stream
         self._turns: dict[str, _Turn] = {}
-        self._known: dict[str, Table] = {}
+        self._known: dict[str, tuple[Table, Mapping[str, Any]]] = {}  # with the identity of its index
         self._owners: dict[str, str] = {}
         if self._cluster.ask("GET", f"/{target.progress_index}", expected=(404,))[0] == 404:
             self._make(target.progress_index, {"mappings": {"dynamic": False}, "settings": dict(target.settings)})
@@ -245,7 +245,7 @@ class OpenSearchWork(StateWork):
                 for value in row:
                     if type(value) in NO_TYPE:
                         NO_TYPE[type(value)](value)
-                text = self._target.encode(Row(row, state.table.names))
+                text = self._encoded(Row(row, state.table.names))
                 if "\n" in text:
                     raise ValueError("encode made several lines of it")
                 yield _Item(key, _lines({"index": meta}) + text.encode() + b"\n")
@@ -256,9 +256,22 @@ class OpenSearchWork(StateWork):
         if unfit:
             raise self._unfit(state, unfit)
 
+    def _encoded(self, row: Row) -> str:
+        try:
+            return self._target.encode(row)
+        except CanalError:
+            raise
+        except Exception as error:
+            raise ValueError(f"encode raises {type(error).__name__}") from error
+
     def _empty(self, index: str, state: TableState, version: int) -> None:
-        """Delete each document that no row takes the stead of, with a version as all else: a late writer's stay away."""
+        """Delete each document that no row takes the stead of, with a version as all else: a late writer's stay away.
+
+        So are those that this commit itself would have put before: a late writer may have them in hand.
+        """
         kept = {_id(key) for key, row in state.rows.items() if row is not None}
+        before = dict.fromkeys(one for one in _ids_of(state) if one not in kept)
+        self._bulk(state, [_Item(None, _lines({"delete": _meta(index, one, version)})) for one in before])
         self._cluster.ask("POST", f"/{index}/_refresh")
         path = f"/{index}/_search?scroll=5m&allow_partial_search_results=false"
         _, page = self._cluster.ask("POST", path, {"size": _SCAN, "_source": False, "sort": ["_doc"]})
@@ -324,7 +337,10 @@ class OpenSearchWork(StateWork):
     def _prepare(self, table: Table) -> str | None:
         """The index of a table, with fields for all columns; None: there is none, and nothing to put into it."""
         index = f"{self._target.prefix}{table.name}".lower()
-        if self._known.get(table.name) is table:
+        known = self._known.get(table.name)
+        if known is not None and self._identity(index) != known[1]:
+            raise TargetSchemaError("the index is gone", remedy="Make it anew, and let the table be copied again.")
+        if known is not None and known[0] is table:
             return index
         owner = self._owners.setdefault(index, table.name)
         if owner != table.name:
@@ -343,8 +359,13 @@ class OpenSearchWork(StateWork):
         else:
             self._check(index, fields, answer)
         if table.columns:
-            self._known[table.name] = table
+            self._known[table.name] = table, self._identity(index)
         return index
+
+    def _identity(self, index: str) -> Mapping[str, Any]:
+        """What no other index of that name has; of an alias those of its indices."""
+        status, answer = self._cluster.ask("GET", f"/{quote(index)}/_settings/index.uuid", expected=(404,))
+        return {} if status == 404 else dict(answer)
 
     def _check(self, index: str, fields: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         """Add the fields that an index lacks; an alias has several indices."""
@@ -385,6 +406,15 @@ def _id(key: Key) -> str:
     if not 0 < len(text.encode()) <= _ID:
         raise ValueError(f"a key of {len(text.encode())} bytes: an id has 1 to {_ID}")
     return text
+
+
+def _ids_of(state: TableState) -> Iterator[str]:
+    """The ids of all keys that changes touch."""
+    for change in state.changes:
+        for row in (change.before, change.after):
+            if row is not None:
+                with suppress(ValueError):  # no document has such a key
+                    yield _id(change.key(row))
 
 
 def _meta(index: str, name: str, version: int) -> dict[str, Any]:

@@ -135,6 +135,55 @@ def test_a_writer_that_is_paused_within_its_commit_overwrites_nothing(shop: Shop
         assert shop.rows() == left
 
 
+def test_a_late_writer_brings_back_no_row_of_before_a_truncate(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.table.insert({"id": 5, "n": 5}, {"id": 6, "n": 6})
+    shop.table.update({"id": 6, "n": 6}, {"id": 7, "n": 7})
+    shop.fake.ddl(f"TRUNCATE TABLE shop.{shop.name}", "shop")
+    shop.table.insert({"id": 8, "n": 8})
+    changes, progress = shop.changes()
+    target = OpenSearchTarget(shop.url)
+    with target.begin("s") as early, target.begin("s") as late:
+        early.progress(shop.name)
+        monkeypatch.setattr(early, "check_turn", lambda table: None)  # it has looked, and is paused then
+        late.progress(shop.name)
+        late.apply(changes)  # with all that the other one has in hand
+        late.commit(progress, shop.name)
+        for some in (changes[:1], changes[1:2], changes[1:3]):
+            early.apply(some)
+            with pytest.raises(TargetConflictError):
+                early.commit(progress, shop.name)
+
+    assert shop.rows() == {"8": 8}
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_an_index_that_is_deleted_meanwhile_is_an_error_and_none_is_made_in_its_stead(is_made_anew: bool, shop: Shop) -> None:
+    shop.table.insert({"id": 1, "n": 1}, {"id": 2, "n": 2})
+    (one, two), progress = shop.changes()
+    with OpenSearchTarget(shop.url).begin("s") as work:
+        work.progress(shop.name)
+        work.apply([one])
+        work.commit(progress, shop.name)
+        shop.ask("DELETE", f"/{shop.index}")
+        if is_made_anew:
+            shop.ask("PUT", f"/{shop.index}")
+        work.apply([two])
+        with pytest.raises(TargetSchemaError, match="is gone"):
+            work.commit(progress, shop.name)
+
+    found = httpx.get(f"{shop.url}/{shop.index}/_count")
+    assert found.json()["count"] == 0 if is_made_anew else found.status_code == 404
+
+
+def test_an_encode_that_raises_is_unfit_with_the_row(shop: Shop) -> None:
+    shop.table.insert({"id": 1, "n": 1}, {"id": 2, "n": 0})
+
+    with pytest.raises(UnfitChangeError, match="ZeroDivisionError") as caught:
+        shop.send(OpenSearchTarget(shop.url, encode=lambda row: f'{{"id": {row["id"]}, "n": {1 // row["n"]}}}'))
+
+    assert [change.row["id"] for change in caught.value.changes] == [2]
+
+
 def test_a_progress_that_was_lost_is_no_silent_end(shop: Shop) -> None:
     shop.table.insert({"id": 1, "n": 1})
     shop.send(), shop.send(stream=f"{shop.name}-other")
