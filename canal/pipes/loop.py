@@ -38,7 +38,7 @@ from canal.instance import CLIENT_ID, Instance
 from canal.pipes.units import Unit, Units
 from canal.position import Position
 from canal.rules import Rule, Rules
-from canal.targets.protocol import Progress, Target, Work
+from canal.targets.protocol import Progress, StoppableWork, Target, Work
 from canal.threads import OwnThread, is_own
 
 log = logging.getLogger("canal.pipe")
@@ -307,6 +307,8 @@ class Pipe:
             try:
                 with ExitStack() as stack:
                     work = stack.enter_context(self.target.begin(self.stream))
+                    if isinstance(work, StoppableWork):
+                        work.stopping = self._stopping
                     writer = _Writer(self, units, work, stack)
                     while not self._stopping.is_set():
                         if not writer.step():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from time import sleep, time
+from time import time
 from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlsplit
 
@@ -23,6 +23,7 @@ import attrs
 from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line
+from canal.targets.messages import encoded
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.work import LogWork, closed
@@ -139,8 +140,7 @@ class _HTTPWork(LogWork):
         batch: list[tuple[Change, bytes]] = []
         size = 0
         for change in made:
-            text = self._target.encode(change)
-            part = text if isinstance(text, bytes) else text.encode()
+            part = encoded(change, self._target.encode)
             if not part:
                 continue
             if batch and (len(batch) == self._target.batch or size + len(part) + 1 > self._target.batch_bytes):
@@ -196,8 +196,13 @@ class _HTTPWork(LogWork):
                 raise failure
             wait = asked or min(_FIRST * 2.0 ** (attempt - 1), _LONGEST)
             log.warning("%s; attempt %d, again in %.1f s", failure.message, attempt, wait)
-            sleep(wait)
+            if self.paused(wait):
+                raise failure
         raise AssertionError("an attempt returns or raises")
+
+    def paused(self, seconds: float) -> bool:
+        """Wait before the next attempt; whether the pipe ends meanwhile."""
+        return self.stopping.wait(seconds)
 
     def _post(self, key: str, body: bytes) -> tuple[int, float]:
         """The status of the answer, and how many seconds it asks to wait."""

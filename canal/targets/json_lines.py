@@ -20,6 +20,7 @@ from canal.changes import Change
 from canal.disk import sync_folder
 from canal.errors import TargetError
 from canal.formats.change_json import line
+from canal.targets.messages import encoded
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.work import LogWork, conflict
 
@@ -77,8 +78,8 @@ def _understood(what: str) -> Iterator[None]:
         raise TargetError(f"{what} cannot be written: {error.strerror}", remedy="Mend that; nothing is lost.") from error
 
 
-def _lines(texts: Iterable[str]) -> bytes:
-    return b"".join(text.encode() + b"\n" for text in texts if text)
+def _lines(made: Iterable[Change], encode: Callable[[Change], str]) -> bytes:
+    return b"".join(part + b"\n" for change in made if (part := encoded(change, encode)))
 
 
 class _PipeWork(LogWork):
@@ -90,7 +91,7 @@ class _PipeWork(LogWork):
         return None
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        self._file.write(_lines(map(self._encode, made)))
+        self._file.write(_lines(made, self._encode))
         self._file.flush()
 
 
@@ -107,7 +108,7 @@ class _FileWork(LogWork):
             return None if found is None else str(found)
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        data = _lines(map(self._encode, made))
+        data = _lines(made, self._encode)
         with self._locked() as file:
             document = self._committed()
             if document["streams"].get(self._stream) != old:

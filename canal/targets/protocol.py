@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import json
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Literal, Protocol, runtime_checkable
@@ -117,6 +118,13 @@ class Work(Protocol):
             TargetConflictError: another writer has committed since this one began or last committed.
             TargetError, ConnectionLostError: anything else. The same changes may be given to another work later.
         """
+
+
+@runtime_checkable
+class StoppableWork(Protocol):
+    """A work that is given the event that the pipe is ended by, which those of the two bases are."""
+
+    stopping: threading.Event
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ Never opens anything.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,11 @@ T = TypeVar("T")
 class _Writer(ABC, Generic[T]):
     """Collects changes until a commit, and knows what progress the target has."""
 
+    stopping: threading.Event
+    """Is set when the pipe is to end: what waits within a commit gives up then. The pipe puts its own here."""
+
     def __init__(self) -> None:
+        self.stopping = threading.Event()
         self._changes: list[Change] = []
         self._texts: dict[str, str | None] = {}
 

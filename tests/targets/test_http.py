@@ -18,10 +18,11 @@ from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets import HTTPTarget, JSONLinesTarget
-from canal.targets.http import _keys, signature
+from canal.targets.http import _HTTPWork, _keys, signature
 from canal.testing import FakeBinlog
 from tests.support.harnesses import Receiver
 
+PAUSED = _HTTPWork.paused
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "A" * 32
 
@@ -30,7 +31,7 @@ OTHER = "whsec_" + "A" * 32
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that the target waited for, which took none."""
     found: list[float] = []
-    monkeypatch.setattr("canal.targets.http.sleep", found.append)
+    monkeypatch.setattr(_HTTPWork, "paused", lambda self, seconds: found.append(seconds))
     return found
 
 
@@ -142,6 +143,46 @@ def test_attempts_end_and_the_pipe_waits_as_long_as_it_is_asked_to(
 
     assert paused == [900.0, 0.25]
     assert ids(receiver) == [[1], [1], [2]]
+
+
+def test_stop_ends_the_wait_for_the_next_attempt(
+    fake_binlog: FakeBinlog, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = threading.Event()
+
+    def paused(work: _HTTPWork, seconds: float) -> bool:
+        waiting.set()
+        return PAUSED(work, seconds)
+
+    monkeypatch.setattr(_HTTPWork, "paused", paused)
+    receiver.answer = lambda headers, body: (503, {"Retry-After": "55"})
+    fake_binlog.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=fake_binlog, start="earliest")) as instance:
+        instance.subscribe()
+        with canal.pipe(instance, HTTPTarget(receiver.url)) as made:
+            assert waiting.wait(30)
+            made.stop()
+            assert receiver.attempts == 1
+            assert isinstance(made.status().error, TargetError)
+
+
+@pytest.mark.parametrize("answer", [None, 7, "\ud800"])
+def test_a_body_that_encode_cannot_make_is_parked_and_the_others_are_sent(
+    answer: Any, fake_binlog: FakeBinlog, receiver: Receiver, tmp_path: Path
+) -> None:
+    def encode(change: Change) -> Any:
+        if change.row["id"] == 2:
+            return answer or {}[answer]
+        return line(change)
+
+    if answer == 7:
+        with pytest.raises(ConfigError, match="must be text"):
+            send(fake_binlog, HTTPTarget(receiver.url, encode=encode))
+        return
+    send(fake_binlog, HTTPTarget(receiver.url, encode=encode), on_unfit=JSONLinesTarget(tmp_path / "parked"))
+
+    assert ids(receiver) == [[1], [3]]
+    assert json.loads((tmp_path / "parked").read_text())["after"] == {"id": 2}
 
 
 @pytest.mark.parametrize(("status", "says"), [(302, "redirects"), (401, "credentials"), (404, "see what")])

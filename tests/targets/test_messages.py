@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import canal
 from canal.changes import Change, Reader
 from canal.errors import UnfitChangeError
 from canal.model import Row
+from canal.targets import JSONLinesTarget
 from canal.targets.messages import halves
 from canal.testing import FakeBinlog
 
@@ -55,3 +58,19 @@ def test_a_key_of_a_column_whose_old_value_is_not_known_is_unfit(tmp_path: Path)
         list(halves(moved, customer))
     by_id = lambda table, row: f"{row['id']}"  # noqa: E731
     assert [[key for _, key in halves(change, by_id)] for change in (moved, other)] == [[b"1"], [b"1"]]
+
+
+@pytest.mark.parametrize("as_pipe", [False, True])
+def test_a_line_that_encode_cannot_make_is_parked_and_the_others_are_written(
+    as_pipe: bool, fake_binlog: FakeBinlog, tmp_path: Path
+) -> None:
+    fake_binlog.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 0}, {"id": 1})
+    fake_binlog.end()
+    written, parked = io.BytesIO(), tmp_path / "parked"
+    target = JSONLinesTarget(written if as_pipe else tmp_path / "lines", encode=lambda change: str(1 // change.row["id"]))
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=fake_binlog, start="earliest")) as instance:
+        instance.subscribe()
+        canal.pipe(instance, target, on_error="stop", on_unfit=JSONLinesTarget(parked)).run()
+
+    assert (written.getvalue() if as_pipe else (tmp_path / "lines").read_bytes()) == b"1\n"
+    assert json.loads(parked.read_text())["after"] == {"id": 0}
