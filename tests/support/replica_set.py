@@ -53,6 +53,8 @@ class ReplicaSet(socketserver.ThreadingTCPServer):
             if not self.is_patient and self.open not in (None, session) and name not in ("hello", "listIndexes"):
                 self._end("abortTransaction", self.open)
             writes = name in ("insert", "update", "delete")
+            if is_transaction and ("writeConcern" in command or "readConcern" in command and "startTransaction" not in command):
+                return {"ok": 0.0, "code": 72, "codeName": "InvalidOptions", "errmsg": "not within a transaction"}
             if is_transaction and self.open is None and command.get("startTransaction"):
                 self.open, self.saved, self.commands = session, {}, []
             if writes and self.open not in (None, session) or is_transaction and self.open != session:
