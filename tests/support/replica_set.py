@@ -38,6 +38,7 @@ class ReplicaSet(socketserver.ThreadingTCPServer):
         self.is_patient = True
         """Whether an open transaction stays; or is aborted where another session asks for something, as of a client that died."""
         self.commands: list[str] = []
+        self.concerns: set[tuple[str, str]] = set()  # of all that reads, writes or commits, outside of transactions
         self.lost: Callable[[str], bool] = lambda name: False
         """Whether the answer to a command in a transaction gets lost."""
 
@@ -46,6 +47,9 @@ class ReplicaSet(socketserver.ThreadingTCPServer):
         is_transaction = "autocommit" in command
         plain = {key: value for key, value in command.items() if key not in _OF_TRANSACTIONS}
         with self.lock:
+            if name in ("find", "insert", "update", "delete") and not is_transaction or name == "commitTransaction":
+                concern = command.get("readConcern", {}).get("level") or command.get("writeConcern", {}).get("w")
+                self.concerns.add((name, f"{concern}"))
             if name in ("commitTransaction", "abortTransaction"):
                 return self._end(name, session)
             if name == "endSessions":

@@ -244,6 +244,16 @@ def test_all_of_a_transaction_is_of_its_session_and_the_progress_comes_first(sho
     assert replica_set.commands == wanted
 
 
+@pytest.mark.parametrize("transactions", [False, True])
+def test_a_majority_has_what_is_confirmed_and_what_is_believed(transactions: bool, shop: Shop, replica_set: ReplicaSet) -> None:
+    shop.table().insert({"id": 1, "n": 1})
+
+    shop.send(target=shop.target(url=replica_set.url, transactions=transactions))
+
+    writes = {"commitTransaction"} if transactions else {"insert", "update"}
+    assert replica_set.concerns == {(name, "majority") for name in {"find"} | writes}
+
+
 @pytest.mark.parametrize("command", ["insert", "update", "commitTransaction"])
 def test_a_connection_that_breaks_within_a_transaction_leaves_all_or_nothing(
     command: str, shop: Shop, replica_set: ReplicaSet
