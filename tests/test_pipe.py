@@ -471,6 +471,30 @@ class _ByTableWork:
         self.work.commit(progress, table)
 
 
+def test_a_transaction_whose_end_is_long_in_coming_is_waited_for(
+    fake_binlog: FakeBinlog, target: SQLiteTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that the source has written a part of when it crashes."""
+    with fake_binlog.transaction():
+        orders(fake_binlog).insert({"id": 1})
+    fake_binlog.end()
+    asked: list[int] = []
+    get = canal.Instance.get_without_ack
+
+    def without_its_end(instance: canal.Instance, size: int, *options: Any, **more: Any) -> canal.Message:
+        asked.append(size)
+        message = get(instance, size, *options, **more)
+        return message if len(asked) > 100 else canal.Message(message.id, message.entries[:-1])
+
+    monkeypatch.setattr(canal.Instance, "get_without_ack", without_its_end)
+    monkeypatch.setattr("canal.pipes.units._GROW", 0.001)
+    with life(fake_binlog) as instance:
+        canal.pipe(instance, target).run()
+
+    assert read(target, "SELECT id FROM orders") == [(1,)]
+    assert max(asked) < 2**31, "a compiled store takes no such number"
+
+
 def test_with_the_scope_table_each_table_has_a_progress_of_its_own(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
     one, other = orders(fake_binlog, "one"), orders(fake_binlog, "other")
     with fake_binlog.transaction():

@@ -26,6 +26,8 @@ from canal.threads import as_own
 _POLL: Final = 0.5
 #: Seconds to wait for more of a transaction before one looks again.
 _GROW: Final = 0.1
+#: More rows than any store holds.
+_ALL: Final = 1 << 30
 
 
 @attrs.define(eq=False)
@@ -165,7 +167,7 @@ class Units:
                     break
                 if is_stuck:
                     raise self._too_large(message)
-            size *= 2
+            size = min(2 * size, _ALL)  # it may be asked for often, until the rest has come
             self.instance.rollback(message.id, client_id=self.client_id)
             if self._interrupt.is_set():
                 return Message(-1, [])
