@@ -12,8 +12,10 @@ def test_the_page_is_made_of_the_recorded_runs() -> None:
 
 
 def test_what_a_run_found_wrong_is_told(tmp_path: Path) -> None:
-    found = read_results()[0] | {"wrong": ["a change was lost"]}
-    write_result(tmp_path / "results", found)
+    results = read_results()
+    for kind in ("high availability", "pipes"):
+        found = next(one for one in results if one["kind"] == kind) | {"wrong": [f"{kind} has lost a change"]}
+        write_result(tmp_path / "results", found)
 
-    assert "a change was lost" in page([found])
-    assert (tmp_path / "results").read_text().count("\n") == 1
+        assert f"{kind} has lost a change" in page([found])
+    assert (tmp_path / "results").read_text().count("\n") == 2

@@ -230,7 +230,8 @@ class PostgreSQLServer(_Server):
             connection.sendall(b"\x00\x00\x00\x08\x04\xd2\x16\x2f")  # SSLRequest
             if connection.recv(1) != b"N":
                 return False
-            return "ready to accept connections" in (self.base / "out.log").read_text(errors="replace").splitlines()[-1]
+            log = (self.base / "out.log").read_text(errors="replace")
+            return "ready to accept connections" in log.rpartition("starting PostgreSQL")[2]
         return False
 
 
@@ -388,6 +389,8 @@ class KafkaServer(_Server):
             "transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.dedupe.buffer.size": 2_000_000,
+            # one that was killed is let in again when its session is over
+            "broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 500,
         }  # fmt: skip
         (self.base / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         words = ("kafka.tools.StorageTool", "format", "-t", "A" * 21 + "Q", "-c", f"{self.base}/settings")

@@ -19,6 +19,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOUND: Final = ROOT / "tests/reliability.jsonl"
 PAGE: Final = ROOT / "docs/reliability.md"
+_PIPED: Final = ("kafka", "redis", "postgresql", "opensearch")
 
 
 def write_result(path: Path, figures: dict[str, Any]) -> None:
@@ -73,8 +74,36 @@ def page(results: list[dict[str, Any]]) -> str:
         "Seconds from the end of a fault until acks are accepted again:",
         "",
         *_table("fault", _merged(runs, "mended")),
+        "",
+        *_pipes([one for one in results if one["kind"] == "pipes"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _pipes(runs: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Pipes"
+    yield ""
+    yield "Four clients of one Instance follow a server under load into Kafka, Redis, PostgreSQL and OpenSearch, each by"
+    yield "`canal.pipe`; the process, the server and each target are killed (SIGKILL) in turn:"
+    yield "`python -m tests.programs.pipe_chaos --record tests/reliability.jsonl`. At the end rows are compared with the"
+    yield "server's, and Kafka's messages with what was committed: each once, in order. Meanwhile readers of PostgreSQL and"
+    yield "Redis look whether they see half a transaction."
+    yield ""
+    yield (
+        "| run | server | seconds | kills | changes in Kafka | commits into Kafka, Redis, PostgreSQL, OpenSearch "
+        "| attempts that failed | looks | wrong |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for one in runs:
+        commits = ", ".join(f"{one['counts'].get(f'{name} commits', 0):,}" for name in _PIPED)
+        failures = sum(one["counts"].get(f"{name} failures", 0) for name in _PIPED)
+        kills = ", ".join(f"{count} {kind}" for kind, count in one["kills"].items())
+        yield (
+            f"| {one['date']} | {one['server'].partition('-')[0]} | {one['seconds']:,} | {kills} | {one['changes']:,} "
+            f"| {commits} | {failures:,} | {one['reads']:,} | {len(one['wrong'])} |"
+        )
+    wrong = [f"* {one['date']}: {text}" for one in runs for text in one["wrong"]]
+    yield from ["", *wrong] if wrong else []
 
 
 def _machines(runs: list[dict[str, Any]]) -> str:

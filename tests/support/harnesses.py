@@ -33,8 +33,8 @@ from canal.testing.servers import ThrowawayServer
 from canal.testing.target_suite import Harness
 
 Rows = list[dict[str, Any]]
-#: Columns of the suite's tables that hold bytes.
-BYTES = ("b",)
+#: Columns of the suite's tables, and of a load's, that hold bytes.
+BYTES = ("b", "c_blob", "c_raw")
 
 
 def sqlite(path: Path) -> Harness:
@@ -156,7 +156,10 @@ def redis_rows(url: str, structure: Any) -> Harness:
             keys = list(connection.scan_iter(match=f"{table}:*", count=1000))
             if structure == "json":
                 return [_from_json(json.loads(connection.get(key))) for key in keys]
-            return [_from_hash(connection.hgetall(key)) for key in keys]
+            asked = connection.pipeline(transaction=False)
+            for key in keys:
+                asked.hgetall(key)
+            return [_from_hash(fields) for fields in asked.execute()]
 
     return Harness(lambda: RedisTarget(url, structure=structure), rows=rows)
 
@@ -241,8 +244,11 @@ def opensearch(url: str) -> Harness:
     def rows(table: str) -> Rows:
         if client.post(f"/{table}/_refresh").status_code == 404:
             return []
-        hits = client.post(f"/{table}/_search", json={"size": 10_000}).json()["hits"]["hits"]
-        return [_from_json(hit["_source"]) for hit in hits]
+        found, page = [], client.post(f"/{table}/_search?scroll=1m", json={"size": 10_000}).json()
+        while hits := page["hits"]["hits"]:
+            found += [_from_json(hit["_source"]) for hit in hits]
+            page = client.post("/_search/scroll", json={"scroll": "1m", "scroll_id": page["_scroll_id"]}).json()
+        return found
 
     return Harness(lambda: OpenSearchTarget(url), rows=rows)
 

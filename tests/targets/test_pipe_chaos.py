@@ -1,0 +1,28 @@
+"""Pipes into four targets at once, while the process and the servers are killed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from canal.testing.servers import MariaDBServer, MySQLServer
+from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
+from tests.programs.pipe_chaos import OPTIONS, run
+
+
+@pytest.mark.slow
+@pytest.mark.mariadb
+@pytest.mark.mysql
+@pytest.mark.timeout(3600)
+def test_four_targets_are_equal_whatever_is_killed(
+    kafka_server: KafkaServer, redis_server: RedisServer, postgresql_server: PostgreSQLServer,
+    opensearch_server: OpenSearchServer, full_size: bool,
+) -> None:  # fmt: skip
+    servers = {"kafka": kafka_server, "redis": redis_server, "postgresql": postgresql_server, "opensearch": opensearch_server}
+    for kind in (MariaDBServer, MySQLServer) if full_size else (MariaDBServer,):
+        with kind(*OPTIONS) as source:
+            if full_size:
+                print(run(source, servers, random.randrange(1 << 32), 3600.0, 600))
+            else:
+                print(run(source, servers, 1, 12.0, 3, ("process", "postgresql", "kafka")))
