@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from canal.targets.http import HTTPTarget
     from canal.targets.json_lines import JSONLinesTarget
     from canal.targets.kafka import KafkaTarget
+    from canal.targets.lake import DeltaTarget, IcebergTarget, ParquetTarget
     from canal.targets.mongodb import MongoDBTarget
     from canal.targets.mysql import MySQLTarget
     from canal.targets.opensearch import OpenSearchTarget
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {
     "CanalMQ": "canal_mq",
+    "DeltaTarget": "lake",
     "DuckDBTarget": "duckdb",
     "HTTPTarget": "http",
+    "IcebergTarget": "lake",
     "JSONLinesTarget": "json_lines",
     "KafkaTarget": "kafka",
     "MongoDBTarget": "mongodb",
     "MySQLTarget": "mysql",
     "OpenSearchTarget": "opensearch",
+    "ParquetTarget": "lake",
     "PostgreSQLTarget": "postgresql",
     "RabbitMQTarget": "rabbitmq",
     "RedisTarget": "redis",
@@ -45,15 +49,18 @@ _MODULES: Final = {
 
 __all__ = [
     "CanalMQ",
+    "DeltaTarget",
     "DuckDBTarget",
     "Guarantee",
     "HTTPTarget",
+    "IcebergTarget",
     "JSONLinesTarget",
     "KafkaTarget",
     "LogWork",
     "MongoDBTarget",
     "MySQLTarget",
     "OpenSearchTarget",
+    "ParquetTarget",
     "PostgreSQLTarget",
     "Progress",
     "RabbitMQTarget",

@@ -68,6 +68,10 @@ class Harness:
     def is_once(self) -> bool:
         return self.make().guarantee is Guarantee.ONCE
 
+    def scope_of(self, table: str) -> str:
+        """What a writer is asked for the progress of, where it is about this table."""
+        return table if self.make().scope == "table" else ""
+
     def state(self, table: str) -> list[dict[str, Any]]:
         """The rows that the target has, or that its messages lead to, each value as text, by their keys."""
         if self.rows is not None:
@@ -292,9 +296,9 @@ def _killed_at(step: int) -> Iterator[list[int]]:
     sys.settrace(trace)
     try:
         yield count
-    except Exception as error:
-        if is_killed:  # what a library in C has made of it
-            raise Killed from error
+    except BaseException as error:
+        if is_killed and not isinstance(error, GeneratorExit):  # whatever a library has made of it on its way
+            raise Killed from None
         raise
     finally:
         sys.settrace(before)
@@ -374,18 +378,19 @@ def _killed_within(harness: Harness, source: _Source) -> None:
         number = next(numbers)
         stream, name = f"{source.stream}-{number}", f"{table}_{number}"
         own = _renamed(mine, name)
+        at = harness.scope_of(name)
         with _ended(), harness.make().begin(stream) as work:
-            work.progress("")
+            work.progress(at)
             work.apply(own)
             with _killed_at(step):
-                work.commit(progress)
+                work.commit(progress, at)
         with harness.make().begin(stream) as work:
-            is_done, there = work.progress("") is not None, harness.state(name)
+            is_done, there = work.progress(at) is not None, harness.state(name)
             if harness.is_once:
                 assert bool(there) == is_done, f"killed at step {step}: progress {is_done}, {len(there)} rows"
             if not is_done:
                 work.apply(own)
-                work.commit(progress)
+                work.commit(progress, at)
         assert harness.state(name) == expected, f"killed at step {step}"
         return bool(there)
 
@@ -403,17 +408,18 @@ def _renamed(changes: Sequence[Change], name: str) -> list[Change]:
 
 
 def _steps_of_a_commit(harness: Harness, changes: Sequence[Change], progress: Progress, stream: str) -> int:
+    name = f"{changes[0].table.name}_count"
     with harness.make().begin(stream) as work:
-        work.progress("")
-        work.apply(_renamed(changes, f"{changes[0].table.name}_count"))
+        work.progress(harness.scope_of(name))
+        work.apply(_renamed(changes, name))
         with _killed_at(0) as count:
-            work.commit(progress)
+            work.commit(progress, harness.scope_of(name))
     return count[0]
 
 
-def _begun(harness: Harness, stream: str, stack: contextlib.ExitStack) -> tuple[Work, Progress | None]:
+def _begun(harness: Harness, stream: str, table: str, stack: contextlib.ExitStack) -> tuple[Work, Progress | None]:
     work = stack.enter_context(harness.make().begin(stream))
-    return work, work.progress("")
+    return work, work.progress(table)
 
 
 def _late_writer(harness: Harness, source: _Source) -> None:
@@ -426,24 +432,25 @@ def _late_writer(harness: Harness, source: _Source) -> None:
         source.insert(table, {"id": key, "n": key})
     changes, progress = source.changes(is_log=harness.make().is_log)
     for known in (False, True):
-        stream = f"{source.stream}-{known}"
-        first, second, third = (_renamed(changes[at : at + 1], f"{table}_{int(known)}") for at in range(3))
+        stream, name = f"{source.stream}-{known}", f"{table}_{int(known)}"
+        first, second, third = (_renamed(changes[at : at + 1], name) for at in range(3))
+        own = harness.scope_of(name)
         with contextlib.ExitStack() as stack:
-            early, _ = _begun(harness, stream, stack)
+            early, _ = _begun(harness, stream, own, stack)
             if known:
                 early.apply(first)
-                early.commit(progress)
-            late, _ = _begun(harness, stream, stack)
+                early.commit(progress, own)
+            late, _ = _begun(harness, stream, own, stack)
             early.apply(second)
             try:
-                early.commit(attrs.evolve(progress, epoch=1))
+                early.commit(attrs.evolve(progress, epoch=1), own)
                 is_shut_out = False
             except TargetConflictError:
                 is_shut_out = True
             late.apply(third)
             with contextlib.nullcontext() if is_shut_out else _raises(TargetConflictError, "neither of two writers was refused"):
-                late.commit(attrs.evolve(progress, epoch=1))
-        ids = [row["id"] for row in harness.state(f"{table}_{int(known)}")]
+                late.commit(attrs.evolve(progress, epoch=1), own)
+        ids = [row["id"] for row in harness.state(name)]
         assert ids == ["1"] * known + ["3" if is_shut_out else "2"], f"rows {ids} are there after a writer was refused"
 
 
@@ -452,18 +459,19 @@ def _early_turn(harness: Harness, source: _Source) -> None:
     table = source.table()
     source.insert(table, {"id": 1}, {"id": 2})
     changes, progress = source.changes(is_log=harness.make().is_log)
+    own = harness.scope_of(table)
     with contextlib.ExitStack() as stack:
-        work, before = _begun(harness, source.stream, stack)
+        work, before = _begun(harness, source.stream, own, stack)
         work.apply(changes[:1])
-        work.commit(attrs.evolve(progress, epoch=5))
+        work.commit(attrs.evolve(progress, epoch=5), own)
     with contextlib.ExitStack() as stack:
-        work, before = _begun(harness, source.stream, stack)
+        work, before = _begun(harness, source.stream, own, stack)
         if before is None:
             return  # it keeps no progress
         assert before == attrs.evolve(progress, epoch=5), "the progress does not come back as it was given"
         work.apply(changes[1:])
         with _raises(TargetConflictError, "a writer of an earlier turn was not refused"):
-            work.commit(attrs.evolve(progress, epoch=4))
+            work.commit(attrs.evolve(progress, epoch=4), own)
     assert len(harness.state(table)) == 1
 
 
@@ -518,9 +526,9 @@ def _unique_values(harness: Harness, source: _Source) -> None:
     source.insert(table, {"id": 1, "n": 1}, {"id": 2, "n": 2})
     changes, progress = source.changes(is_log=harness.make().is_log)
     with harness.make().begin(source.stream) as work:
-        work.progress("")
+        work.progress(harness.scope_of(table))
         work.apply(changes)
-        work.commit(progress)
+        work.commit(progress, harness.scope_of(table))
     if harness.unique is not None:
         harness.unique(table, "n")
     with source.fake.transaction():

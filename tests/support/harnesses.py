@@ -5,25 +5,29 @@ from __future__ import annotations
 import atexit
 import base64
 import functools
+import gc
 import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC
+from datetime import UTC, timedelta
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from canal.targets import (
+    DeltaTarget,
     DuckDBTarget,
     HTTPTarget,
+    IcebergTarget,
     JSONLinesTarget,
     KafkaTarget,
     MongoDBTarget,
     MySQLTarget,
     OpenSearchTarget,
+    ParquetTarget,
     PostgreSQLTarget,
     RabbitMQTarget,
     RedisTarget,
@@ -302,6 +306,62 @@ def kafka_log(servers: str, topic: str) -> list[Any]:
         return found
     finally:
         consumer.close()
+
+
+def delta(root: Path) -> Harness:
+    import deltalake
+
+    def rows(table: str) -> Rows:
+        path = str(root / table)
+        there = deltalake.DeltaTable.is_deltatable(path)
+        return [_from_arrow(row) for row in deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()] if there else []
+
+    return Harness(lambda: DeltaTarget(root), rows=rows)
+
+
+def iceberg(root: Path) -> Harness:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    from canal.targets.tables.iceberg import _catalog
+
+    properties = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
+
+    def rows(table: str) -> Rows:
+        try:
+            found = load_catalog("test", **properties).load_table(table).scan().to_arrow()
+        except NoSuchTableError:
+            return []
+        return [_from_arrow(row) for row in found.to_pylist()]
+
+    def make() -> IcebergTarget:
+        """Without the connections, and their locks, of a process that is gone."""
+        if _catalog.cache_info().currsize:
+            _catalog.cache_clear()
+            gc.collect()
+        return IcebergTarget("test", properties)
+
+    return Harness(make, rows=rows)
+
+
+def parquet(root: Path) -> Harness:
+    import pyarrow.parquet as pq
+
+    def messages(table: str) -> Rows:
+        rows = [row for path in sorted((root / table).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+        return [
+            {"id": row["_id"], "op": row["_op"]} | {side: _from_arrow(row.get(f"_{side}")) for side in ("before", "after")}
+            for row in rows
+        ]
+
+    return Harness(lambda: ParquetTarget(root), messages=messages)
+
+
+def _from_arrow(row: dict[str, Any] | None) -> Any:
+    """TIME columns are microseconds."""
+    if row is None or not isinstance(row.get("t"), int):
+        return row
+    return row | {"t": timedelta(microseconds=row["t"])}
 
 
 def rabbitmq(url: str) -> Harness:

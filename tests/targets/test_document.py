@@ -19,8 +19,10 @@ TEXT = (ROOT / "docs/targets.md").read_text("utf-8")
 
 #: Each target as the table names it, the extra that it needs, and one of it.
 TARGETS = [
+    ("`DeltaTarget`", "lake", targets.DeltaTarget("lake")),
     ("`DuckDBTarget`", "duckdb", targets.DuckDBTarget("copy.duckdb")),
     ("`HTTPTarget`", "http", targets.HTTPTarget("https://localhost")),
+    ("`IcebergTarget`", "lake", targets.IcebergTarget()),
     ("`JSONLinesTarget` (file)", "", targets.JSONLinesTarget("changes.jsonl")),
     ("`JSONLinesTarget` (pipe)", "", targets.JSONLinesTarget(io.BytesIO())),
     ("`KafkaTarget`", "kafka", targets.KafkaTarget("localhost")),
@@ -28,6 +30,7 @@ TARGETS = [
     ("`MongoDBTarget` (transactions)", "mongodb", targets.MongoDBTarget("mongodb://localhost", transactions=True)),
     ("`MySQLTarget`", "", targets.MySQLTarget({})),
     ("`OpenSearchTarget`", "opensearch", targets.OpenSearchTarget("https://localhost:9200")),
+    ("`ParquetTarget`", "arrow", targets.ParquetTarget("changes")),
     ("`PostgreSQLTarget`", "postgresql", targets.PostgreSQLTarget("")),
     ("`RabbitMQTarget`", "rabbitmq", targets.RabbitMQTarget("amqp://localhost")),
     ("`RedisTarget` (hash, json)", "redis", targets.RedisTarget("redis://localhost")),

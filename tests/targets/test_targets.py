@@ -45,6 +45,21 @@ def test_duckdb(case: str, folder: Path) -> None:
 
 
 @every_case
+def test_delta(case: str, folder: Path) -> None:
+    target_suite.run(case, harnesses.delta(folder))
+
+
+@every_case
+def test_iceberg(case: str, folder: Path) -> None:
+    target_suite.run(case, harnesses.iceberg(folder))
+
+
+@every_case
+def test_parquet(case: str, folder: Path) -> None:
+    target_suite.run(case, harnesses.parquet(folder))
+
+
+@every_case
 def test_opensearch(case: str, opensearch_server: OpenSearchServer) -> None:
     target_suite.run(case, harnesses.opensearch(opensearch_server.url))
 

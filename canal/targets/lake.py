@@ -1,0 +1,362 @@
+"""Tables of a lake, each with its progress in the commit of its rows: Delta and Iceberg, and Parquet files of changes.
+
+Never opens a table by itself: ``canal.targets.tables`` has what writes one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, ClassVar, Final, Literal
+
+import attrs
+import pyarrow as pa
+
+from canal.changes import Change, Table, TableState
+from canal.changes.latest import Key, Values
+from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.schema import ColumnSchema
+from canal.targets import tables
+from canal.targets.protocol import Guarantee, Scope
+from canal.targets.tables import delta, iceberg, parquet
+from canal.targets.tables.outcome import common, fit
+from canal.targets.tables.types import spark_arrow_type
+from canal.targets.tables.upkeep import Maintained, Upkeep
+from canal.targets.values import NO_TYPE, document_text
+from canal.targets.work import LogWork, StateWork, conflict
+
+log = logging.getLogger("canal.targets")
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {
+    **NO_TYPE, dict: document_text, list: document_text, timedelta: lambda value: value // _MICROSECOND,
+}  # fmt: skip
+#: What Arrow raises of a value that a type does not hold.
+_REFUSED: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, UnicodeEncodeError)
+
+
+@attrs.frozen
+class _Lake(ABC):
+    """What the targets of this module have in common; each table is committed by itself."""
+
+    guarantee = Guarantee.ONCE
+    scope: ClassVar[Scope] = "table"
+    is_log = False
+
+    @abstractmethod
+    def table(self, name: str) -> tables.Target:
+        """What writes the table of a name.
+
+        Raises:
+            ConfigError: no table can have that name.
+        """
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[StateWork | LogWork]:
+        yield _Rows(self, f"pipe/{stream}")
+
+
+@attrs.frozen
+class DeltaTarget(_Lake):
+    """Delta tables below ``root``, one for each table, called as it is: ``<root>/shop.orders``; made where there is none.
+
+    The progress stands in the commit of the rows, as application transactions of Delta. TIME is microseconds (long), BIGINT
+    UNSIGNED decimal(20,0), DECIMAL of more than 38 digits text; zero dates are unfit.
+
+    Args:
+        root: directory or URL.
+        storage_options: of the object store, as ``deltalake`` takes them.
+        schema: what to do when the source's table has columns that the target's lacks, or wider ones: "add", or "refuse" to stop.
+        upkeep: have small files compacted and old ones removed between commits; None: they stay.
+    """
+
+    root: str | os.PathLike[str]
+    storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)
+    schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
+    upkeep: Upkeep | None = attrs.field(default=None, kw_only=True)
+
+    def __str__(self) -> str:
+        return f"Delta {_without_query(self.root)}"
+
+    def table(self, name: str) -> delta.DeltaTarget:
+        return delta.DeltaTarget(_below(self.root, name), self.storage_options, upkeep=self.upkeep)
+
+
+@attrs.frozen
+class IcebergTarget(_Lake):
+    """Iceberg tables of a catalog: ``shop.orders`` is orders of the namespace shop; both are made where there is none.
+
+    The progress is a property of the snapshot that holds the rows. Types as of ``DeltaTarget``.
+
+    Args:
+        catalog: its name in pyiceberg's configuration, or of your choice.
+        properties: of the catalog, where the configuration has none (``type``, ``uri``, ``warehouse`` …).
+        schema, upkeep: as of ``DeltaTarget``.
+    """
+
+    catalog: str = "default"
+    properties: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
+    upkeep: Upkeep | None = attrs.field(default=None, kw_only=True)
+
+    def __str__(self) -> str:
+        return f"Iceberg {self.catalog}"
+
+    def table(self, name: str) -> iceberg.IcebergTarget:
+        if "." not in name.strip("."):
+            raise ConfigError(f"{name} has no namespace of Iceberg", remedy='Name it by canal.Rule(to="namespace.table").')
+        return iceberg.IcebergTarget(name, self.catalog, self.properties, upkeep=self.upkeep)
+
+
+@attrs.frozen
+class ParquetTarget(_Lake):
+    """The changes themselves, each once, as Parquet files below ``root``: a directory for each table, a file for each commit.
+
+    A row has ``_id``, ``_op``, ``_ts`` (milliseconds since 1970), ``_position``, ``_sql`` of a statement, and ``_before`` and
+    ``_after`` with the table's columns. The footer has the progress: keep the newest file of each directory. It takes a file
+    system with hard links, no object store. Types as of ``DeltaTarget``.
+
+    Args:
+        root: the directory.
+        compression: of the files, as pyarrow names it.
+    """
+
+    root: str | os.PathLike[str]
+    compression: str = attrs.field(default="zstd", kw_only=True)
+
+    is_log = True
+
+    def __str__(self) -> str:
+        return f"Parquet {os.fspath(self.root)}"
+
+    def table(self, name: str) -> parquet.ParquetTarget:
+        return parquet.ParquetTarget(_below(self.root, name), self.compression)
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[LogWork]:
+        yield _Files(self, "pipe_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", stream))
+
+
+def _below(root: str | os.PathLike[str], name: str) -> str:
+    if not name or name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
+        raise ConfigError(f"{name!r} is no name of a directory", remedy="Give another one by canal.Rule(to=…).")
+    return f"{os.fspath(root).rstrip('/')}/{name}"
+
+
+def _without_query(root: str | os.PathLike[str]) -> str:
+    """A URL may have a signature behind its question mark."""
+    return os.fspath(root).partition("?")[0]
+
+
+# -- writers -------------------------------------------------------------------------------------------------------------
+
+
+def _text(work: tables.Work, what: str) -> str | None:
+    """The pipe's progress, which stands in the table's own as its position."""
+    if work.progress is None:
+        return None
+    if not work.progress.position:
+        raise TargetError(
+            f"the commit of {what} that has the progress is gone from the table's history",
+            remedy="Drop the table and let it be filled anew; have history removed by upkeep= alone.",
+        )
+    return work.progress.position
+
+
+def _next(work: tables.Work, text: str) -> tables.Progress:
+    """What a commit stores: its number, and the pipe's progress."""
+    return tables.Progress(1 if work.progress is None else work.progress.txn + 1, 0, position=text)
+
+
+class _Rows(StateWork):
+    def __init__(self, target: Any, stream: str) -> None:
+        super().__init__()
+        self._target, self._stream = target, stream
+        self._commits: Counter[str] = Counter()
+
+    def load(self, table: str) -> str | None:
+        with self._target.table(table).begin(self._stream, ()) as work:
+            return _text(work, table)
+
+    def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
+        (state,) = made or (TableState(Table(table, table)),)
+        target = self._target.table(table)
+        with target.begin(self._stream, state.table.keys) as work:
+            if _text(work, table) != old:
+                raise conflict()
+            if work.schema is None and not state.table.columns:
+                return  # a table that was emptied before anything was put into it
+            schema, added = self._columns(work, state.table)
+            upserts = fit(_arrow(state, state.upserts, state.table.columns), schema)
+            keys = [column for column in state.table.columns if column.name in state.table.keys]
+            deletes = _arrow(state, state.deletes, sorted(keys, key=lambda one: state.table.keys.index(one.name)))
+            if deletes.num_columns:
+                deletes = fit(deletes, pa.schema([schema.field(name) for name in deletes.column_names]))
+            else:  # nothing but progress
+                deletes = pa.table({name: pa.nulls(0, schema.field(name).type) for name in schema.names[:1]})
+            work.write(upserts, deletes, _next(work, new), added=added, replace=state.is_emptied)
+        self._keep_up(target, table)
+
+    def _columns(self, work: tables.Work, table: Table) -> tuple[pa.Schema, list[pa.Field]]:
+        """The columns as they are to be, and those of them that the target does not have so yet."""
+        own = [pa.field(column.name, _type(column)) for column in table.columns]
+        if work.schema is None:
+            return pa.schema(own), own
+        theirs = {name.lower(): name for name in work.schema.names}
+        lacking = [field for field in own if field.name not in work.schema.names]
+        if renamed := [field.name for field in lacking if field.name.lower() in theirs]:
+            raise TargetSchemaError(
+                f"{table.name} has columns in another case: {', '.join(renamed)}", remedy="Rename the target's columns."
+            )
+        wider = {field.name: kind for field in own if (kind := self._widened(work.schema, field, table.name)) is not None}
+        if (lacking or wider) and self._target.schema == "refuse":
+            raise TargetSchemaError(
+                f"the table {table.name} lacks, or has narrower, {', '.join([*(one.name for one in lacking), *wider])}",
+                remedy='Alter it as the source was altered, or give the target schema="add".',
+            )
+        schema = pa.schema([*(pa.field(one.name, wider.get(one.name, one.type)) for one in work.schema), *lacking])
+        return schema, [*(schema.field(name) for name in wider), *lacking]
+
+    @staticmethod
+    def _widened(schema: pa.Schema, field: pa.Field, name: str) -> pa.DataType | None:
+        """The type that a column must get; None: it holds every value as it is."""
+        if field.name not in schema.names or schema.field(field.name).type == field.type:
+            return None
+        kind = schema.field(field.name).type
+        wanted = common(field.type, kind)
+        if wanted is None:
+            raise TargetSchemaError(
+                f"the column {field.name} of {name} is {kind}, which does not hold {field.type}",
+                remedy="Alter the target's column.",
+            )
+        return None if wanted == kind else wanted
+
+    def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
+        with self._target.table(table.name).begin(self._stream, table.keys) as work:
+            if work.schema is None:
+                return {}
+            fields = [work.schema.field(name) for name in table.keys]
+            columns = [_array(values, field.type) for values, field in zip(zip(*keys), fields)]
+            wanted = pa.table(columns, schema=pa.schema(fields))
+            asked = dict(zip(map(tuple, (row.values() for row in wanted.to_pylist())), keys))
+            rows = work.read(wanted).to_pylist()
+        return {
+            asked[tuple(row[name] for name in table.keys)]: tuple(row.get(name) for name in table.names.names) for row in rows
+        }
+
+    def _keep_up(self, target: tables.Target, table: str) -> None:
+        upkeep = target.upkeep if isinstance(target, Maintained) else None
+        self._commits[table] += 1
+        if isinstance(target, Maintained) and upkeep is not None and upkeep.every and self._commits[table] % upkeep.every == 0:
+            try:
+                target.maintain(self._stream, upkeep)
+            except CanalError as error:  # the rows are there
+                log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", table, upkeep.every, error)
+
+
+class _Files(LogWork):
+    def __init__(self, target: ParquetTarget, stream: str) -> None:
+        super().__init__()
+        self._target, self._stream = target, stream
+
+    def load(self, table: str) -> str | None:
+        with self._target.table(table).begin(self._stream, ()) as work:
+            return _text(work, table)
+
+    def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
+        with self._target.table(table).begin(self._stream, ()) as work:
+            if _text(work, table) != old:
+                raise conflict()
+            rows = _envelopes(made) if made else pa.table({})
+            if rows.num_columns or work.progress is not None:
+                work.write(rows, pa.table({}), _next(work, new), added=[], replace=False)
+
+
+def _envelopes(changes: Sequence[Change]) -> pa.Table:
+    """The changes with the columns that the last of them has; those that only an earlier one has stand behind."""
+    shapes = {id(change.table): change.table for change in changes if change.table.columns}
+    columns = {column.name: column for table in shapes.values() for column in table.columns}
+    heads = {
+        "_id": [change.id for change in changes], "_op": [change.op.name for change in changes],
+        "_ts": [change.origin.ts for change in changes], "_position": [change.origin.position for change in changes],
+        "_sql": [change.sql or None for change in changes],
+    }  # fmt: skip
+    arrays = {name: pa.array(values, pa.int64() if name == "_ts" else pa.string()) for name, values in heads.items()}
+    for side in ("before", "after") if columns else ():
+        rows = [getattr(change, side) for change in changes]
+        kinds = [pa.field(name, _type(column)) for name, column in columns.items()]
+        inner = [_of_changes(changes, [None if row is None else row.get(field.name) for row in rows], field) for field in kinds]
+        missing = pa.array([row is None for row in rows])
+        arrays[f"_{side}"] = pa.StructArray.from_arrays(inner, fields=kinds, mask=missing)
+    return pa.table(arrays)
+
+
+def _of_changes(changes: Sequence[Change], values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return _array(values, field.type)
+    except _REFUSED + (ValueError,):
+        bad = tuple(change for change, value in zip(changes, values) if not _holds(value, field.type))
+        raise _unfit(field.name, bad) from None
+
+
+# -- values --------------------------------------------------------------------------------------------------------------
+
+
+def _type(column: ColumnSchema) -> pa.DataType:
+    kind = spark_arrow_type(column)
+    return pa.int64() if pa.types.is_duration(kind) else kind
+
+
+def _arrow(state: TableState, rows: Sequence[Sequence[Any]], columns: Sequence[ColumnSchema]) -> pa.Table:
+    """Rows of a table, of whose columns they have these.
+
+    Raises:
+        UnfitChangeError: a value is none that its column's type holds.
+    """
+    arrays, fields = [], [pa.field(column.name, _type(column)) for column in columns]
+    unfit: list[tuple[str, Change]] = []
+    for at, field in enumerate(fields):
+        values = [row[at] for row in rows]
+        try:
+            arrays.append(_array(values, field.type))
+        except _REFUSED + (ValueError,):
+            keys = [state.table.names.index(name) for name in state.table.keys]
+            bad = [tuple(row[key] for key in keys) for row, value in zip(rows, values) if not _holds(value, field.type)]
+            unfit += [(field.name, change) for key in bad for change in state.of_key(key)]
+    if unfit:
+        raise _unfit(unfit[0][0], tuple({id(change): change for _, change in unfit}.values()))
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    adapted = [_ADAPTERS[type(value)](value) if type(value) in _ADAPTERS else value for value in values]
+    if pa.types.is_decimal(kind):
+        adapted = [Decimal(value) if isinstance(value, int) else value for value in adapted]
+    elif pa.types.is_string(kind):
+        adapted = [format(value, "f") if isinstance(value, Decimal) else value for value in adapted]
+    return pa.array(adapted, kind)
+
+
+def _holds(value: Any, kind: pa.DataType) -> bool:
+    """Whether Arrow takes a value, which ``ABSENT`` is none."""
+    try:
+        _array([value], kind)
+        return True
+    except _REFUSED + (ValueError,):
+        return False
+
+
+def _unfit(name: str, changes: tuple[Change, ...]) -> UnfitChangeError:
+    first = changes[0] if changes else None
+    return UnfitChangeError(
+        f"the column {name} of {first.table.name if first else 'a table'} has a value that its Arrow type does not hold, or none",
+        position=first.origin.position if first else None, changes=changes,
+        remedy="Let a rule change the value, park it by on_unfit, or set binlog_row_image=FULL at the source.",
+    )  # fmt: skip
