@@ -130,23 +130,27 @@ def _run_options(commands: Any) -> None:
 def _check_options(commands: Any) -> None:
     check = commands.add_parser(
         "check",
-        help="look at a server before the start",
-        description="Look at a server's settings and the user's privileges, and tell what mends what is amiss.",
+        help="look at a server, and at the target of a pipe, before the start",
+        description="Look at a server's settings and the user's privileges, and tell what mends what is amiss; of a file as "
+        "`canal run` takes it at the sources and targets of all its destinations.",
         epilog="The password comes from the URL, from CANAL_PASSWORD, or is asked for. "
         "The exit status is 1 where an instance could not run.",
     )
-    check.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…]")
+    check.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], or a TOML file")
     check.add_argument("--verbose", action="store_true", help="log what the library does")
     check.set_defaults(run=_check)
 
 
 def _check(options: argparse.Namespace) -> int:
-    if not _is_url(options.source):
-        raise canal.ConfigError("a server is named by its URL", remedy=URL_FORM)
-    found = look(_server(options.source))
-    for one in found:
-        print(visible(str(one)))
-    return int(any(one.level == "error" for one in found))
+    if _is_url(options.source):
+        found = [("", one) for one in look(_server(options.source))]
+    elif Path(options.source).exists():
+        found = list(launch.look_at(canal.DirectorySource(options.source)))
+    else:
+        raise canal.ConfigError("a server is named by its URL", remedy=f"{URL_FORM}, or give a file that is there")
+    for where, one in found:
+        print(visible(f"{where}{one}"))
+    return int(any(one.level == "error" for _, one in found))
 
 
 def _ha_options(commands: Any) -> None:

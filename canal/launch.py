@@ -9,16 +9,23 @@ import importlib
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 from canal.alarm import log_alarm
 from canal.configuration.sources import DirectorySource
 from canal.errors import CanalError, ConfigError, StateError
+from canal.filter import TableFilter
+from canal.findings import Finding
 from canal.model import Message
+from canal.parse.source import preflight
+from canal.parse.source.mysql import MySQLSource
 from canal.pipes import pipe
+from canal.rules import Rules
 from canal.server import Server
+from canal.targets import look as target_look
 
 log = logging.getLogger("canal")
 
@@ -27,6 +34,8 @@ Handler = Callable[[str, Message], Any]
 
 #: Seconds between two looks at which destinations there are, and before one that failed is tried again, at most.
 _LOOK, _PAUSE = 0.2, 30.0
+#: Tables of a target that are looked at, at most.
+_LOOKED_AT = 100
 
 
 def handler(name: str) -> Handler:
@@ -58,6 +67,28 @@ def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
         for key, reason in source.files.notes(name).items():
             tell(f"  {key} has no meaning here: {reason}")
     return failed
+
+
+def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
+    """What is found of each destination's source and target, behind its name."""
+    for name in source.files.destinations():
+        try:
+            config, piped = source.files.config(name), source.files.pipe(name)
+            own = config.source if isinstance(config.source, MySQLSource) else None
+            yield from ((f"{name} source  ", one) for one in ([] if own is None else preflight.look(own)))
+            if piped is not None:
+                tables = [] if own is None else _tables(own, config.table_filter(), Rules(piped["rules"]))
+                target, stream = piped["target"], piped.get("stream") or name
+                yield from ((f"{name} target  ", one) for one in target_look.look(target, stream, tables))
+        except CanalError as error:
+            yield f"{name}  ", Finding("destination", "error", error.message, error.remedy)
+
+
+def _tables(source: MySQLSource, accepted: TableFilter, rules: Rules) -> list[str]:
+    """What the target calls the source's tables that a filter takes, not more than somebody would read of."""
+    with closing(source.connect()) as connection:
+        names = [name for name in connection.table_names() or () if accepted.accepts(*name)]
+    return list(filter(None, dict.fromkeys(rules.name_of(".".join(name)) for name in names)))[:_LOOKED_AT]
 
 
 def run(source: DirectorySource, handler: Handler, interval: float | None = None) -> int:

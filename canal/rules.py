@@ -145,6 +145,14 @@ class Rules:
                 remedy="Its cause is the exception of the callable.",
             ) from error  # fmt: skip
 
+    def name_of(self, source: str) -> str:
+        """What the target calls a table of the source; "" where a callable says so for each change."""
+        table = Table(source, source)
+        rule = next((rule for rule in self._rules if rule.accepts(table)), None)
+        if rule is None or rule.to is None:
+            return source
+        return rule.to.format(**_parts(table)) if isinstance(rule.to, str) else ""
+
     def _statement(self, change: Change, plan: _Plan) -> Iterable[Change]:
         if change.op is EventType.TRUNCATE and not self._is_log and not plan.rule.keeps_tables_apart:
             if change.origin.position in self._acknowledged:

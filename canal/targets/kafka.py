@@ -9,7 +9,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
@@ -148,14 +148,15 @@ def _understood(what: str) -> Iterator[None]:
 class _ProgressTopic:
     """What streams have as their progress: the last record of each in a compacted topic."""
 
-    def __init__(self, kafka: Any, target: KafkaTarget, common: Mapping[str, Any], stream: str) -> None:
+    def __init__(self, kafka: Any, target: KafkaTarget, common: Mapping[str, Any], stream: str, *, make: bool = True) -> None:
         self.name, self.key = target.progress_topic, stream
         self._kafka, self._timeout = kafka, target.timeout
         self._partition = kafka.TopicPartition(self.name, 0, 0)
         self._common = common
         self._asking = need("confluent_kafka.admin", "kafka")
         self._admin = _client(self._asking.AdminClient, common)
-        self._make()
+        if make:
+            self._make()
 
     def _make(self) -> None:
         topics = [self._asking.NewTopic(self.name, 1, -1, config=_COMPACTED)]
@@ -213,6 +214,48 @@ class _ProgressTopic:
                 elif message.offset() >= end:
                     return found
         raise ConnectionLostError(f"the topic {self.name} cannot be read to its end: a writer of another stream is open in it")
+
+
+@attrs.frozen
+class Asked:
+    """What brokers say of a target, of which nothing was changed."""
+
+    topics: Mapping[str, tuple[bool, set[str]]]
+    """By name whether it is there, and the names of the operations that the user may do; the progress' own is the first."""
+    may_make: Mapping[str, str]
+    """Of those that are not there, why they may not be made; "" where they may."""
+    progress: str | None
+
+
+def asked_of_brokers(target: KafkaTarget, stream: str, topics: Iterable[str]) -> Asked:
+    """Ask without beginning a writer, which would shut out who writes now.
+
+    Raises:
+        TargetError, ConnectionLostError: they give no answer, or refuse the user.
+    """
+    kafka, asking = need("confluent_kafka", "kafka"), need("confluent_kafka.admin", "kafka")
+    common, seconds = {"bootstrap.servers": target.servers, **target.options}, min(target.timeout, _ABORT)
+    admin = _client(asking.AdminClient, common)
+    names = list(dict.fromkeys((target.progress_topic, *topics)))
+    with _understood(f"{target}"):
+        wanted = kafka.TopicCollection(names)
+        found = {}
+        for name, future in admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=seconds).items():
+            try:
+                found[name] = True, {one.name for one in future.result().authorized_operations or ()}
+            except kafka.KafkaException as error:
+                if error.args[0].name() not in ("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"):
+                    raise
+                found[name] = error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED", set[str]()
+        lacking = [asking.NewTopic(name, 1, -1) for name, (is_there, _) in found.items() if not is_there]
+        may_make = {}
+        for name, future in admin.create_topics(lacking, validate_only=True, request_timeout=seconds).items() if lacking else ():
+            refused = future.exception()
+            may_make[name] = "" if refused is None else str(refused.args[0].name())
+        is_there, rights = found[target.progress_topic]
+        topic = _ProgressTopic(kafka, target, common, stream, make=False)
+        text = topic.read() if is_there and "READ" in rights else None
+    return Asked({name: found[name] for name in names}, may_make, text)
 
 
 class _KafkaWork(LogWork):

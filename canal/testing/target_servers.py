@@ -389,6 +389,9 @@ class KafkaServer(_Server):
             "transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.dedupe.buffer.size": 2_000_000,
+            # everybody may do what no ACL says of
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
             # one that was killed is let in again when its session is over
             "broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 500,
         }  # fmt: skip

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal
 
-import attrs
-
 from canal.errors import ServerError
+from canal.findings import Finding
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.session import Session
 
@@ -19,19 +18,6 @@ _VARIABLES: Final = (
     "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options", "binlog_checksum",
     "binlog_expire_logs_seconds", "expire_logs_days", "gtid_mode", "innodb_native_foreign_keys", "server_id",
 )  # fmt: skip
-
-
-@attrs.frozen
-class Finding:
-    """One thing that was looked at. ``level``: "error" an instance cannot run so; "warning" it can, with less."""
-
-    what: str
-    level: Literal["ok", "warning", "error"]
-    text: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.level:7}  {self.what}: {self.text}" + (f" {self.remedy}" if self.remedy else "")
 
 
 def look(source: MySQLSource) -> list[Finding]:

@@ -1,0 +1,186 @@
+"""``canal check`` of a target: what it finds of real servers, that what it names mends it, and that it changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.cli import main
+from canal.findings import Finding
+from canal.targets import KafkaTarget, MySQLTarget, OpenSearchTarget, PostgreSQLTarget, RedisTarget, SQLiteTarget
+from canal.targets.look import look
+from canal.testing import FakeBinlog
+from canal.testing.servers import ThrowawayServer
+from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
+
+_numbers = itertools.count(random.randrange(1 << 30))
+
+
+def wrong(target: Any, tables: Sequence[str] = (), stream: str = "s") -> dict[str, Finding]:
+    return {one.what: one for one in look(target, stream, tables) if one.level == "error"}
+
+
+def statement(found: Finding) -> str:
+    return re.search(r"(GRANT|ALTER) .*?;", found.remedy)[0]  # type: ignore[index]
+
+
+def progress(target: Any, stream: str) -> str:
+    return next(one.text for one in look(target, stream) if one.what == "progress")
+
+
+def follow(fake: FakeBinlog, target: Any, stream: str) -> None:
+    fake.table("shop", stream, "id INT PRIMARY KEY").insert({"id": 1})
+    fake.end()
+    with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        canal.pipe(instance, target, stream=stream).run()
+
+
+def test_postgresql(postgresql_server: PostgreSQLServer, fake_binlog: FakeBinlog) -> None:
+    import psycopg
+
+    user = f"u{next(_numbers)}"
+    target = PostgreSQLTarget(postgresql_server.conninfo.replace("user=cdc", f"user={user}"), progress_table=f"p{user}")
+    assert wrong(target)["target"].text.startswith("PostgreSQL")
+    with psycopg.connect(postgresql_server.conninfo, autocommit=True) as admin:
+        for sql in (f"CREATE USER {user}", f"CREATE SCHEMA s{user}", f"CREATE TABLE s{user}.t (id int)"):
+            admin.execute(sql.encode())
+        names = [f"s{user}.t", f"s{user}.new", f"other{user}.t"]
+        found = wrong(target, names)
+        assert found.keys() == {f"p{user}", *names}
+        assert found[names[0]].text == f"the user lacks USAGE on the schema s{user}."
+
+        while found:
+            before = list(found.values())
+            for one in before:
+                admin.execute(statement(one).encode())
+            found = wrong(target, names)
+            assert list(found.values()) != before
+
+        admin.execute(f"REVOKE INSERT ON s{user}.t FROM {user}".encode())
+        assert wrong(target, names)[names[0]].remedy == f"GRANT INSERT ON s{user}.t TO {user};"
+        admin.execute(f"GRANT INSERT ON s{user}.t TO {user}".encode())
+        assert [one.level for one in look(target, "s", names) if one.what == names[0]] == ["ok", "warning"]
+        follow(fake_binlog, target, f"t{user}")
+        assert progress(target, f"t{user}").startswith(f"t{user} is at ")
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_mysql(kind: str, request: pytest.FixtureRequest, fake_binlog: FakeBinlog) -> None:
+    server: ThrowawayServer = request.getfixturevalue(f"{kind}_server")
+    user = f"u{next(_numbers)}"
+    connect = {"host": server.host, "port": server.port, "user": user, "password": "secret"}
+    target = MySQLTarget(connect, database=f"p{user}")
+    assert "secret" not in str(wrong(target))
+    server.query(f"CREATE USER {user}@'%' IDENTIFIED BY 'secret'")
+    server.query("CREATE DATABASE IF NOT EXISTS shop")
+
+    found = wrong(target, ["shop.orders"])
+    assert found.keys() == {"shop", f"p{user}"}
+    assert found["shop"].text == "the user lacks ALTER, CREATE, DELETE, INSERT, SELECT on the database shop."
+    for one in found.values():
+        server.query(statement(one).rstrip(";"))
+
+    assert wrong(target, ["shop.orders"]) == {}
+    follow(fake_binlog, target, f"t{user}")
+    assert progress(target, f"t{user}").startswith(f"t{user} is at ")
+
+
+def test_redis(redis_server: RedisServer, fake_binlog: FakeBinlog) -> None:
+    import redis
+
+    user = f"u{next(_numbers)}"
+    target = RedisTarget(redis_server.url.replace("//", f"//{user}:secret@"), prefix=f"{user}:")
+    assert wrong(target).keys() == {"target"}
+    with redis.Redis.from_url(redis_server.url) as admin:
+        rights = f"on >secret ~{user}:* +get +multi +discard +exec +unwatch +hset +scan +set +info +config|get"
+        admin.execute_command("ACL", "SETUSER", user, *rights.split())
+        found = wrong(target)["commands"]
+        assert found.text == f"the user lacks WATCH, UNLINK on keys of {user}:*."
+
+        admin.execute_command("ACL", "SETUSER", user, *re.findall(r"[+~]\S+", found.remedy))
+
+        assert wrong(target) == {}
+        assert not list(admin.scan_iter(match=f"{user}:*"))
+        follow(fake_binlog, target, user)
+        assert progress(target, user).startswith(f"{user} is at ")
+
+
+def test_kafka(kafka_server: KafkaServer, fake_binlog: FakeBinlog) -> None:
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    stream, denied = f"s{next(_numbers)}", f"d{next(_numbers)}"
+    target = KafkaTarget(kafka_server.servers, progress_topic=f"p{stream}")
+    assert wrong(target, [denied], stream) == {}
+    admin = AdminClient({"bootstrap.servers": kafka_server.servers})
+    kind = ResourceType.TOPIC, denied, ResourcePatternType.LITERAL
+    rule = AclBinding(*kind, "User:ANONYMOUS", "*", AclOperation.WRITE, AclPermissionType.DENY)
+    for future in admin.create_acls([rule]).values():
+        future.result()
+    follow(fake_binlog, target, stream)
+
+    assert wrong(target, [denied], stream).keys() == {denied}
+    assert progress(target, stream).startswith(f"{stream} is at ")
+    assert wrong(KafkaTarget("127.0.0.1:1", timeout=1.0)).keys() == {"target"}
+
+
+def test_a_look_shuts_no_writer_out(kafka_server: KafkaServer, fake_binlog: FakeBinlog) -> None:
+    stream = f"s{next(_numbers)}"
+    target = KafkaTarget(kafka_server.servers, progress_topic=f"p{stream}")
+    with target.begin(stream) as work:
+        work.progress()
+        look(target, stream)
+        work.commit(canal.targets.Progress(canal.Position("binlog.000001", 4)))
+
+
+def test_opensearch(opensearch_server: OpenSearchServer) -> None:
+    import httpx
+
+    index = f"suite.i{next(_numbers)}"
+    target = OpenSearchTarget(opensearch_server.url)
+    assert wrong(target, [index]) == {}
+    httpx.put(f"{opensearch_server.url}/{index}", json={"settings": {"index.blocks.write": True}}, timeout=60)
+
+    assert "index.blocks.write" in wrong(target, [index])[index].text
+    assert wrong(OpenSearchTarget("http://127.0.0.1:1")).keys() == {"target"}
+
+
+def test_a_file_of_destinations_is_looked_at(
+    mariadb_server: ThrowawayServer, redis_server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "canal.toml"
+    file.write_text(f"""
+[destinations.orders]
+source = {{ host = "127.0.0.1", port = {mariadb_server.port}, user = "cdc", password = "cdc" }}
+filter = 'shop\\..*'
+
+[destinations.orders.pipe]
+target = {{ kind = "redis", url = "{redis_server.url}" }}
+""")
+
+    assert main(["check", str(file)]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("orders source  ok") for line in lines)
+    assert "orders target  ok       progress: there is none of orders: it begins with what is not acked" in lines
+    file.write_text(file.read_text().replace(f":{redis_server.port}", ":1"))
+    assert main(["check", str(file)]) == 1
+
+
+def test_a_target_that_is_no_server_is_not_asked(tmp_path: Path) -> None:
+    assert look(SQLiteTarget(tmp_path / "copy.db"), "s") == []
+    assert list(tmp_path.iterdir()) == []
