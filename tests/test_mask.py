@@ -169,6 +169,55 @@ def test_a_column_that_is_renamed_stops_the_instance_before_a_row_of_it() -> Non
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "RENAME TABLE users TO people", "ALTER TABLE users RENAME TO people", "RENAME TABLE users TO users2, users2 TO people",
+        "RENAME TABLE other TO spare, users TO other, spare TO users2", "RENAME TABLE users TO partly",
+    ],
+)  # fmt: skip
+def test_a_masked_table_does_not_come_in_clear_under_another_name(sql: str) -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "users", COLUMNS).insert(ROW)
+    fake.ddl(sql, schema="shop")
+    fake.table("shop", "people", COLUMNS).insert(ROW)
+    fake.end()
+    masks = {**MASKS, r"shop\.partly": {"email": KEYED}}
+    for _ in range(2):  # it does not get over it
+        given = canal.InstanceConfig(destination="masked", source=fake, start="earliest", mask=masks, meta=canal.MemoryMeta())
+        with canal.Instance(given) as instance:
+            instance.subscribe()
+            entries = []
+            with pytest.raises(canal.ConfigError, match=r"shop\.users, of which .* is masked, is called shop\.") as caught:
+                for message in instance.stream():
+                    entries += message.entries
+                    instance.ack(message.id)
+        assert [entry.event_type.name for entry in entries if entry.rows] == ["INSERT"], "what lies before it comes"
+        assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "options"),
+    [
+        ("RENAME TABLE users TO users2", {}), ("RENAME TABLE other TO people", {}),
+        ("RENAME TABLE users TO people, people TO users", {}),
+        ("RENAME TABLE users TO people", {"black_filter": r"shop\.people"}),
+        ("RENAME /* gh-ost */ TABLE users TO _users_del, _users_gho TO users", {}),
+    ],
+)
+def test_a_masked_table_may_be_renamed_where_nothing_comes_in_clear(sql: str, options: dict[str, Any]) -> None:
+    fake = FakeBinlog()
+    users = fake.table("shop", "users", COLUMNS)
+    users.insert(ROW)
+    fake.ddl(sql, schema="shop")
+    fake.table("shop", "later", "id INT PRIMARY KEY").insert({"id": 1})
+    fake.end()
+    with canal.Instance(config(fake, **options)) as instance:
+        instance.subscribe()
+
+        assert [entry.header.table for entry in entries_of(instance) if entry.rows] == ["users", "later"]
+
+
 def test_the_hash_is_hmac_sha256_of_the_text_and_of_bytes() -> None:
     def digest(raw: bytes) -> str:
         return hmac.new(b"pepper", raw, hashlib.sha256).hexdigest()

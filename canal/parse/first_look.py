@@ -1,4 +1,4 @@
-"""What a look at the server shows of a configuration at the start: filters that match none of its tables, row images not whole.
+"""What a look at the server shows of a configuration at the start: filters and masks that match nothing, row images not whole.
 
 Never changes what is delivered: a table may be made later, so all of it is a WARNING in the log.
 """
@@ -14,6 +14,7 @@ from typing import Final
 from canal.errors import SourceError
 from canal.filter import FieldFilter, TableFilter, split_patterns
 from canal.parse.source.protocol import FullConnection
+from canal.rows.mask import Masks
 
 log = logging.getLogger("canal.parse")
 
@@ -22,26 +23,32 @@ _OF_SERVER: Final = ("mysql", "information_schema", "performance_schema", "sys")
 #: Names that are compared with a wrong one: it takes some 10 µs each.
 _COMPARED: Final = 20_000
 
+#: Tables of a mask whose columns are asked for, each by a query.
+_MASKED: Final = 50
+
 Name = tuple[str, str]
 
 
-def warn(connection: FullConnection, tables: TableFilter, fields: FieldFilter, destination: str, address: str) -> None:
-    """Log what is wrong with the filters and with the server's settings, once per start."""
+def warn(
+    connection: FullConnection, tables: TableFilter, fields: FieldFilter, masks: Masks, destination: str, address: str
+) -> None:
+    """Log what is wrong with the filters, the masks and the server's settings, once per start."""
     if not connection.full_images:
         log.warning(
             "[%s] %s does not write binlog_row_image=FULL: columns that a row image leaves out are canal.ABSENT, and a "
             "target may need to read them. SET GLOBAL binlog_row_image = 'FULL', also in its configuration.",
             destination, address,
         )  # fmt: skip
-    wanted = list(_patterns(tables, fields))
+    wanted = [*_patterns(tables, fields), *_mask_patterns(masks)]
     if not wanted:
         return
     try:
-        names = connection.table_names()
+        names = [name for name in connection.table_names() or () if name[0].lower() not in _OF_SERVER]
+        found = [*unmatched(wanted, names), *_unmasked(connection, masks, names)]
     except SourceError as error:  # no reason not to stream
         log.info("[%s] the filters are not compared with the tables of %s: %s", destination, address, error)
         return
-    for text in unmatched(wanted, [name for name in names or () if name[0].lower() not in _OF_SERVER]):
+    for text in found:
         log.warning("[%s] %s: %s", destination, address, text)
 
 
@@ -64,6 +71,27 @@ def _patterns(tables: TableFilter, fields: FieldFilter) -> Iterator[tuple[str, s
         for item in filter(None, map(str.strip, text.split(","))):
             name = item.rpartition(":")[0].strip()
             yield option, name, TableFilter(re.escape(name))
+
+
+def _mask_patterns(masks: Masks) -> Iterator[tuple[str, str, TableFilter]]:
+    for text in masks.masks:
+        for _, pattern in split_patterns(text):
+            yield "mask", pattern, TableFilter(pattern)
+
+
+def _unmasked(connection: FullConnection, masks: Masks, names: Sequence[Name]) -> Iterator[str]:
+    """A sentence for each column that a mask names and a table of it lacks; where it may be gone, that all of them lack."""
+    for text, columns in masks.masks.items():
+        accepted = TableFilter(text)
+        schemas = [connection.table_columns(*name) for name in [name for name in names if accepted.accepts(*name)][:_MASKED]]
+        tables = {schema.name: [column.name for column in schema.columns] for schema in schemas if schema is not None}
+        for column, mask in columns.items():
+            lacking = [name for name, known in tables.items() if column.lower() not in map(str.lower, known)]
+            if lacking and (not mask.is_optional or len(lacking) == len(tables)):
+                near = _close(column.lower(), {one.lower(): one for one in tables[lacking[0]]})
+                hint = f" Did you mean {' or '.join(near)}?" if near else ""
+                ends = "" if mask.is_optional else ", and the first row of it stops the instance"
+                yield f"mask '{text}' names the column '{column}', which {lacking[0]} does not have{ends}.{hint}"
 
 
 def _nearest(plain: str, names: Sequence[Name]) -> list[str]:

@@ -286,8 +286,9 @@ class ParserRun:
         executed = self._locator.executed(connection, position)
         if self._locator.started is None:
             first_look.warn(
-                connection, self._options.tables, self._options.fields, self._destination, name_of(self.link.source)
-            )
+                connection, self._options.tables, self._options.fields, self._options.masks, self._destination,
+                name_of(self.link.source),
+            )  # fmt: skip
             self._read_foreign_keys(connection)
         # By them a position is found where GTIDs are not known: in the log of a standby of the other flavor too.
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)

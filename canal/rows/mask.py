@@ -156,6 +156,10 @@ class Masks:
                     found.setdefault(known[name], mask)
         return found
 
+    def columns_of(self, schema: str, table: str) -> set[str]:
+        """Names of the columns of a table that are masked, in lower case."""
+        return {name for tables, columns in self._tables if tables.accepts(schema, table) for name in columns}
+
     def withholds(self, statement: Any) -> bool:
         """Whether the text of a statement may hold what is masked: any but DDL of a whole database, or of tables none of which
         is masked."""

@@ -88,3 +88,27 @@ def test_nothing_is_asked_without_filters(caplog: pytest.LogCaptureFixture) -> N
     with FakeBinlog().serve(user="u", password="p") as server, started(server) as instance:
         instance.subscribe()
     assert caplog.records == []
+
+
+def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "users", "id INT, email VARCHAR(40), phone INT")
+    fake.table("shop", "users2", "id INT, email VARCHAR(40)")
+    last = canal.Mask.last(2)
+    masks = {
+        r"shop\.user": {"email": last}, r"shop\.users2?": {"EMAIL": last, "emial": last, "phone": last.if_present()},
+        "shop.users2": {"gone": last.if_present()},
+    }  # fmt: skip
+    with fake.serve(user="u", password="p") as server, started(server, mask=masks) as instance:
+        instance.subscribe()
+        server.disconnect()
+        fake.table("shop", "other", "id INT").insert({"id": 1})
+        assert instance.get(1, timeout=60).entries
+        where = f"[shop] {server.host}:{server.port}: "
+    told = [one.getMessage().removeprefix(where) for one in caplog.records if "mask" in one.getMessage()]
+    assert told == [
+        r"mask 'shop\.user' matches no table that our user may see now. Did you mean shop.users or shop.users2?",
+        r"mask 'shop\.users2?' names the column 'emial', which shop.users does not have, and the first row of it stops the "
+        "instance. Did you mean email?",
+        "mask 'shop.users2' names the column 'gone', which shop.users2 does not have.",
+    ]

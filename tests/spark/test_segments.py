@@ -210,6 +210,22 @@ def test_a_table_that_is_none_is_refused(entries: list[Entry]) -> None:
         list(read_entries(file.getvalue()[len(HEADER) :], lambda at: table_record(file, ends[0])))
 
 
+def test_a_masked_table_is_refused_before_an_event_of_it_is_written() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "users", "id INT PRIMARY KEY, email VARCHAR(40)").insert({"id": 1, "email": "secret"})
+    fake.end()
+    mask = {r"shop\.users": {"email": canal.Mask.last(1)}}
+    with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest", mask=mask)) as instance:
+        instance.subscribe()
+        entries = [entry for message in instance.stream() for entry in message]
+        file = io.BytesIO()
+
+        with pytest.raises(canal.ConfigError, match=r"users is masked.*Mask it in Spark"):
+            SegmentWriter(file).add(next(entry for entry in entries if entry.rows), 0)
+
+    assert b"secret" not in file.getvalue()
+
+
 def test_a_segment_keeps_which_columns_a_table_delivers_and_which_values_its_log_has() -> None:
     columns = (
         ColumnSchema("id", 3, column_type="int"), ColumnSchema("made for a key", 3, hidden=True),

@@ -14,7 +14,7 @@ from typing import Any, Callable, Container, Final
 
 import attrs
 
-from canal.errors import DecodeError, SchemaError, TruncatedError, UnsupportedError
+from canal.errors import ConfigError, DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.event_types import TABLE_MAP
 from canal.filter import FieldFilter, TableFilter
 from canal.model import ColumnNames, TableMap, column_names
@@ -392,8 +392,28 @@ class TableResolver:
         if statement.tables:
             if not any(self.delivers(*name) for name in statement.tables):
                 return None
+            self._check_masks(statement)
             return self._shadows.without_swap(statement) if self._shadows and statement.renames else statement
         return statement if self._tables.accepts(statement.database or statement.default_schema, "") else None
+
+    def _check_masks(self, statement: Statement) -> None:
+        """A masked table that is renamed keeps its masks, or its rows would come in clear from here on.
+
+        Raises:
+            ConfigError: its new name is delivered, and lacks a mask of the old one.
+        """
+        came: dict[tuple[str, str], tuple[str, str]] = {}  # by the last name the first one
+        for old, new in statement.renames:
+            came[new] = came.pop(old, old)
+        for new, old in came.items():
+            lost = sorted(self._masks.columns_of(*old) - self._masks.columns_of(*new)) if self.delivers(*new) else []
+            if lost:
+                before, now = ".".join(old), ".".join(new)
+                raise ConfigError(
+                    f"{before}, of which {', '.join(lost)} is masked, is called {now} from here on, which has no such mask: "
+                    "its values would come in clear",
+                    remedy=f"Mask {now} too, as by one regular expression for both names, or leave it out by black_filter.",
+                )
 
     def _filtered(self, raw: RawTableMap, release: Release) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())
