@@ -181,7 +181,7 @@ class _Fold:
                 change, f"{what} the column {column.name} of {change.table.source}, whose value is not logged",
                 "Set binlog_row_image=FULL at the source.",
             )  # fmt: skip
-        if name := next((name for name, at in self._documents if isinstance(row[at], PartialJson)), ""):
+        if self._documents and (name := next((name for name, at in self._documents if isinstance(row[at], PartialJson)), "")):
             raise self._unfit(
                 change, f"of the JSON in {change.table.source}.{name} only the change is known, not the value",
                 "Unset binlog_row_value_options=PARTIAL_JSON at the source.",

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from canal.changes.change import Change
 from canal.formats.texts import TEXTS
-from canal.model import ColumnNames, Row
+from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode  # json.dumps makes one each time
+# json.dumps makes one each time
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+_encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+#: Types of most values, which stand in JSON as they are.
+_PLAIN: Final = frozenset((int, str, float, type(None)))
 
 
 def document(change: Change) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def document(change: Change) -> dict[str, Any]:
     """
     binary: dict[str, None] = {}
     partial: dict[str, str] = {}
-    before, after = (_row(row, binary, partial) for row in (change.before, change.after))
+    before, after = _row(change.before, binary, partial), _row(change.after, binary, partial)
     row = after if after is not None else before
     found: dict[str, Any] = {
         "id": change.id, "op": change.op.name, "table": change.table.name,
@@ -37,8 +41,10 @@ def document(change: Change) -> dict[str, Any]:
         "before": before, "after": after, "ts": change.origin.ts, "transaction": change.origin.transaction,
         "position": change.origin.position,
     }  # fmt: skip
-    more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
-    return found | {name: value for name, value in more.items() if value}
+    if change.sql or binary or partial or change.error:
+        more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
+        found |= {name: value for name, value in more.items() if value}
+    return found
 
 
 def line(change: Change) -> str:
@@ -48,21 +54,27 @@ def line(change: Change) -> str:
 
 def row_json(row: Row) -> str:
     """A row alone as JSON, its values as in ``document``; bytes are base64."""
-    return json.dumps(_row(row, {}, {}), ensure_ascii=False, separators=(",", ":"))
+    return _encode_row(_row(row, {}, {}))
 
 
 def key_json(row: Row, keys: Sequence[str]) -> str:
     """The values of key columns as a JSON object of ASCII: the same text for the same key."""
-    found = _row(Row(tuple(row[name] for name in keys), ColumnNames(tuple(keys))), {}, {})
-    return _encode(found)
+    return _encode(_members(keys, [row[name] for name in keys], {}, {}))
 
 
 def _row(row: Row | None, binary: dict[str, None], partial: dict[str, str]) -> dict[str, Any] | None:
-    if row is None:
-        return None
+    return None if row is None else _members(row.keys(), row.values(), binary, partial)
+
+
+def _members(
+    names: Iterable[str], values: Iterable[Any], binary: dict[str, None], partial: dict[str, str]
+) -> dict[str, Any]:
     found = {}
-    for name, value in zip(row.keys(), row.values()):
+    for name, value in zip(names, values):
         kind = type(value)
+        if kind in _PLAIN:
+            found[name] = value
+            continue
         if value is ABSENT:
             continue
         if isinstance(value, PartialJson):

@@ -262,6 +262,7 @@ class _KafkaWork(LogWork):
     def __init__(self, producer: Any, target: KafkaTarget, progress: _ProgressTopic) -> None:
         super().__init__()
         self._producer, self._target, self._progress = producer, target, progress
+        self._failure = need("confluent_kafka", "kafka").KafkaException
         self._topic = Namer("topic", target.topic)
         self._refused: dict[str, str] = {}  # by topic, why
 
@@ -330,15 +331,13 @@ class _KafkaWork(LogWork):
     def _produce(
         self, topic: str, value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes]], partition: int = -1
     ) -> None:
-        import confluent_kafka
-
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, headers=headers, on_delivery=self._delivered)
                 return
             except BufferError:  # its queue is full
                 self._producer.poll(0.01)
-            except confluent_kafka.KafkaException as error:
+            except self._failure as error:
                 if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
                     raise
                 raise UnfitChangeError(

@@ -158,7 +158,7 @@ def headers_of(change: Change, more: Headers | None) -> list[tuple[str, bytes]]:
 def _made(change: Change, what: str, function: Callable[..., Text | None], *arguments: object) -> bytes | None:
     value = _called(change, what, function, *arguments)
     if isinstance(value, str):
-        return bytes(_called(change, what, str.encode, value))
+        return value.encode() if value.isascii() else bytes(_called(change, what, str.encode, value))
     if value is None or isinstance(value, bytes):
         return value
     raise ConfigError(f"{what} must be text, bytes or None, not {type(value).__name__}")

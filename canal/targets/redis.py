@@ -141,11 +141,10 @@ class _RedisRows(_Commit, StateWork):
 
     def _queue(self, pipeline: Any, made: Sequence[TableState], emptied: Mapping[str, Sequence[bytes]]) -> None:
         for state in made:
-            for some in _slices(emptied.get(state.table.name, ())):
+            names = {self._name(state.table, key): row for key, row in state.rows.items()}
+            for some in _slices([*emptied.get(state.table.name, ()), *names]):
                 pipeline.unlink(*some)
-            for key, row in state.rows.items():
-                name = self._name(state.table, key)
-                pipeline.unlink(name)
+            for name, row in names.items():
                 if row is None:
                     continue
                 if self._structure == "json":
@@ -198,6 +197,8 @@ def _fields(table: Table, row: Values) -> dict[str, bytes]:
 
 
 def _bytes(value: Any) -> bytes:
+    if type(value) is str:
+        return value.encode("utf-8", "surrogateescape")
     if isinstance(value, bytes):
         return bytes(value)
     if isinstance(value, float):
