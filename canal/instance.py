@@ -357,13 +357,17 @@ class Instance:
     def _wait_started(self, timeout: float) -> Position:
         """The parser's start; a stop of the instance ends the wait."""
         deadline = time.monotonic() + timeout
-        while self._ha is not None and time.monotonic() < deadline - 0.2:
-            try:
-                return self.parser.wait_started(0.2)
-            except ConnectionLostError:
-                if not self.is_running or self.parser.is_finished:
-                    raise
-        return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
+        try:
+            while self._ha is not None and time.monotonic() < deadline - 0.2:
+                try:
+                    return self.parser.wait_started(0.2)
+                except ConnectionLostError:
+                    if not self.is_running or self.parser.is_finished:
+                        raise
+            return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
+        except StateError:  # of a parser that was stopped
+            self._check_running()
+            raise
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
         """Forget a client, its filter and its cursor, durably. The ids of its batches go on if it subscribes again."""

@@ -548,6 +548,26 @@ def test_a_subscription_that_a_stop_overtakes_says_that_the_instance_does_not_ru
             instance.subscribe(durable=durable)
 
 
+def test_a_subscription_that_waits_for_the_source_ends_when_the_instance_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = canal.Instance(canal.InstanceConfig(destination="d", source=Unreachable(), meta=canal.MemoryMeta())).start()
+    wait = instance._wait_started
+
+    def stopped(timeout: float) -> canal.Position:
+        threading.Timer(0.1, instance.stop).start()
+        return wait(timeout)
+
+    monkeypatch.setattr(instance, "_wait_started", stopped)
+    with pytest.raises(canal.StateError, match="not running"):
+        instance.subscribe()
+
+
+class Unreachable:
+    address = "nowhere"
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        raise canal.ConnectionLostError("nobody is there")
+
+
 def test_a_stream_that_is_left_while_a_stop_overtakes_it_ends_with_what_ended_the_loop() -> None:
     instance = composed(whole(1, 1)).start()
     instance.subscribe()

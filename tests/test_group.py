@@ -229,6 +229,22 @@ def test_a_cursor_names_each_member_and_the_text_of_it_is_refused_by_who_knows_o
         assert drained(instance) == []
 
 
+def test_what_a_member_has_before_the_others_are_started_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = instance_of(ended(count=2), canal.MemoryMeta())
+    assert isinstance(instance.parser, canal.GroupParser)
+    last = instance.parser.members["b"]
+    start = last.start
+
+    def late(*given: Any) -> None:
+        time.sleep(0.3)  # for a to be there first
+        start(*given)
+
+    monkeypatch.setattr(last, "start", late)
+    with instance:
+        instance.subscribe()
+        assert sorted(drained(instance)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
 def test_changes_and_entries_name_the_member_and_the_place_of_all() -> None:
     every = ended(count=1)
     with instance_of(every, canal.MemoryMeta()) as instance:

@@ -195,6 +195,7 @@ class _GroupRun:
         self._beginning = threading.Lock()
         self._left = set(group.members)
         self._steps = Steps()
+        self._have_begun = threading.Event()  # the members: before, one tells of its last run
         self.merge = group.new_merge(name for name, place in places.items() if place.row)
         self.is_started = False
         self.is_over = False
@@ -212,6 +213,7 @@ class _GroupRun:
                 except StateError:  # it is started already, by somebody else
                     self._steps.drop(parser.stop)
                     raise
+            self._have_begun.set()
         except BaseException:
             self.stop()
             raise
@@ -262,6 +264,8 @@ class _GroupRun:
             while name not in self._at:
                 if self.merge.is_stopping:
                     raise StoreClosedError("the group is being stopped")
+                if not self._have_begun.wait(0.2):
+                    continue
                 try:
                     start = self._members[name].wait_started(0.2)
                 except ConnectionLostError:

@@ -49,7 +49,13 @@ class EventParser(Protocol):
         """
 
     def wait_started(self, timeout: float) -> Position:
-        """The position at which the stream begins; waits until it is known. Raises what stopped the parser before that."""
+        """The position at which the stream begins; waits until it is known.
+
+        Raises:
+            ConnectionLostError: it is not known in time.
+            StateError: ``stop`` was called before.
+            CanalError: what stopped the parser before.
+        """
 
     @property
     def error(self) -> CanalError | None:

@@ -28,6 +28,7 @@ from canal.errors import (
     PositionLostError,
     ServerError,
     SourceError,
+    StateError,
     StoreClosedError,
     fresh,
 )
@@ -155,6 +156,8 @@ class ParserRun:
                 return self._locator.started
             if self.error is not None:
                 raise fresh(self.error)
+            if self.link.is_stopping():
+                raise StateError("the parser was stopped before it had a start position", destination=self._destination)
         problem = self._last_problem
         raise ConnectionLostError(
             f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else self._follower.doing),
