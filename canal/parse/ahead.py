@@ -191,12 +191,13 @@ class LogAhead:
             self._found, seen = [], start
         self._found = [one for one in self._found if is_behind(one.end, start)]
         if is_behind(end, seen):
+            log.info("[%s] looking for schema changes between %s and %s", self.destination, seen, end)
             self.doing = f", still looking for schema changes between {seen} and {end}"
-            log.info("[%s]%s", self.destination, self.doing[1:])
             try:
                 self._found += self.scan(seen, end)
             finally:
                 self.doing = ""
+            log.info("[%s] %d schema changes are ahead", self.destination, len(self._found))
             seen = end
         self._seen_to = seen
         return [one for one in self._found if not is_behind(one.end, end)]
