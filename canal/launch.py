@@ -5,10 +5,12 @@ Never keeps anything itself: cursors are where the configuration says.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -16,9 +18,10 @@ from typing import Any
 
 from canal.alarm import log_alarm
 from canal.configuration.sources import DirectorySource
-from canal.errors import CanalError, ConfigError, StateError
+from canal.errors import CanalError, ConfigError, NotActiveError, StateError
 from canal.filter import TableFilter
 from canal.findings import Finding
+from canal.instance import Instance
 from canal.model import Message
 from canal.parse.source import preflight
 from canal.parse.source.mysql import MySQLSource
@@ -32,8 +35,8 @@ log = logging.getLogger("canal")
 #: Called with a destination and a message, which is acked when it returns.
 Handler = Callable[[str, Message], Any]
 
-#: Seconds between two looks at which destinations there are, and before one that failed is tried again, at most.
-_LOOK, _PAUSE = 0.2, 30.0
+#: Seconds between two looks at which destinations there are, and before one that failed is tried again, at first and at most.
+_LOOK, _FIRST_PAUSE, _PAUSE = 0.2, 0.5, 30.0
 #: Tables of a target that are looked at, at most.
 _LOOKED_AT = 100
 
@@ -97,53 +100,76 @@ def run(source: DirectorySource, handler: Handler, interval: float | None = None
     Of a destination with a pipe the changes go there instead.
 
     Destinations that the configuration gets later are read too. What the handler raises stops that destination's reading for a
-    while, with what was in hand rolled back.
+    while, with what was in hand rolled back. One whose options prove wrong is not read until they are changed.
+
+    Raises:
+        ConfigError: the options of every destination are wrong.
+        CanalError: none can be started.
     """
     files: Any = source.files
     server = Server()
     server.stop_on_signals()
     readers: dict[str, threading.Thread] = {}
+    refused: dict[str, tuple[str, ConfigError]] = {}  # with the digest of the configuration
     with server:
-        follows = getattr(files, "scans", True)
-        if follows:
+        if getattr(files, "scans", True):
             server.follow(source, interval if interval is not None else getattr(files, "interval", 5.0))
-        else:
+        if not server.configured():
             for name in files.destinations():
                 server.configure(source.load(name), lazy=source.is_lazy(name))
         while not server.wait(_LOOK):
-            for name in server.configured():
-                if name not in readers or not readers[name].is_alive():
-                    work = partial(_read, server, source, name, handler)
+            names = server.configured()
+            for name in names:
+                if name in refused and refused[name][0] != source.files.digest(name):
+                    del refused[name], readers[name]
+                if name not in refused and (name not in readers or not readers[name].is_alive()):
+                    work = partial(_read, server, source, name, handler, refused)
                     readers[name] = threading.Thread(target=work, name=f"canal-{name}-run", daemon=True)
                     readers[name].start()
+            if names and refused.keys() >= set(names):
+                raise refused[names[0]][1]
     for reader in readers.values():
         reader.join(_PAUSE)
     return 0
 
 
-def _read(server: Server, source: DirectorySource, destination: str, handler: Handler) -> None:
-    """Read one destination until it is gone or the server stops."""
-    wait = 0.5
+def _read(
+    server: Server, source: DirectorySource, destination: str, handler: Handler, refused: dict[str, tuple[str, ConfigError]]
+) -> None:
+    """Read one destination until it is gone, the server stops, or its options prove wrong."""
+    wait = _FIRST_PAUSE
     while destination in server.configured():
+        began, digest, pause = time.monotonic(), source.files.digest(destination), _PAUSE
+        instance: Instance | None = None
         try:
             instance = server.instance(destination)
             instance.subscribe()
-            wait = 0.5
             piped = source.files.pipe(destination)
             if piped is None:
                 instance.consume(lambda message: handler(destination, message))
             else:
                 pipe(instance, **piped).run()
-            if server.wait(_PAUSE):  # the log has ended
-                return
-        except StateError:  # stopped, or started anew with another configuration
-            if server.wait(_LOOK):
-                return
-            continue
+        except (StateError, NotActiveError):  # stopped, or started anew with another configuration
+            pause = _LOOK
+        except ConfigError as error:
+            log_alarm(destination, f"it is not read until its configuration is changed: {error}")
+            error.destination = error.destination or destination
+            refused[destination] = digest, error
+            _stop(server, destination)
+            return
         except Exception as error:
-            log_alarm(destination, f"it is not read, again in {wait:g} s: {error!r}")
+            if time.monotonic() - began > _PAUSE:
+                wait = _FIRST_PAUSE
+            log_alarm(destination, f"it is not read, again in {wait:g} s: {type(error).__name__}: {error}")
             if not isinstance(error, CanalError):
                 log.exception("[%s] the handler failed", destination)
-        if server.wait(wait):
+            if instance is not None and instance.error is not None:  # its parser reads again after a new start only
+                _stop(server, destination)
+            pause, wait = wait, min(2 * wait, _PAUSE)
+        if server.wait(pause):
             return
-        wait = min(2 * wait, _PAUSE)
+
+
+def _stop(server: Server, destination: str) -> None:
+    with contextlib.suppress(CanalError):  # it is stopped already
+        server.stop(destination)
