@@ -94,7 +94,7 @@ def page_rows(found: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]:
             rows.append((
                 *head, str(client["client_id"]), _position(client["acked"]), _seconds(client["lag"]["seconds"]),
                 "" if client["unacked_entries"] is None else str(client["unacked_entries"]),
-                _seconds(latency["p99"]) if latency else "", utc(client["complete_to"]) if client["complete_to"] else "", rate,
+                _seconds(latency["p99"], 3) if latency else "", utc(client["complete_to"]) if client["complete_to"] else "", rate,
             ))  # fmt: skip
             head, rate = ("", ""), ""
         if not one["clients"]:
@@ -121,8 +121,8 @@ def _position(position: dict[str, Any]) -> str:
     return f"{position['journal']}:{position['offset']}" if position["journal"] else str(position["gtid"])
 
 
-def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} s"
+def _seconds(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f} s"
 
 
 def show(

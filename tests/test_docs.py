@@ -109,6 +109,18 @@ def test_the_pictures_are_what_their_script_draws() -> None:
         ElementTree.fromstring(text)
 
 
+def test_the_recordings_show_what_the_commands_show_now() -> None:
+    """Their texts: where each stands in the picture is up to the version of rich."""
+    for name, draw in runpy.run_path(str(ROOT / "docs/_recordings.py"))["RECORDINGS"].items():
+        kept = (ROOT / f"docs/pictures/{name}.svg").read_text("utf-8")
+        assert not re.search(r"url\(['\"]?http", kept), "a picture loads nothing"
+        assert _texts(kept) == _texts(draw()), "run python docs/_recordings.py"
+
+
+def _texts(svg: str) -> list[str]:
+    return ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
 def code_blocks() -> list[Any]:
     found = []
     for path in DOCUMENTS:
