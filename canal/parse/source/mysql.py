@@ -274,6 +274,8 @@ class MySQLSource:
             context.verify_mode = ssl.CERT_NONE
         if self.tls_min_version is not None:
             _set_min_version(context, self.tls_min_version)
+        elif context.minimum_version < ssl.TLSVersion.TLSv1_2:  # some builds of Python leave that to OpenSSL
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
 
     def _trust(self) -> _pymysql.Trust:
