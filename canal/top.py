@@ -61,6 +61,7 @@ def read_page(url: str, timeout: float) -> dict[str, Any]:
         with urllib.request.urlopen(address, timeout=timeout) as answer:
             found = json.loads(answer.read(_MOST_BYTES))
     except urllib.error.HTTPError as error:
+        error.close()
         raise ConfigError(f"the page answers {error.code} {error.reason}", remedy="Give the address of canal.web.app.") from error
     except (OSError, urllib.error.URLError) as error:
         raise ConnectionLostError(f"the page does not answer: {getattr(error, 'reason', error)}") from error

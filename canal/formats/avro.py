@@ -63,6 +63,7 @@ class SchemaRegistry:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 return int(json.load(answer)["id"])
         except urllib.error.HTTPError as error:
+            error.close()
             raise TargetError(
                 f"the schema registry refuses a schema of {subject}: HTTP {error.code}",
                 remedy="With 409 the table has changed in a way that the subject's compatibility does not allow.",
