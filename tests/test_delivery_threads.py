@@ -81,7 +81,7 @@ def test_two_threads_that_get_as_one_client_share_what_comes() -> None:
             thread.join(60)
         got.sort(key=lambda message: message.id)
 
-        assert [id for message in got for id in ids(message)] == [id(entry) for entry in entries]
+        assert [one for message in got for one in ids(message)] == [id(entry) for entry in entries]
 
 
 def test_a_stream_that_is_collected_inside_an_ack_takes_no_lock() -> None:
