@@ -119,7 +119,7 @@ def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, dat
     if explicit is None and not release.has("explicit_defaults"):
         explicit = False
     return LoggedStatement(
-        statement, sql, decoder.place, query_context(status)[1], context.server_charset or "", explicit,
+        statement, sql, decoder.position, query_context(status)[1], context.server_charset or "", explicit,
         int.from_bytes(data[19:23], "little"), decoder.flavor, release.version, int.from_bytes(data[28:30], "little"),
         context.connection_charset or "utf8mb4",
     )  # fmt: skip
@@ -242,13 +242,13 @@ class LogAhead:
                 decoder.feed([event])
                 if event[4] == FORMAT_DESCRIPTION and offset > 4:
                     decoder.offset = offset  # a copy of the journal's first event
-                if not is_behind(end, decoder.group_place):
+                if not is_behind(end, decoder.group_position):
                     return False
         except (AuthenticationError, ConnectionLostError, ServerError):
             raise
         except SourceError as error:  # what lies behind it cannot be told, so it may be anything
-            log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.place, error)
-            found.append(opaque(decoder.place, connection.flavor))
+            log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.position, error)
+            found.append(opaque(decoder.position, connection.flavor))
             return False
         return True
 

@@ -247,7 +247,7 @@ class SchemaFollower:
         """
         name = (raw.schema, raw.table)
         if self._catalog is None:
-            self._learn(self.decoder.group_place)
+            self._learn(self.decoder.group_position)
         assert self._catalog is not None
         found = state = self._catalog.get(*name)
         problem = misfit(raw, state.schema) if state is not None else ""
@@ -275,7 +275,7 @@ class SchemaFollower:
     def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
         """The table as it is now, if that is what it was at the position of the stream; else an error."""
         full = ".".join(name)
-        position = self.decoder.group_place
+        position = self.decoder.group_position
         before = self._read_before(raw, name) if state is None or problem else None
         if before is not None:
             self._keep(name, before)
@@ -328,13 +328,13 @@ class SchemaFollower:
             )  # fmt: skip
         if live != state or self._checked.get(folded(name), 0) < self._opaque:
             self._checked[folded(name)] = self._opaque
-            self._read_at = [*self._still_of_use(), [self.decoder.place.to_text(), self._document(live)]]
+            self._read_at = [*self._still_of_use(), [self.decoder.position.to_text(), self._document(live)]]
             self._keep(name, live)
 
     def _keep(self, name: Table, state: TableState) -> None:
         assert self._catalog is not None
         self._catalog.put(state)
-        self._add(self.decoder.place, {name: self._document(state)}, self._settings())
+        self._add(self.decoder.position, {name: self._document(state)}, self._settings())
 
     def _still_of_use(self) -> list[list[Any]]:
         """The tables that were read where somebody may still resume before."""
@@ -348,7 +348,7 @@ class SchemaFollower:
             state, position = table_from_document(document), Position.from_text(text)
             is_it = folded((state.schema.schema, state.schema.table)) == folded(name)
             doubted = self._doubted.get(folded(name), position)
-            is_of_before = is_behind(position, self.decoder.place) or is_behind(doubted, position)
+            is_of_before = is_behind(position, self.decoder.position) or is_behind(doubted, position)
             if is_it and not is_of_before and not misfit(raw, state.schema):
                 return state
         return None

@@ -284,12 +284,12 @@ class BinlogParser(OwnParser):
     @property
     def position(self) -> Position:
         """How far the log has been read; to be asked by the parser's own thread, as a source's connection does."""
-        return self._run.decoder.place
+        return self._run.decoder.position
 
     @property
     def whole_position(self) -> Position:
         """As ``position``, but before a transaction that has been read in part: its GTID is not done."""
-        return self._run.decoder.group_place
+        return self._run.decoder.group_position
 
     @property
     def place(self) -> Position:

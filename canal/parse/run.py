@@ -170,7 +170,7 @@ class ParserRun:
     def delivered_position(self) -> Position | None:
         """As ``whole_position``, for any thread: all before it has been given to the sink. None while that is under way."""
         work = self._work
-        position = None if work % 2 else self.decoder.group_place
+        position = None if work % 2 else self.decoder.group_position
         return position if self._work == work else None
 
     def status(self, source_timeout: float | None = None) -> ParserStatus:
@@ -325,7 +325,7 @@ class ParserRun:
             try:
                 events = connection.read(1.0)
             except ServerError as error:
-                error.position = error.position or self.decoder.place
+                error.position = error.position or self.decoder.position
                 if not isinstance(error, PositionLostError):
                     self._check_log(connection, error.message)  # of which it may only say that it cannot be read
                 wanted = self._locator.position()
@@ -372,7 +372,7 @@ class ParserRun:
 
     def _check_log(self, connection: FullConnection, why: object) -> None:
         """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
-        position = self.decoder.place
+        position = self.decoder.position
         if not position.incarnation:
             return
         found = connection.incarnation(position.journal)
@@ -395,7 +395,7 @@ class ParserRun:
         self._quiet_since = now
         if self.progress.state is State.SEEKING and self._is_held_up(connection):
             return
-        behind = not connection.check_end(self.decoder.place)
+        behind = not connection.check_end(self.decoder.position)
         if behind:
             self._check_log(connection, "its log does not end where reading does, and nothing comes")
         elif now - self._log_checked >= _LOG_CHECKS * interval:

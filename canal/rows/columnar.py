@@ -14,7 +14,7 @@ from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 #: Kinds beside those of ``native``: Python values that become text (or bytes) here, and those that Arrow takes as they are.
 _OTHER_TEXT = -1
 _OBJECTS = -2
-#: The place of a value that is NULL or absent; events are smaller.
+#: The address of a value that is NULL or absent; events are smaller.
 _NOWHERE = 0xFFFFFFFF
 _SKIP = 0xFFFF
 _VARIABLE = 128
@@ -366,9 +366,9 @@ class Images:
     """
 
     def __init__(self, decoder, direct, limit):
-        places = {row[2]: i for i, row in enumerate(decoder.plan)}
+        numbers = {row[2]: i for i, row in enumerate(decoder.plan)}
         self.width = decoder.width
-        self.columns = tuple([Column(decoder, places[slot], direct[slot], limit) for slot in range(decoder.width)])
+        self.columns = tuple([Column(decoder, numbers[slot], direct[slot], limit) for slot in range(decoder.width)])
         self.block = max(8, _BLOCK // max(self.width, 1))
         # For each value of the rows that are measured and not yet decoded, where it starts and ends.
         self.cells = bytearray(8 * self.width * self.block)
@@ -378,7 +378,7 @@ class Images:
         self.numbers = bytearray(4 * self.block)
 
     def number(self, absent):
-        """The place of a set of absent columns in ``absent``."""
+        """The index of a set of absent columns in ``absent``."""
         if not absent:
             return 0
         if absent not in self.absent:

@@ -28,7 +28,7 @@ native.setup()
 
 #: Widths from here on mean a variable length: the low bits are the number of length bytes before the value.
 _VARIABLE = 128
-#: In the place of a slot: this column is not wanted.
+#: Instead of a slot: this column is not wanted.
 _SKIP = 0xFFFF
 #: Images (sets of present columns) that a decoder keeps ready; a table rarely has more than a few.
 _MAX_IMAGES = 256
@@ -232,11 +232,11 @@ class RowDecoder:
         self.masks = tuple(masks)
         chosen = tuple(range(self.count)) if wanted is None else tuple(wanted)
         self.width = len(chosen)
-        places = {column: slot for slot, column in enumerate(chosen)}
-        if len(places) != self.width or any(not 0 <= column < self.count for column in chosen):
+        slots = {column: slot for slot, column in enumerate(chosen)}
+        if len(slots) != self.width or any(not 0 <= column < self.count for column in chosen):
             raise ValueError(f"wanted columns are not distinct indexes below {self.count}")
         self.plan = tuple(
-            self._resolve(i, types[i], metas[i], None if columns is None else columns[i], places.get(i, _SKIP))
+            self._resolve(i, types[i], metas[i], None if columns is None else columns[i], slots.get(i, _SKIP))
             for i in range(self.count)
         )
         if self.masks:

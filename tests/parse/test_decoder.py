@@ -218,7 +218,7 @@ def test_a_log_that_has_only_been_named_has_no_begin_yet() -> None:
     seen: dict[str, set[str]] = {}
     for one in connection.read(0.0):
         decoder.feed([one])
-        seen.setdefault(decoder.place.journal, set()).add(decoder.place.incarnation)
+        seen.setdefault(decoder.position.journal, set()).add(decoder.position.incarnation)
 
     assert list(seen) == [first, second]
     for name in seen:

@@ -315,7 +315,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
     ),
     _mutant(
-        "a silent end is not looked at", "parse/run.py", "behind = not connection.check_end(self.decoder.place)",
+        "a silent end is not looked at", "parse/run.py", "behind = not connection.check_end(self.decoder.position)",
         "behind = False",
         "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
     ),

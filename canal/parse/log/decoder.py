@@ -102,7 +102,7 @@ class BinlogDecoder:
         piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
         inflated_bytes: of an event that comes out of a compressed one, at most.
         read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
-            with the FORMAT_DESCRIPTION; its ``journal`` is empty when its place is not known, it lies before ``offset``.
+            with the FORMAT_DESCRIPTION; its ``journal`` is empty where all that is known is that it lies before ``offset``.
     """
 
     def __init__(
@@ -226,12 +226,12 @@ class BinlogDecoder:
         return self.assembly.txn is not None
 
     @property
-    def place(self) -> Position:
+    def position(self) -> Position:
         """The position behind the present event, as if the transaction that it belongs to were done."""
         return self._position(self.offset, self.assembly.run.behind())
 
     @property
-    def group_place(self) -> Position:
+    def group_position(self) -> Position:
         """The position before the transaction that the present event belongs to."""
         run = self.assembly.run
         return self._position(run.offset if run.is_open else self.offset, run.executed())

@@ -173,7 +173,7 @@ class XaTransactions:
                 )
             txn.row_count = again.xa._replayed_rows
         except PositionLostError as error:
-            error.behind = decoder.place
+            error.behind = decoder.position
             raise
         finally:
             del again  # an error that is kept keeps this frame, and that would keep rows
