@@ -510,7 +510,7 @@ def test_a_long_rename_takes_linear_time() -> None:
 
 
 def logged(sql: str, status: bytes, *, version: str = "8.4.0", flavor: str = "mysql", error: int = 0) -> LoggedStatement:
-    decoder = SimpleNamespace(flavor=flavor, server_version=version, place=canal.Position())
+    decoder = SimpleNamespace(flavor=flavor, server_version=version, position=canal.Position())
     body = bytearray(_encode.query_body(7, D, status, sql.encode()))
     body[9:11] = struct.pack("<H", error)
     return logged_statement(decoder, classify(sql, D, flavor=flavor), sql, bytes(19) + bytes(body))
