@@ -36,6 +36,8 @@ class QueryStatus:
 
     batches: int = 0
     rows: int = 0
+    """Of the batches that Spark has reported: of one in which a query is stopped or dies it reports nothing."""
+
     batch_seconds: float = 0.0
     """How long the last batch took."""
 
