@@ -212,10 +212,7 @@ def within(entry: Entry, stretch: Stretch) -> bool | None:
         if transaction.journal != end.journal:
             return _is_file_before(transaction.journal, stretch.start.journal, end.journal) or None
         if end.incarnation and transaction.incarnation not in ("", end.incarnation):
-            raise PositionLostError(
-                f"{transaction.journal} is not the log that {end} is a position of: it was begun anew",
-                reason=LostReason.DIVERGED, position=end, remedy="Begin a new checkpoint and copy the table anew.",
-            )  # fmt: skip
+            raise _begun_anew(transaction.journal, end)
         position, last = transaction.offset, end.offset
         if position < last:
             return True
@@ -264,9 +261,10 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
             raise _renamed(between[0], start.journal, end.journal)
         if between and not tells_columns(connection):
             between = []
+        heads = [_head(connection, name, end) for name in between]
     finally:
         connection.close()
-    positions = [start, *(Position(journal=name, offset=4, source=identity) for name in between), end]
+    positions = [start, *heads, end]
     epochs = [whole.epoch + renames(start.journal, *between[:count]) for count in range(len(positions) - 1)]
     return [
         # Those behind something that was acknowledged are younger, and in which part that is only its reader knows.
@@ -274,6 +272,26 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
         for one, other, epoch in zip(positions, positions[1:], epochs)
         if other.row or not one.journal or _file_position(one) != _file_position(other)
     ]
+
+
+def _head(connection: FullConnection, journal: str, end: Position) -> Position:
+    """The position at which a file between two others begins, with what tells it from a later one of its name."""
+    incarnation = connection.incarnation(journal)
+    if incarnation == "" and connection.identity:
+        raise PositionLostError(
+            f"{journal} is gone since the source has named it: its log was purged or begun anew",
+            reason=LostReason.PURGED, position=journal, remedy="Begin a new checkpoint and copy the table anew.",
+        )  # fmt: skip
+    if journal == end.journal and incarnation and end.incarnation not in ("", incarnation):
+        raise _begun_anew(journal, end)
+    return Position(journal=journal, offset=4, source=connection.identity, incarnation=incarnation or "")
+
+
+def _begun_anew(journal: str, end: Position) -> PositionLostError:
+    return PositionLostError(
+        f"{journal} is not the log that {end} is a position of: it was begun anew",
+        reason=LostReason.DIVERGED, position=end, remedy="Begin a new checkpoint and copy the table anew.",
+    )  # fmt: skip
 
 
 def _check_names(names: list[str], position: Position) -> None:

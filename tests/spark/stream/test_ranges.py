@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -62,6 +63,36 @@ def test_files_that_end_before_a_planned_batch_are_an_error(shop: Shop, tmp_path
         engine.plan()
         with pytest.raises(PositionLostError, match="the log ends at"):
             engine.run()
+
+
+@pytest.mark.parametrize("shop", ["mysql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("part", [1, 2])
+def test_files_that_are_begun_anew_between_plan_and_task_are_an_error(
+    part: int, query: Callable[..., Engine], shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task has read its file when the log is reset, and files of the same names, with other changes, are there for the next."""
+    now = [1_700_000_000.0]
+    monkeypatch.setattr(shop.fake, "clock", lambda: now[0])
+
+    def write(table: Any) -> None:
+        for number in range(4):
+            table.insert({"id": shop.next + number, "note": "x"})
+            shop.fake.rotate()
+        shop.next += 4
+
+    write(shop.orders)
+    with query(maxFilesPerBatch=3) as engine:
+        engine.start()
+        engine.step()
+        assert engine.plan()
+        partitions = engine.reader.partitions(*map(json.loads, engine.offsets[-2:]))  # type: ignore[union-attr]
+        assert [type(one.what) for one in partitions] == [Stretch] * 3
+        assert len(rows_of(engine.reader, partitions[:1], engine.struct)) == 1
+        now[0] += 60
+        shop.fake.reset()
+        write(shop.other)
+        with pytest.raises(PositionLostError, match=r"binlog\.00000\d"):
+            rows_of(engine.reader, partitions[part : part + 1], engine.struct)
 
 
 def test_a_full_disk_ends_the_query_with_what_to_do(
