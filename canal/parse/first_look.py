@@ -57,9 +57,17 @@ def unmatched(wanted: Sequence[tuple[str, str, TableFilter]], names: Sequence[Na
     for option, text, tables in wanted:
         plain = re.sub(r"\\(.)|`", r"\1", text).lower()
         if names and plain.partition(".")[0] not in _OF_SERVER and not any(tables.accepts(*name) for name in names):
+            if plain.endswith(".") and _takes_of(plain[:-1], option, wanted, names):
+                continue  # it is for statements about the database
             near = _nearest(plain, names)
             hint = f"Did you mean {' or '.join(near)}?" if near else "It is compared with schema.table."
             yield f"{option} '{text}' matches no table that our user may see now. {hint}"
+
+
+def _takes_of(schema: str, option: str, wanted: Sequence[tuple[str, str, TableFilter]], names: Sequence[Name]) -> bool:
+    """Whether another part of the same filter takes a table of this database."""
+    own = [name for name in names if name[0].lower() == schema]
+    return any(tables.accepts(*name) for other, _, tables in wanted if other == option for name in own)
 
 
 def _patterns(tables: TableFilter, fields: FieldFilter) -> Iterator[tuple[str, str, TableFilter]]:

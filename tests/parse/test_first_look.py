@@ -28,6 +28,8 @@ def said(names: Any = NAMES, **filters: str) -> list[str]:
         ({"filter": "shop"}, "filter 'shop'", [r"shop\..*"]),
         ({"filter": r"shoop\..*"}, r"filter 'shoop\..*'", [r"shop\..*"]),
         ({"filter": "orders"}, "filter 'orders'", ["shop.orders"]),
+        ({"filter": r"shop\."}, r"filter 'shop\.'", [r"shop\..*"]),
+        ({"filter": r"shop\.,crm\..*"}, r"filter 'shop\.'", [r"shop\..*"]),
         ({"filter": "`shop`.`orders`"}, "filter '`shop`.`orders`'", ["shop.orders"]),
         ({"filter": r"shop\.orders,crm\.contact"}, r"filter 'crm\.contact'", ["CRM.Contacts"]),
         ({"black_filter": r"shop\.custmers"}, r"black_filter 'shop\.custmers'", ["shop.customers"]),
@@ -45,6 +47,7 @@ def test_the_nearest_names_are_told(filters: dict[str, str], option: str, meant:
     "filters",
     [
         {"filter": r".*\..*"}, {"filter": r"SHOP\.Orders,crm\..*"}, {"filter": r"shop\.(orders|nothing)"},
+        {"filter": r"shop\.orders,shop\."}, {"filter": r"my\-shop\.,my\-shop\.orders2"},
         {"black_filter": r"mysql\.slave_.*"}, {"field_filter": "crm.contacts:id"}, {},
     ],
 )  # fmt: skip
