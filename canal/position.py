@@ -257,6 +257,8 @@ class Position:
         xa, members = fields.pop("xa", []), fields.pop("members", {})
         if not isinstance(members, dict):
             raise CursorError("members of a stored position are not an object", remedy=_REMEDY)
+        if any(isinstance(one, dict) and "members" in one for one in members.values()):  # however deep
+            raise CursorError("a member of a stored position has members of its own", remedy=_REMEDY)
         unknown = fields.keys() - _FIELD_TYPES.keys()
         if unknown:
             raise CursorError(f"the text of a position has unknown fields {sorted(unknown)}", remedy=_REMEDY)

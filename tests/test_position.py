@@ -251,6 +251,16 @@ def test_other_text_is_refused(text: str) -> None:
     assert caught.value.remedy
 
 
+def test_members_of_members_are_refused_however_deep_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deeper than Python calls, which JSON's own parser is not bound to from Python 3.12 on."""
+    fields: dict[str, Any] = {"v": 2}
+    for _ in range(5000):
+        fields = {"v": 4, "members": {"a": fields}}
+    monkeypatch.setattr("canal.position.json.loads", lambda text: fields)
+    with pytest.raises(CursorError, match="has members of its own"):
+        Position.from_text("")
+
+
 # canal's form.
 
 
