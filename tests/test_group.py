@@ -16,6 +16,7 @@ import canal
 import canal.targets
 from canal.parse.merge import Merge
 from canal.testing import FakeBinlog
+from tests.support.instances import in_thread
 from tests.support.stand_ins import Pair, Piece
 from tests.support.waiting import until
 
@@ -413,6 +414,39 @@ def test_a_parser_is_refused_by_a_second_user_and_the_first_goes_on() -> None:
         assert got_of(first.get(timeout=10)) == [("a", 0)]
     with second:
         second.subscribe()
+
+
+class Refused(canal.BinlogParser):
+    """Does not start; what the others have read fills the store by then."""
+
+    def __init__(self, log: FakeBinlog, is_full: Any) -> None:
+        super().__init__(log)
+        self.is_full = is_full
+
+    def start(self, *arguments: Any) -> None:
+        until(self.is_full)
+        raise canal.CursorError("what it has stored cannot be read")
+
+
+def test_a_group_of_which_a_member_does_not_start_waits_for_no_room_in_the_store() -> None:
+    a, b = members(2)
+    for _ in range(10):
+        a.commit()
+        b.commit()
+    store, meta = canal.MemoryStore(max_entries=8), canal.MemoryMeta()
+    with canal.Instance.compose("shop", parser=group_of([a, b], order="arrival"), meta=meta, store=store) as instance:
+        instance.subscribe()
+        instance.ack(instance.get_without_ack(1, timeout=60))
+    parsers = {"a": group_of([a]).members["a"], "b": Refused(b.log, lambda: store.status().waited > 0)}
+    second = canal.Instance.compose("shop", parser=canal.GroupParser(parsers, order="arrival"), meta=meta, store=store)
+    caller, raised = in_thread(second.start)
+    caller.join(60)
+
+    assert not caller.is_alive()
+    assert isinstance(raised[0], canal.CursorError)
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("canal-shop")] == []
+    with canal.Instance.compose("shop", parser=group_of([a, b], order="arrival"), meta=meta, store=store) as instance:
+        assert instance.get(timeout=60)
 
 
 class Away:

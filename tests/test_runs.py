@@ -17,6 +17,8 @@ import pytest
 import canal
 from canal.parse.log_positions import MemoryLogPositionManager
 from canal.testing import FakeBinlog
+from canal.threads import OwnThread
+from tests.support.instances import in_thread
 from tests.support.stand_ins import PATIENCE, Address, Holding, alarm_clock
 
 ROWS = 40
@@ -518,6 +520,30 @@ def test_interrupts_at_any_time_of_start_and_stop_leave_nothing_behind() -> None
     instance.start()
     instance.unsubscribe()
     instance.stop()
+    comes_whole(instance, fake)
+
+
+def test_a_start_that_is_interrupted_waits_for_no_room_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser's thread runs already, and has filled the store that nobody reads yet."""
+    fake = fake_with(ROWS)
+    instance = canal.Instance(config(fake, store_entries=8))
+    start = OwnThread.start
+
+    def interrupted(thread: OwnThread) -> None:
+        start(thread)
+        if thread.name == "canal-r-parse":
+            wait_until(lambda: instance.store.status().waited > 0)  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(OwnThread, "start", interrupted)
+    caller, raised = in_thread(instance.start)
+    caller.join(PATIENCE)
+    assert not caller.is_alive()
+    assert isinstance(raised[0], KeyboardInterrupt)
+    assert not instance.is_running
+    instance.stop()
+    assert threads() == []
+    monkeypatch.undo()
     comes_whole(instance, fake)
 
 

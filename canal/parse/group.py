@@ -215,7 +215,7 @@ class _GroupRun:
                     raise
             self._have_begun.set()
         except BaseException:
-            self.stop()
+            self.merge.stop()  # members that run may wait for room in a store that is stopped first: a later stop ends them
             raise
 
     def stop(self) -> None:

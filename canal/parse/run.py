@@ -130,7 +130,9 @@ class ParserRun:
             self.thread = OwnThread(target=self._run, name=f"canal-{self._destination}-parse")
             self.thread.start()
         except BaseException:
-            self.stop()
+            if self.thread is None:
+                self.stop()
+            self.link.stop()  # the thread may run, and wait for room in a store that is stopped first: a later stop waits for it
             raise
 
     def stop(self) -> None:
