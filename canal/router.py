@@ -198,6 +198,7 @@ class Reading:
         with self._changed:
             self._has_begun = False
         self.instance.stop()
+        self.config.meta.stop()  # where a start was interrupted that wrote cursors into it
 
     def has_start_of(self, client_id: int) -> bool:
         """Whether an output without a cursor begins where the config says."""

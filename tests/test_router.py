@@ -381,6 +381,28 @@ def test_an_output_waits_for_its_router_and_both_start_again() -> None:
     router.stop()
 
 
+def test_a_start_that_is_interrupted_while_it_writes_cursors_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, metas = FakeBinlog(), {name: canal.MemoryMeta() for name in FILTERS}
+    commit(fake, *"abc")
+    with router_of(fake, metas) as router:
+        for output in router.outputs.values():
+            output.subscribe()
+        assert read(router.outputs["one"], 1) == part("one", "abc")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    router = router_of(fake, metas)
+    monkeypatch.setattr(router.instance.meta, "update_cursor", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        router.start()
+    router.stop()
+    monkeypatch.undo()
+    fake.end()
+    with router:
+        assert [drained(output) for output in router.outputs.values()] == [[], part("two", "abc"), part("all", "abc")]
+
+
 def test_a_failure_of_the_source_is_one_of_each_output(tmp_path: Path) -> None:
     fake = FakeBinlog()
     metas: dict[str, canal.MetaManager] = {name: canal.FileMeta(tmp_path) for name in FILTERS}

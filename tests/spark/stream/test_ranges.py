@@ -70,7 +70,7 @@ def test_files_that_end_before_a_planned_batch_are_an_error(shop: Shop, tmp_path
 def test_files_that_are_begun_anew_between_plan_and_task_are_an_error(
     part: int, query: Callable[..., Engine], shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One task has read its file when the log is reset, and files of the same names, with other changes, are there for the next."""
+    """One task has read its file when the log is reset; for the next there is a file of the same name with other changes."""
     now = [1_700_000_000.0]
     monkeypatch.setattr(shop.fake, "clock", lambda: now[0])
 
