@@ -64,7 +64,7 @@ class Narrowing:
             is_open = None if entries[-1].is_end else entries[-1].transaction
         done = last.transaction.before + last.is_end
         position = last.position
-        if skip is not None:
+        if skip is not None and skip.members:
             position = Position(members={**dict(position.members), **dict(skip.members)})
         return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
@@ -104,14 +104,40 @@ def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
     """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
     if cursor.members:  # they are merged anew after a restart
         return [entry for entry in entries if not is_done(entry, cursor)]
+    kept: list[Entry] = []
     for number, entry in enumerate(entries):
         if not is_done(entry, cursor):
-            return entries[number:]
-    return []
+            if not _is_foreign(entry, cursor):
+                return kept + entries[number:]
+            kept.append(entry)
+            cursor = _whole(cursor)
+    return kept
+
+
+def _is_foreign(entry: Entry, cursor: Position) -> bool:
+    """Whether it is of a server, or a domain, of which the cursor's GTIDs have nothing: in the log of another server such a
+    transaction may stand before others that are done."""
+    transaction, executed = entry.transaction, cursor.gtid_set
+    source = transaction.gtid_source
+    if source is None or transaction.gtid_base is None or transaction.source == cursor.source:
+        return False
+    if isinstance(source, tuple):
+        return isinstance(executed, MariadbGtidSet) and source[0] not in executed.domains
+    return isinstance(executed, MysqlGtidSet) and bool(executed) and not executed.intervals(source)
+
+
+def _whole(cursor: Position) -> Position:
+    """Without the rows of the next transaction: behind a foreign one nobody knows which that is, and it comes again."""
+    return attrs.evolve(cursor, row=0) if cursor.row else cursor
 
 
 def _left(skip: Position, entries: list[Entry]) -> Position | None:
-    """What is still to be left out behind entries that are not done: of members that have none of these."""
+    """What is still to be left out behind entries that are not done: of members that have none of these, and of a stream
+    that has given foreign ones only."""
+    if not skip.members:
+        last = entries[-1]
+        is_left = _is_foreign(last, skip) and not skip.gtid_set <= last.own_position.gtid_set
+        return _whole(skip) if is_left else None
     begun = {entry.member for entry in entries}
     members = {name: one for name, one in skip.members if name not in begun}
     return Position(members=members) if members else None

@@ -7,8 +7,9 @@ import pytest
 
 from canal.gtid import MysqlGtidSet
 from canal.model import Entry, EntryType, EventType, Transaction
-from canal.narrowing import is_all_done, is_done, unskipped
+from canal.narrowing import Narrowing, ReadPosition, is_all_done, is_done, unskipped
 from canal.position import Position
+from canal.store import Slice
 from tests.support.strategies import begin, end, row
 
 
@@ -127,3 +128,44 @@ def test_a_later_transaction_of_the_same_second_is_not_taken_for_the_one_that_is
     done = transaction()
     assert [is_all_done(entry, cursor) for entry in entries(done)] == [False] * 4
     assert all(is_all_done(entry, attrs.evolve(cursor, offset=450, row=0)) for entry in entries(done))
+
+
+OURS, THEIRS = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def numbered(uuid: str, number: int, before: str) -> list[Entry]:
+    """A transaction in the log of another server, behind those of a GTID set."""
+    made = Transaction("b", "mysql-bin.000009", 300 + 1000 * number, 1 if uuid == OURS else 2, 1_700_000_000)
+    made.gtid_source, made.gtid_number = uuid, number
+    made.gtid_first, made.gtid_previous = number, number - 1
+    made.gtid_base = MysqlGtidSet.parse(before)
+    return entries(made)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_standbys_own_transaction_before_what_is_done_does_not_make_that_come_again(at_once: bool) -> None:
+    """As the stream begins for a client that is behind, at a server that has executed something of its own."""
+    own, done = numbered(THEIRS, 1, f"{OURS}:1-2"), numbered(OURS, 3, f"{OURS}:1-2,{THEIRS}:1")
+    new = numbered(OURS, 5, f"{OURS}:1-4,{THEIRS}:1")
+    cursor = attrs.evolve(CURSOR, gtid=f"{OURS}:1-4", row=2, timestamp=1_700_000_000_000, server_id=1)
+    slices = [[*own, *done, *new]] if at_once else [own, done, new]
+
+    reading, given = ReadPosition(0, cursor, skip=cursor), []
+    for number, made in enumerate(slices):
+        found, reading = Narrowing("").of(Slice(made, number, number + 1), reading)
+        given += found
+
+    assert given == [*own, *new], "whole: behind the other one nobody knows which of them the two rows were of"
+    assert reading.skip is None
+    assert reading.position.gtid == f"{OURS}:1-5,{THEIRS}:1"
+
+
+def test_a_cursor_is_looked_at_until_the_stream_has_all_of_it() -> None:
+    cursor = attrs.evolve(CURSOR, gtid=f"{OURS}:1-4")
+
+    def skip(made: list[Entry]) -> Position | None:
+        return Narrowing("").of(Slice(made, 0, 1), ReadPosition(0, cursor, skip=cursor))[1].skip
+
+    assert skip(numbered(THEIRS, 1, f"{OURS}:1-2")) == cursor
+    assert skip(numbered(THEIRS, 1, f"{OURS}:1-4")) is None
+    assert skip(numbered(OURS, 5, f"{OURS}:1-2")) is None
