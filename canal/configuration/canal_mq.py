@@ -42,7 +42,13 @@ _ORDER: Final = "messages are sent in their order by one thread"
 INSTEAD: Final[dict[str, str]] = {
     **dict.fromkeys(("canal.mq.servers", "canal.mq.producerGroup", "canal.mq.accessChannel", "canal.mq.namespace",
                      "canal.mq.vhost", "canal.mq.exchange", "canal.mq.username", "canal.mq.password", "canal.mq.aliyunuid",
-                     "canal.mq.tag", "canal.mq.customizedTraceTopic", "canal.mq.enableMessageTrace"), _TARGET),
+                     "canal.mq.tag"), _TARGET),
+    "rocketmq.namesrv.addr": "name_servers= of RocketMQTarget", "rocketmq.producer.group": "group= of RocketMQTarget",
+    "rocketmq.tag": "tag= of RocketMQTarget", "rocketmq.namespace": "topic= of RocketMQTarget, as namespace%topic",
+    "rocketmq.retry.times.when.send.failed": "on_error=canal.Retry(times=) of canal.pipe",
+    "rocketmq.vip.channel.enabled": "brokers are asked at the address that their name server tells",
+    **dict.fromkeys(("rocketmq.enable.message.trace", "rocketmq.customized.trace.topic", "canal.mq.customizedTraceTopic",
+                     "canal.mq.enableMessageTrace"), "messages are not traced: each has the id of its change"),
     **dict.fromkeys(("canal.mq.batchSize", "canal.mq.maxRequestSize", "canal.mq.lingerMs", "canal.mq.bufferMemory",
                      "canal.mq.compressionType"), "producer= of KafkaTarget, by librdkafka's names"),
     **dict.fromkeys(("canal.mq.kafka.kerberos.enable", "canal.mq.kafka.kerberos.jaasFilePath",
@@ -91,7 +97,7 @@ def mq_notes(values: Values) -> dict[str, str]:
 def _instead(key: str) -> str | None:
     if key.startswith("canal.mq.properties."):
         return "options= of KafkaTarget, by librdkafka's names"
-    if not key.startswith("canal.mq.") and key.startswith(tuple(PREFIXES)):
+    if key not in INSTEAD and not key.startswith("canal.mq.") and key.startswith(tuple(PREFIXES)):
         return _TARGET
     return INSTEAD.get(key)
 

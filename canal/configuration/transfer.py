@@ -1,4 +1,4 @@
-"""go-mysql-transfer's app.yml (1.0.x): its rules, for a KafkaTarget or a RabbitMQTarget.
+"""go-mysql-transfer's app.yml (1.0.x): its rules, for a KafkaTarget, a RabbitMQTarget or a RocketMQTarget.
 
     found = read_transfer("app.yml")
     target = canal.targets.KafkaTarget("kafka:9092", encode=found.encode)
@@ -39,9 +39,10 @@ _NOTES: Final[dict[str, str]] = {
     "skip_no_pk_table": "a table without a primary key has messages without a key",
     **dict.fromkeys(("enable_exporter", "exporter_addr", "enable_web_admin", "web_admin_port"), _METER),
     "cluster": "ha=canal.ZooKeeper(hosts=…)",
-    **dict.fromkeys(("kafka_addrs", "kafka_sasl_user", "kafka_sasl_password", "rabbitmq_addr"), _BROKER),
+    **dict.fromkeys(("kafka_addrs", "kafka_sasl_user", "kafka_sasl_password", "rabbitmq_addr", "rocketmq_name_servers",
+                     "rocketmq_group_name", "rocketmq_instance_name", "rocketmq_access_key", "rocketmq_secret_key"), _BROKER),
 }  # fmt: skip
-_TARGETS: Final = {"kafka": "kafka_topic", "rabbitmq": "rabbitmq_queue"}
+_TARGETS: Final = {"kafka": "kafka_topic", "rabbitmq": "rabbitmq_queue", "rocketmq": "rocketmq_topic"}
 #: Where an app.yml for another target leads.
 _OTHERS: Final = {
     "redis": "Make a canal.targets.RedisTarget, and canal.Rule objects.", "script": "Write it as transform= of a canal.Rule.",
@@ -54,7 +55,7 @@ _MAPPED: Final = (
 )  # fmt: skip
 _CODE: Final = "Write it in Python: transform= of a canal.Rule, or encode= of the target."
 _REFUSED: Final = dict.fromkeys(("lua_script", "lua_file_path", "value_formatter"), _CODE)
-_OF_OTHERS: Final = re.compile(r"(redis|mongodb|es|rocketmq)_\w+")
+_OF_OTHERS: Final = re.compile(r"(redis|mongodb|es)_\w+")
 _ORDER: Final = "of a full load, which reads by the primary key: docs/how-to/initial-load.md"
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from canal.targets.postgresql import PostgreSQLTarget
     from canal.targets.rabbitmq import RabbitMQTarget
     from canal.targets.redis import RedisTarget
+    from canal.targets.rocketmq import RocketMQTarget
     from canal.targets.sqlite import SQLiteTarget
 
 _MODULES: Final = {
@@ -44,6 +45,7 @@ _MODULES: Final = {
     "PostgreSQLTarget": "postgresql",
     "RabbitMQTarget": "rabbitmq",
     "RedisTarget": "redis",
+    "RocketMQTarget": "rocketmq",
     "SQLiteTarget": "sqlite",
 }
 
@@ -65,6 +67,7 @@ __all__ = [
     "Progress",
     "RabbitMQTarget",
     "RedisTarget",
+    "RocketMQTarget",
     "SQLiteTarget",
     "Scope",
     "StateWork",

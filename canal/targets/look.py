@@ -20,6 +20,7 @@ from canal.targets.opensearch import OpenSearchTarget
 from canal.targets.postgresql import PostgreSQLTarget
 from canal.targets.protocol import Progress, Target
 from canal.targets.redis import RedisTarget
+from canal.targets.rocketmq import DEFAULT_TOPIC, Cluster, RocketMQTarget
 from canal.targets.tables import need
 
 #: What rows are written by; progress is updated too.
@@ -264,6 +265,27 @@ def _kafka(target: KafkaTarget, stream: str, tables: Sequence[str]) -> Iterator[
         yield _told(stream, None)
 
 
+def _rocketmq(target: RocketMQTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
+    with Cluster(target) as cluster:
+        makes = cluster.route(DEFAULT_TOPIC)
+        brokers = sorted({queue.address for queue in makes})
+        for name in tables if target.topic == "{name}" else ():
+            topic = name.replace(".", "_")
+            queues = cluster.route(topic)
+            brokers = sorted({*brokers, *(queue.address for queue in queues)})
+            if queues:
+                yield Finding(topic, "ok", f"the topic has {len(queues)} queues")
+            elif makes:
+                yield Finding(topic, "ok", f"the topic is not there, and {makes[0].broker} makes it")
+            else:
+                remedy = f"mqadmin updateTopic -n {target.name_servers} -c … -t {topic}"
+                yield Finding(topic, "error", "the topic is not there, and no broker makes it.", remedy)
+        for address in brokers:
+            cluster.broker(address)
+            yield Finding("broker", "ok", f"{address} is there")
+    yield Finding("rights", "ok", "not looked at, which only sending would tell: PUB on the topics")
+
+
 def _opensearch(target: OpenSearchTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
     httpx = need("httpx", "opensearch")
     with closing(httpx.Client(base_url=target.url, **{"timeout": target.timeout, **target.options})) as client:
@@ -308,4 +330,5 @@ def _release(text: str, is_good: bool, least: str) -> Finding:
 
 _LOOKS: Final[Mapping[type, Callable[[Any, str, Sequence[str]], Iterator[Finding]]]] = {
     PostgreSQLTarget: _postgresql, MySQLTarget: _mysql, RedisTarget: _redis, KafkaTarget: _kafka, OpenSearchTarget: _opensearch,
+    RocketMQTarget: _rocketmq,
 }  # fmt: skip

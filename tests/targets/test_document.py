@@ -35,6 +35,7 @@ TARGETS = [
     ("`RabbitMQTarget`", "rabbitmq", targets.RabbitMQTarget("amqp://localhost")),
     ("`RedisTarget` (hash, json)", "redis", targets.RedisTarget("redis://localhost")),
     ("`RedisTarget` (stream, list)", "redis", targets.RedisTarget("redis://localhost", structure="stream")),
+    ("`RocketMQTarget`", "", targets.RocketMQTarget("localhost:9876")),
     ("`SQLiteTarget`", "", targets.SQLiteTarget("copy.db")),
 ]
 

@@ -14,11 +14,19 @@ import pytest
 import canal
 from canal.cli import main
 from canal.findings import Finding
-from canal.targets import KafkaTarget, MySQLTarget, OpenSearchTarget, PostgreSQLTarget, RedisTarget, SQLiteTarget
+from canal.targets import (
+    KafkaTarget,
+    MySQLTarget,
+    OpenSearchTarget,
+    PostgreSQLTarget,
+    RedisTarget,
+    RocketMQTarget,
+    SQLiteTarget,
+)
 from canal.targets.look import look
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
+from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer, RocketMQServer
 
 _numbers = itertools.count(random.randrange(1 << 30))
 
@@ -157,6 +165,22 @@ def test_opensearch(opensearch_server: OpenSearchServer) -> None:
 
     assert "index.blocks.write" in wrong(target, [index])[index].text
     assert wrong(OpenSearchTarget("http://127.0.0.1:1")).keys() == {"target"}
+
+
+def test_rocketmq(rocketmq_server: RocketMQServer, fake_binlog: FakeBinlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = f"t{next(_numbers)}"
+    name = f"shop.{stream}"
+    target = RocketMQTarget(rocketmq_server.name_server, access_key="canal-writer", secret_key="12345678", timeout=20)
+    texts = [one.text for one in look(target, "s", [name])]
+    assert "the topic is not there, and broker-a makes it" in texts
+    assert f"127.0.0.1:{rocketmq_server.port} is there" in texts
+    follow(fake_binlog, target, stream)
+
+    assert "the topic has 4 queues" in [one.text for one in look(target, "s", [name])]
+    assert wrong(RocketMQTarget("127.0.0.1:1", timeout=1.0)).keys() == {"target"}
+    monkeypatch.setattr("canal.targets.look.DEFAULT_TOPIC", "nothing")
+    found = wrong(target, [f"{name}-other"])[f"{name}-other".replace(".", "_")]
+    assert (found.level, found.text) == ("error", "the topic is not there, and no broker makes it.")
 
 
 def test_a_file_of_destinations_is_looked_at(

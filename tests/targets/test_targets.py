@@ -18,6 +18,7 @@ from canal.testing.target_servers import (
     PostgreSQLServer,
     RabbitMQServer,
     RedisServer,
+    RocketMQServer,
 )
 from tests.support import harnesses
 from tests.support.replica_set import ReplicaSet
@@ -131,3 +132,8 @@ def test_kafka(case: str, kafka_server: KafkaServer) -> None:
 @every_case
 def test_rabbitmq(case: str, rabbitmq_server: RabbitMQServer) -> None:
     target_suite.run(case, harnesses.rabbitmq(rabbitmq_server.url))
+
+
+@every_case
+def test_rocketmq(case: str, rocketmq_server: RocketMQServer) -> None:
+    target_suite.run(case, harnesses.rocketmq(rocketmq_server.name_server))
