@@ -6,8 +6,12 @@ Never loses a value: what JSON has no type for is text, and says so.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final
 
 from canal.changes.change import Change
@@ -49,7 +53,21 @@ def document(change: Change) -> dict[str, Any]:
 
 def line(change: Change) -> str:
     """The change as JSON, without an end of line; numbers of up to 64 bits stand as they are."""
-    return _encode(document(change))
+    # The text of ``document``, put together by hand: an encoder takes twice as long for it.
+    binary: dict[str, None] = {}
+    partial: dict[str, str] = {}
+    before, after = _texts(change.before, binary, partial), _texts(change.after, binary, partial)
+    row, origin = after if after is not None else before, change.origin
+    key = "null" if row is None else _object([row[name] for name in change.table.keys if name in row])
+    text = (
+        f'{{"id":{_quoted(change.id)},"op":"{change.op.name}","table":{_quoted(change.table.name)},"key":{key},'
+        f'"before":{_object(before)},"after":{_object(after)},"ts":{origin.ts},'
+        f'"transaction":{_quoted(origin.transaction)},"position":{_quoted(origin.position)}'
+    )
+    if change.sql or binary or partial or change.error:
+        more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
+        text += "".join(f",{_member(name)}{_encode(value)}" for name, value in more.items() if value)
+    return text + "}"
 
 
 def row_json(row: Row) -> str:
@@ -59,7 +77,7 @@ def row_json(row: Row) -> str:
 
 def key_json(row: Row, keys: Sequence[str]) -> str:
     """The values of key columns as a JSON object of ASCII: the same text for the same key."""
-    return _encode(_members(keys, [row[name] for name in keys], {}, {}))
+    return _object(_pieces(keys, [row[name] for name in keys], {}, {}))
 
 
 def _row(row: Row | None, binary: dict[str, None], partial: dict[str, str]) -> dict[str, Any] | None:
@@ -86,4 +104,38 @@ def _members(
         elif kind in TEXTS and kind not in (dict, list):
             value = TEXTS[kind](value)
         found[name] = value
+    return found
+
+
+@functools.lru_cache(4096)
+def _member(name: str) -> str:
+    """The beginning of a member."""
+    return f"{_quoted(name)}:"
+
+
+def _object(members: dict[str, str] | Sequence[str] | None) -> str:
+    return "null" if members is None else f"{{{','.join(members.values() if isinstance(members, dict) else members)}}}"
+
+
+def _texts(row: Row | None, binary: dict[str, None], partial: dict[str, str]) -> dict[str, str] | None:
+    return None if row is None else _pieces(row.keys(), row.values(), binary, partial)
+
+
+def _pieces(
+    names: Iterable[str], values: Iterable[Any], binary: dict[str, None], partial: dict[str, str]
+) -> dict[str, str]:
+    """The members as texts, by their names."""
+    found = {}
+    for name, value in zip(names, values):
+        kind = type(value)
+        if kind is int:
+            found[name] = f"{_member(name)}{value}"
+        elif kind is str:
+            found[name] = _member(name) + _quoted(value)
+        elif kind is Decimal or kind is datetime:
+            found[name] = _member(name) + _quoted(TEXTS[kind](value))
+        elif value is None:
+            found[name] = f"{_member(name)}null"
+        elif members := _members((name,), (value,), binary, partial):
+            found[name] = _member(name) + _encode(members[name])
     return found
