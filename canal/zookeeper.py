@@ -253,6 +253,7 @@ class Session:
         config = self.config
         logger = logging.getLogger("canal.ha.kazoo")
         logger.addFilter(_without_secrets)
+        logger.addFilter(_is_worth_it)
         arguments: dict[str, Any] = {
             "hosts": config.hosts, "timeout": config.session_timeout, "auth_data": list(config.auth) or None,
             "connection_retry": KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0, ignore_expire=True),
@@ -504,6 +505,11 @@ def _end(client: Any) -> None:
         client.close()
     except Exception as error:  # it has not ended in time, say: it is used no more
         log.debug("the connection to ZooKeeper did not end in order: %r", error)
+
+
+def _is_worth_it(record: logging.LogRecord) -> bool:
+    """Errors only, unless somebody has set the level of that logger: each attempt, request and answer is a line otherwise."""
+    return record.levelno >= logging.ERROR or logging.getLogger(record.name).level != logging.NOTSET
 
 
 def _without_secrets(record: logging.LogRecord) -> bool:

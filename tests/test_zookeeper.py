@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -239,6 +240,15 @@ def test_no_server_is_an_error(zookeeper_server: ZooKeeperServer) -> None:
     session.close()
 
 
+def test_its_client_library_logs_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    session = Session(ZooKeeper(hosts="127.0.0.1:1", session_timeout=1.0))
+    session.open()
+    assert not session.wait_connected(0.5)
+    session.close()
+    assert [record.getMessage() for record in caplog.records if "kazoo" in record.name] == []
+
+
 def test_the_servers_limit_of_the_session_counts(opened: Open, zookeeper_server: ZooKeeperServer) -> None:
     for wanted, given in ((100.0, 60.0), (20.0, 20.0)):
         session = opened(zookeeper_server.hosts, session_timeout=wanted)
@@ -331,6 +341,7 @@ def test_credentials_are_in_no_log_and_no_error(
 ) -> None:
     """Nor is what a session could be taken over with."""
     caplog.set_level(1)
+    caplog.set_level(1, "canal.ha.kazoo")
     session = opened(zookeeper_server.hosts, auth=DIGEST)
     session.make(zookeeper_root)
     secret = session._client._session_passwd
