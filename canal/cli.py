@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -92,8 +92,8 @@ def _tail_options(commands: Any) -> None:
         "--start",
         "--since",
         metavar="START",
-        help="latest, earliest, JOURNAL:OFFSET, or a time such as 2026-11-21T10:00:00+00:00; "
-        "without a zone it is in this machine's",
+        help="latest, earliest, JOURNAL:OFFSET, an age such as 90s, 15m, 1h or 2d, or a time such as "
+        "2026-11-21T10:00:00+00:00; without a zone it is in this machine's",
     )
     tail.add_argument("--follow", action="store_true", help="go on with what is appended to the files")
     forms = tail.add_mutually_exclusive_group()
@@ -215,6 +215,8 @@ def _tail(options: argparse.Namespace) -> int:
                 message.entries = message.entries[: options.limit - shown]
             shown += len(message.entries)
             printer(message)
+            if not total:  # what reads a pipe should not wait for more
+                sys.stdout.flush()
             if total and message.entries:
                 advance(_done(Path(options.source), message.entries[-1]))
             if options.limit and shown >= options.limit:
@@ -303,6 +305,9 @@ def _database(url: str) -> str:
     return rf"{re.escape(name)}\..*" if name else ""
 
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
 def _start(text: str) -> str | canal.Position:
     if text in ("latest", "earliest"):
         return text
@@ -310,12 +315,16 @@ def _start(text: str) -> str | canal.Position:
     if journal and offset.isdigit() and not journal[0].isdigit():
         return canal.Position(journal=journal, offset=int(offset))
     try:
-        milliseconds = int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+        if text[:-1].isdigit() and text[-1] in _SECONDS:
+            moment = datetime.now(UTC) - timedelta(seconds=int(text[:-1]) * _SECONDS[text[-1]])
+        else:
+            moment = datetime.fromisoformat(text).astimezone(UTC)
+        return canal.Position(timestamp=int(moment.timestamp() * 1000))
     except (ValueError, OverflowError):
         raise canal.ConfigError(
-            f"--start {text!r} is neither latest, earliest, JOURNAL:OFFSET nor a time such as 2026-11-21T10:00:00+00:00"
+            f"--start (or --since) {text!r} is neither latest, earliest, JOURNAL:OFFSET, an age such as 1h nor a time such as "
+            "2026-11-21T10:00:00+00:00"
         ) from None
-    return canal.Position(timestamp=milliseconds)
 
 
 # -- printing ----------------------------------------------------------------------------------------------------------

@@ -136,6 +136,14 @@ def test_a_time_without_a_zone_is_in_this_machines(monkeypatch: pytest.MonkeyPat
         time.tzset()
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800)])
+def test_an_age_is_counted_from_now(text: str, seconds: int) -> None:
+    began = time.time()
+    start = _start(text)
+    assert isinstance(start, canal.Position)
+    assert began - 1 <= start.timestamp / 1000 + seconds <= time.time() + 1
+
+
 def test_the_version_tells_the_build_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         main(["--version"])
@@ -152,6 +160,8 @@ def test_the_version_tells_the_build_too(capsys: pytest.CaptureFixture[str]) -> 
         (["."], "binlog"),
         (["mysql://"], "names no server"),
         (["mysql://u:p@127.0.0.1:1/", "--start", "soon"], "neither latest"),
+        (["mysql://u:p@127.0.0.1:1/", "--since", "1w"], "--since"),
+        (["mysql://u:p@127.0.0.1:1/", "--since", "999999999999d"], "neither latest"),
         (["mysql://u:p@127.0.0.1:1/?colour=red"], "colour"),
         (["mysql://u:p@127.0.0.1:99999/"], "port"),
         (["mysql://u:p@127.0.0.1/?ssl_mode=maybe"], "ssl_mode"),
@@ -258,8 +268,8 @@ def test_a_server_is_followed_until_ctrl_c() -> None:
         url = f"mysql://u:p@{server.host}:{server.port}/?ssl_mode=DISABLED"
         child = subprocess.Popen(
             [sys.executable, "-m", "canal", "tail", url, "--json", "--start", "earliest"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            cwd=Path(__file__).resolve().parents[1],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[1],
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )  # fmt: skip
         assert child.stdout is not None
         first = json.loads(child.stdout.readline())
