@@ -52,7 +52,8 @@ def _meets(protocol: Any, what: str) -> Any:
         if isinstance(value, str) and "://" in value:  # it is not shown, for it may have a password
             raise ConfigError(f"{attribute.name} must be {what}, not a URL", remedy="Use canal.MySQLSource.from_url(url).")
         if not isinstance(value, protocol):
-            raise ConfigError(f"{attribute.name} must be {what}, not {value!r}")
+            shown = repr(value) if value is None or isinstance(value, (str, int, float)) else type(value).__name__
+            raise ConfigError(f"{attribute.name} must be {what}, not {shown}")
 
     return check
 

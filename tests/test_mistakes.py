@@ -89,6 +89,7 @@ SECRET = "s3cret"
         (lambda: canal.MySQLSource(host=f"mysql://canal:{SECRET}@db/"), r"not a URL\. Use MySQLSource\.from_url"),
         (lambda: canal.MySQLSource(host=f"canal:{SECRET}@db"), r"not a URL\. Use MySQLSource\.from_url"),
         (lambda: config(source=f"mysql://canal:{SECRET}@db/"), r"not a URL\. Use canal\.MySQLSource\.from_url"),
+        (lambda: config(source={"host": "db", "password": SECRET}), "source must be a source such as canal.MySQLSource, not dict"),
         (lambda: config(standby=f"mysql://canal:{SECRET}@db/"), "standby must be a source"),
         (lambda: config(ha="zk1:2181"), r"canal\.ZooKeeper\(hosts="),
         (lambda: canal.ZooKeeper(hosts=["zk1:2181", "zk2:2181"]), r"hosts of ZooKeeper must be a str"),
