@@ -135,6 +135,8 @@ class Progress:
     def lost(self, what: str, error: CanalError, wait: float) -> None:
         self._note(error)
         self._troubled = True
+        if what == "connection lost" and not self._connections:
+            what = "not connected yet"
         kind = AlarmKind.POSITION if isinstance(error, PositionLostError) else AlarmKind.CONNECTION
         self._alarms.tell(kind, f"{what}, again in {wait:.1f} s: {error}", error.message)
         self.state = State.WAITING
