@@ -23,6 +23,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -69,7 +70,10 @@ class TomlFiles:
         document = _parsed(text, where)
         unknown = sorted(document.keys() - {"defaults", "destinations"})
         if unknown:
-            raise ConfigError(f"{where} has {', '.join(unknown)}", remedy="It has the tables defaults and destinations.")
+            raise ConfigError(
+                f"{where} has a table or key {', '.join(unknown)}, which means nothing here",
+                remedy="The tables are [defaults] and [destinations.NAME].",
+            )
         self._defaults = _table(document.get("defaults", {}), f"{where}: defaults")
         tables = _table(document.get("destinations", {}), f"{where}: destinations")
         twice = sorted(tables.keys() & self._others.keys())
@@ -175,7 +179,11 @@ def _call(kind: Callable[..., Any], options: dict[str, Any], where: str) -> Any:
     known = {field.name for field in attrs.fields(kind) if field.init} if attrs.has(kind) else None  # type: ignore[arg-type]
     unknown = sorted(options.keys() - known) if known is not None else []
     if unknown:
-        raise ConfigError(f"{where} has no option {', '.join(unknown)}", remedy=f"There are {', '.join(sorted(known or ()))}.")
+        near = [one for name in unknown for one in get_close_matches(name, sorted(known or ()), 1)]
+        meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise ConfigError(
+            f"{where} has no option {', '.join(unknown)}", remedy=f"{meant}There are {', '.join(sorted(known or ()))}."
+        )
     try:
         return kind(**options)
     except ConfigError as error:

@@ -250,9 +250,9 @@ def test_our_own_form() -> None:
     ("text", "message"),
     [
         ("x", "not TOML"),
-        ("[other]", "has other"),
+        ("[other]", "has a table or key other"),
         ("[destinations.a]\nfilters = 'x'", "no option filters.*filter"),
-        ("[destinations.a]\n[destinations.a.source]\nhots = 'x'", "source has no option hots"),
+        ("[destinations.a]\n[destinations.a.source]\nhots = 'x'", r"source has no option hots\. Did you mean host\?"),
         ("[destinations.a]\nsource = { password = { env = 'NO' } }", "no environment variable NO"),
         ("[destinations.a]\nsource = { password = { file = '/no/such' } }", "/no/such cannot be read"),
         ("[destinations.a]\nfilter = 'x'", "cannot be made of destination, filter"),
