@@ -16,6 +16,9 @@ from canal.meta.zookeeper import client_node, client_of, read_cursor
 from canal.position import Position
 from canal.zookeeper import NodeMissing, Session, Set, VersionChanged
 
+#: Times that a cursor is read while its owner moves it.
+_LOOKS = 5
+
 
 @attrs.frozen
 class ClientOverview:
@@ -92,7 +95,13 @@ def look_at(session: Session, name: str) -> DestinationOverview:
 
 
 def _client(session: Session, path: str, number: int) -> ClientOverview:
-    filter, cursor, exact = (session.get(f"{path}/{client_node(number)}/{node}") for node in ("filter", "cursor", "position"))
+    base = f"{path}/{client_node(number)}"
+    filter, cursor = session.get(f"{base}/filter"), session.get(f"{base}/cursor")
+    for _ in range(_LOOKS):  # the owner writes both nodes at once, perhaps between two of our reads
+        exact, again = session.get(f"{base}/position"), session.get(f"{base}/cursor")
+        if (again and again.version) == (cursor and cursor.version):
+            break
+        cursor = again
     text = filter.data.decode(errors="replace") if filter is not None else ""
     position, problem = None, ""
     if cursor is not None and cursor.data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -13,7 +14,7 @@ import pytest
 import canal
 from canal.cli import main
 from canal.ha import Role
-from canal.ha.overview import look_at
+from canal.ha.overview import _client, look_at
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Session, Set, ZooKeeper
@@ -97,6 +98,23 @@ def test_it_tells_who_runs_what_and_where_the_clients_are(config: ZooKeeper, cap
         assert "client 1001  filter s" in text
         assert "at most" in text
         other.stop()
+
+
+def test_a_cursor_that_its_owner_moves_meanwhile_was_moved_by_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    """The owner writes both nodes in one transaction, and they are read one by one."""
+    old, new = (canal.Position(journal="binlog.000001", offset=at, timestamp=1_700_000_000_000, server_id=1) for at in (4, 400))
+    read: list[str] = []
+
+    class Moving:
+        def get(self, path: str) -> Any:
+            read.append(path.rpartition("/")[2])
+            position = new if "position" in read else old
+            data = {"filter": "", "cursor": json.dumps(position.to_canal()), "position": position.to_text()}[read[-1]]
+            return SimpleNamespace(data=data.encode(), version=position.offset, changed=0.0)
+
+    session: Any = Moving()
+    assert _client(session, "/destinations/orders", 1001).cursor == new
+    assert caplog.text == ""
 
 
 def canal_time(text: str) -> float:
