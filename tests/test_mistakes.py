@@ -76,6 +76,16 @@ def test_a_package_of_which_canal_python_has_taken_a_part_says_so(left: bool, us
     assert done.stderr.splitlines()[-1].startswith("ImportError: the package canal is not whole: canal-python")
 
 
+def test_a_number_that_is_a_text_is_told() -> None:
+    wrong: Any = "1"
+    with canal.Instance(config()) as instance:
+        instance.subscribe()
+        with pytest.raises(ConfigError, match="timeout must be a number of seconds, or None, not '1'"):
+            instance.get_without_ack(1, timeout=wrong)
+        with pytest.raises(ConfigError, match="batch_size must be at least 1, not '1'"):
+            instance.get(wrong)
+
+
 SECRET = "s3cret"
 
 
@@ -89,7 +99,7 @@ SECRET = "s3cret"
         (lambda: canal.MySQLSource(host=f"mysql://canal:{SECRET}@db/"), r"not a URL\. Use MySQLSource\.from_url"),
         (lambda: canal.MySQLSource(host=f"canal:{SECRET}@db"), r"not a URL\. Use MySQLSource\.from_url"),
         (lambda: config(source=f"mysql://canal:{SECRET}@db/"), r"not a URL\. Use canal\.MySQLSource\.from_url"),
-        (lambda: config(source={"host": "db", "password": SECRET}), "source must be a source such as canal.MySQLSource, not dict"),
+        (lambda: config(source={"host": "db", "password": SECRET}), "source must be a source such as .*, not dict"),
         (lambda: config(standby=f"mysql://canal:{SECRET}@db/"), "standby must be a source"),
         (lambda: config(ha="zk1:2181"), r"canal\.ZooKeeper\(hosts="),
         (lambda: canal.ZooKeeper(hosts=["zk1:2181", "zk2:2181"]), r"hosts of ZooKeeper must be a str"),
