@@ -107,6 +107,24 @@ def _check_on_slow(instance: object, attribute: object, value: object) -> None:
         raise ConfigError(f'on_slow is "wait" or "evict", not {value!r}')
 
 
+def check_shared(meta: MetaManager, *histories: SchemaHistory | None) -> None:
+    """What processes that take turns keep must be seen by each of them.
+
+    Raises:
+        ConfigError: it is one process's own. A MemoryHistory is allowed, which is forgotten at the begin of each turn.
+    """
+    if type(meta) in (MemoryMeta, FileMeta):
+        raise ConfigError(
+            f"with ha each process must see the cursors of the others, and {type(meta).__name__} is one process's own",
+            remedy="Leave meta out, or use canal.ZooKeeperMeta, MixedMeta or PeriodMixedMeta.",
+        )
+    if any(type(history) is FileHistory for history in histories):
+        raise ConfigError(
+            "with ha each process must see what the others have followed of tables, and FileHistory is one process's own",
+            remedy="Use canal.parse.schema.zookeeper_history.ZooKeeperHistory, which a config with ha has by default.",
+        )
+
+
 def _default_meta(config: InstanceConfig) -> MetaManager:
     return MemoryMeta() if config.ha is None else ZooKeeperMeta(config.ha)
 
@@ -239,11 +257,8 @@ class InstanceConfig:
     alarm: Alarm = attrs.field(default=log_alarm, validator=_check_callable)
 
     def __attrs_post_init__(self) -> None:
-        if self.ha is not None and type(self.meta) in (MemoryMeta, FileMeta):
-            raise ConfigError(
-                f"with ha each process must see the cursors of the others, and {type(self.meta).__name__} is one process's own",
-                remedy="Leave meta out, or use canal.ZooKeeperMeta, MixedMeta or PeriodMixedMeta.",
-            )
+        if self.ha is not None:
+            check_shared(self.meta, self.schema_history)
         self.table_filter()
         self.column_filter()
         self.masks()

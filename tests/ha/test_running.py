@@ -17,6 +17,8 @@ import canal
 from canal.delivery import Delivery
 from canal.ha import Role, clock, nodes, running
 from canal.ha.machine import Event
+from canal.parse.schema.history import MemoryHistory
+from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from canal.zookeeper import Create, Delete, Set
 from tests.support.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasty, ids_of, read
@@ -569,6 +571,38 @@ def test_managers_of_one_process_are_refused(group: Group, tmp_path: Any) -> Non
     for meta in (canal.MemoryMeta(), canal.FileMeta(tmp_path)):
         with pytest.raises(canal.ConfigError, match="one process's own"):
             canal.InstanceConfig(destination="d", source=group.log, ha=group.config, meta=meta)
+
+
+def test_schemas_that_one_process_keeps_are_not_believed_in_its_next_turn(group: Group, tmp_path: Any) -> None:
+    """Another one has followed a change that gives two columns other names and moves no value."""
+    log = FakeBinlog(metadata="MINIMAL")
+    table = log.table("shop", "swaps", "id INT PRIMARY KEY, one INT, two INT")
+
+    def process(**options: Any) -> canal.Instance:
+        return group.instance(source=log, schema_history=MemoryHistory(), zookeeper=options)
+
+    def row_of(instance: canal.Instance) -> dict[str, Any]:
+        message = read(instance, 1)
+        instance.ack(message)
+        (row,) = [row for entry in message.entries for row in entry.rows]
+        return dict(row.after or {})
+
+    first, second = process(**PATIENT), process()
+    table.insert({"id": 1, "one": 10, "two": 20})
+    assert row_of(first) == {"id": 1, "one": 10, "two": 20}
+    first.release()
+    assert second.wait_active(60)
+    changed = "ALTER TABLE shop.swaps RENAME COLUMN one TO three, RENAME COLUMN two TO one"
+    table.alter(changed, "id INT PRIMARY KEY, three INT, one INT")
+    table.insert({"id": 2, "three": 11, "one": 21})
+    assert row_of(second) == {"id": 2, "three": 11, "one": 21}
+    second.stop()
+    end_wait(first, Role.ACTIVE)
+    table.insert({"id": 3, "three": 12, "one": 22})
+    assert row_of(first) == {"id": 3, "three": 12, "one": 22}
+
+    with pytest.raises(canal.ConfigError, match="FileHistory is one process's own"):
+        canal.InstanceConfig(destination="d", source=log, ha=group.config, schema_history=canal.FileHistory(tmp_path))
 
 
 def test_an_operator_ends_one_client_though_the_node_of_another_cannot_be_read(

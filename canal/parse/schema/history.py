@@ -151,6 +151,10 @@ class MemoryHistory:
     def close(self) -> None:
         pass
 
+    def bind(self, *turn: object) -> None:
+        """A turn of this process begins: others may have followed changes of tables since its last one."""
+        self.forget()
+
     def _done(self, position: Position) -> int:
         return count_done(len(self._steps), lambda number: self._steps[number][0], position)
 
