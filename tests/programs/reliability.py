@@ -76,6 +76,8 @@ def page(results: list[dict[str, Any]]) -> str:
         *_table("fault", _merged(runs, "mended")),
         "",
         *_pipes([one for one in results if one["kind"] == "pipes"]),
+        "",
+        *_groups([one for one in results if one["kind"] == "group"]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -101,6 +103,27 @@ def _pipes(runs: list[dict[str, Any]]) -> Iterator[str]:
         yield (
             f"| {one['date']} | {one['server'].partition('-')[0]} | {one['seconds']:,} | {kills} | {one['changes']:,} "
             f"| {commits} | {failures:,} | {one['reads']:,} | {len(one['wrong'])} |"
+        )
+    wrong = [f"* {one['date']}: {text}" for one in runs for text in one["wrong"]]
+    yield from ["", *wrong] if wrong else []
+
+
+def _groups(runs: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Several sources"
+    yield ""
+    yield "A `GroupParser` merges three servers into one store by time, while the process is killed (SIGKILL): one of them has"
+    yield "changes at the beginning and at the end alone, one is stopped (SIGSTOP) for some seconds time and again, of one the server"
+    yield "is killed and its standby read: `python -m tests.programs.group_chaos --record tests/reliability.jsonl`. At the end what"
+    yield "came of each is compared with what was committed there, and in each life the times of transactions up to the first that"
+    yield "was late are in their order."
+    yield ""
+    yield "| run | idles, stops, moves | seconds | kills | changes | transactions before a late one | load of the machine | wrong |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for one in runs:
+        servers = ", ".join(one["servers"][name].partition("-")[0] for name in ("idle", "stops", "moves"))
+        yield (
+            f"| {one['date']} | {servers} | {one['seconds']:,} | {one['kills']} | {one['changes']:,} | {one['in order']:,} "
+            f"| {one['load']} | {len(one['wrong'])} |"
         )
     wrong = [f"* {one['date']}: {text}" for one in runs for text in one["wrong"]]
     yield from ["", *wrong] if wrong else []
