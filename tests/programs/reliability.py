@@ -111,13 +111,13 @@ def _pipes(runs: list[dict[str, Any]]) -> Iterator[str]:
 def _groups(runs: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Several sources"
     yield ""
-    yield "A `GroupParser` merges three servers into one store by time, while the process is killed (SIGKILL): one of them has"
-    yield "changes at the beginning and at the end alone, one is stopped (SIGSTOP) for some seconds time and again, of one the server"
-    yield "is killed and its standby read: `python -m tests.programs.group_chaos --record tests/reliability.jsonl`. At the end what"
-    yield "came of each is compared with what was committed there, and in each life the times of transactions up to the first that"
-    yield "was late are in their order."
+    yield "A `GroupParser` merges three servers into one store by time, while the process is killed (SIGKILL): one of them"
+    yield "has changes at the beginning and at the end alone, one is stopped (SIGSTOP) for some seconds time and again, of one"
+    yield "the server is killed and its standby read: `python -m tests.programs.group_chaos --record tests/reliability.jsonl`."
+    yield "At the end what came of each is compared with what was committed there, and in each life the times of transactions"
+    yield "up to the first that was late are in their order."
     yield ""
-    yield "| run | idles, stops, moves | seconds | kills | changes | transactions before a late one | load of the machine | wrong |"
+    yield "| run | idles, stops, moves | seconds | kills | changes | transactions before a late one | load | wrong |"
     yield "|---|---|---|---|---|---|---|---|"
     for one in runs:
         servers = ", ".join(one["servers"][name].partition("-")[0] for name in ("idle", "stops", "moves"))
