@@ -121,7 +121,7 @@ def check_shared(meta: MetaManager, *histories: SchemaHistory | None) -> None:
     if any(type(history) is FileHistory for history in histories):
         raise ConfigError(
             "with ha each process must see what the others have followed of tables, and FileHistory is one process's own",
-            remedy="Use canal.parse.schema.zookeeper_history.ZooKeeperHistory, which a config with ha has by default.",
+            remedy="Use canal.ZooKeeperHistory, which a config with ha has by default.",
         )
 
 

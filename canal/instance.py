@@ -14,11 +14,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from canal.alarm import AlarmDesk, AlarmKind
+from canal.alarm import Alarm, AlarmDesk, AlarmKind, log_alarm
 from canal.behind import open_line
 from canal.claims import claim
 from canal.clients import Clients
-from canal.config import InstanceConfig, check_start
+from canal.config import InstanceConfig, check_shared, check_start
 from canal.delivery import Delivery, Line, Taken, check_client_id, not_subscribed, take_back
 from canal.errors import (
     CanalError,
@@ -33,7 +33,7 @@ from canal.filter import TableFilter
 from canal.flat import Changes, FlatChange
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.life import Life, Steps
-from canal.meta import MemoryMeta, MetaManager
+from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, Message
 from canal.parallel import Crew, Handling, Key, ParallelConsumer
 from canal.parse.group import GroupParser
@@ -46,7 +46,7 @@ from canal.stream import Stream, consume
 from canal.threads import as_own
 from canal.turns import Turns
 from canal.wiring import masked_sink, parser_of, sink_of, store_of
-from canal.zookeeper import Fence, Session
+from canal.zookeeper import Fence, Session, ZooKeeper
 
 log = logging.getLogger("canal")
 
@@ -67,7 +67,6 @@ class Instance:
     _healths: tuple[SourceHealth, ...] = ()
     _ha: RunningMonitor | None = None
     _turns: Turns | None = None
-    _alarms = AlarmDesk()
 
     def __init__(self, config: InstanceConfig) -> None:
         self.config = config
@@ -77,11 +76,7 @@ class Instance:
             self._healths = (SourceHealth(heartbeat, parser.open_probe, parser.switch),)
         self._configure(config, parser)
         if config.ha is not None:
-            self._ha = RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms)
-            self._turns = Turns(
-                self._ha, config.destination, self._alarms, lambda: self.is_running, self._check_running,
-                lambda: self.is_exhausted, self._client,
-            )  # fmt: skip
+            self._take_turns(RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms))
 
     @classmethod
     def _of_output(cls, config: InstanceConfig, parser: EventParser) -> Self:
@@ -92,10 +87,9 @@ class Instance:
 
     def _configure(self, config: InstanceConfig, parser: EventParser) -> None:
         self._compose(
-            config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout
-        )
-        self._alarms = AlarmDesk(config.alarm)
-        self._alarms.reset(config.destination)
+            config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout,
+            config.alarm,
+        )  # fmt: skip
 
     @classmethod
     def compose(
@@ -108,11 +102,17 @@ class Instance:
         meta: MetaManager | None = None,
         start_timeout: float = 30.0,
         heartbeat: Heartbeat | None = None,
+        ha: ZooKeeper | None = None,
+        alarm: Alarm = log_alarm,
     ) -> Self:
         """An instance from parts; any of them may be the user's own class that meets the Protocol of the part.
 
         The default sink withholds the statements of tables that parsers mask; another ``EntrySink`` must have their masks.
         With a ``heartbeat`` the sources are watched of each :class:`canal.BinlogParser` that has a standby, also in a group.
+
+        With ``ha`` processes that compose the same destination take turns: the parts run in one of them, and are started again
+        with each turn. ``meta`` is a ``ZooKeeperMeta`` then, when none is given. Without ``binlog_row_metadata=FULL`` give each
+        ``BinlogParser`` a :class:`canal.ZooKeeperHistory`. ``alarm`` is told what concerns the turns; parsers have their own.
         """
         self = cls.__new__(cls)
         for part, protocol in ((parser, EventParser), (sink, Sink), (store, EntryStore), (meta, MetaManager)):
@@ -121,9 +121,14 @@ class Instance:
                 raise ConfigError(f"{part!r} is no {protocol.__name__}: it lacks {', '.join(missing)}")
         members = parser.members.values() if isinstance(parser, GroupParser) else (parser,)
         parsers = [one for one in members if isinstance(one, BinlogParser)]
+        if ha is not None:
+            meta = meta or ZooKeeperMeta(ha)
+            check_shared(meta, *(one.history for one in parsers))
         self._compose(
-            destination, parser, masked_sink(parsers, sink), store or MemoryStore(), meta or MemoryMeta(), start_timeout
+            destination, parser, masked_sink(parsers, sink), store or MemoryStore(), meta or MemoryMeta(), start_timeout, alarm
         )
+        if ha is not None:
+            self._take_turns(RunningMonitor(ha, destination, _Parts(self), self._alarms))
         watched = [one for one in parsers if one.other_source is not None]
         if heartbeat is not None:
             self._healths = tuple(SourceHealth(heartbeat, one.open_probe, one.switch) for one in watched)
@@ -137,8 +142,11 @@ class Instance:
         store: EntryStore,
         meta: MetaManager,
         start_timeout: float,
+        alarm: Alarm,
     ) -> None:
         self.destination = destination
+        self._alarms = AlarmDesk(alarm)
+        self._alarms.reset(destination)
         self.parser = parser
         self._asked = parser_teller(parser)
         self.sink = sink
@@ -162,6 +170,14 @@ class Instance:
         self._steps = Steps()  # that end the run of the parts
         self._running = False  # the parts run: with ``ha`` in the active process only
         self._started_at = 0.0
+
+    def _take_turns(self, ha: RunningMonitor) -> None:
+        """Run the parts while ``ha`` says that it is this process's turn."""
+        self._ha = ha
+        self._turns = Turns(
+            ha, self.destination, self._alarms, lambda: self.is_running, self._check_running, lambda: self.is_exhausted,
+            self._client,
+        )  # fmt: skip
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -231,11 +247,16 @@ class Instance:
             raise
         log.info("[%s] started", self.destination)
 
-    def _begin_turn(self, session: Session) -> None:
-        """It is this process's turn: start the parts, and subscribe what was noted."""
+    def _begin_parts(self, session: Session) -> None:
+        """It is this process's turn: start the parts."""
         assert self._turns is not None
-        self._turns.begin(session, (self.meta, self._asked.history))
+        members = self.parser.members.values() if isinstance(self.parser, GroupParser) else (self.parser,)
+        self._turns.begin(session, (self.meta, *(parser_teller(one).history for one in members)))
         self._start_parts()
+
+    def _subscribe_noted(self) -> None:
+        """The parts of a turn run: subscribe what is to be in each of them."""
+        assert self._turns is not None
         for client_id, filter in self._turns.noted.items():
             known = self._clients.get(client_id)
             if known is None or filter not in (None, known.filter):
@@ -720,7 +741,8 @@ class _Parts:
         self._instance = instance
 
     def start_parts(self, session: Session, fence: Fence) -> None:
-        self._instance._begin_turn(session)
+        self._instance._begin_parts(session)
+        self._instance._subscribe_noted()
 
     def clients(self) -> list[int]:
         return [client.id for client in self._instance._clients.all()]

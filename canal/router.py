@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
-from canal.config import InstanceConfig
+from canal.config import InstanceConfig, check_shared
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -28,16 +28,19 @@ from canal.errors import (
     StoreClosedError,
     fresh,
 )
+from canal.ha import Role
 from canal.instance import Instance
 from canal.life import Life, Steps
-from canal.meta import MemoryMeta, MetaManager
+from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, EntryType, Transaction
 from canal.narrowing import Narrowing
 from canal.parse.parser import OwnParser, parser_teller
 from canal.position import Position, earliest, resume_at
+from canal.router_turns import RouterTurns
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus, State
 from canal.threads import OwnThread
+from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
 
@@ -66,7 +69,8 @@ class RouterSink:
 
     Args:
         config: the source and what is read of it, by its ``filter``; hooks and the rest of it come before the outputs. ``start``
-            is where an output without a cursor begins. It has neither ``ha`` nor a ``meta``.
+            is where an output without a cursor begins. It has no ``meta``. With ``ha`` routers of several processes take turns:
+            in one of them the reading and all outputs run, whose cursors are in ZooKeeper (docs/high-availability.md).
 
     Attributes:
         instance: what reads the source, for ``status()``, metrics and ``switch()``; the router starts and stops it. Its
@@ -76,10 +80,17 @@ class RouterSink:
 
     def __init__(self, config: InstanceConfig) -> None:
         _check(config)
-        self.instance = Instance(config)
+        if config.ha is not None:
+            reads = attrs.evolve(config, ha=None, meta=MemoryMeta(), schema_history=config.history())
+        else:
+            reads = config
+        self.instance = Instance(reads)
         self.outputs: dict[str, Instance] = {}
         self._config = config
-        self._reading = Reading(self.instance, config)
+        self._reading = Reading(self.instance, reads)
+        self._turns: RouterTurns | None = None
+        if config.ha is not None:
+            self._turns = RouterTurns(config, config.ha, self._reading, lambda: list(self.outputs.values()))
         self._life = Life(config.destination, self._begin, self._end, config.start_timeout)
 
     def output(self, destination: str, filter: str = "", *, meta: MetaManager | None = None, **options: Any) -> Instance:
@@ -88,7 +99,7 @@ class RouterSink:
         Args:
             destination: its name.
             filter: what it gets of that which the router reads; "" is everything.
-            meta: keeps its clients' cursors: in memory when none is given.
+            meta: keeps its clients' cursors: in memory when none is given, with ``ha`` in ZooKeeper.
             options: of :class:`canal.InstanceConfig`, those that are not about the source: black_filter, row_filter, leave_out,
                 hooks, the sizes of store and batches, slow_after, start_timeout, alarm and so on.
 
@@ -103,10 +114,18 @@ class RouterSink:
             )  # fmt: skip
         if destination in self.outputs or destination == self._config.destination:
             raise ConfigError("there is a destination of this name already", destination=destination)
+        ha = self._config.ha
+        if meta is None and ha is not None:
+            meta = ZooKeeperMeta(ha)
         if meta is not None:
             options["meta"] = meta
         config = InstanceConfig(destination=destination, source=self._config.source, filter=filter, **options)
-        output = self.outputs[destination] = Instance._of_output(config, self._reading.new_route(config))
+        if ha is not None:
+            check_shared(config.meta)
+        output = Instance._of_output(config, self._reading.new_route(config))
+        if self._turns is not None:
+            output._take_turns(self._turns.election_of(output))
+        self.outputs[destination] = output
         return output
 
     def start(self) -> Self:
@@ -127,6 +146,23 @@ class RouterSink:
         """Between ``start`` and ``stop``."""
         return self._life.is_up
 
+    @property
+    def role(self) -> Role:
+        """Whether this process is active for the router; without ``ha`` it is whenever it runs."""
+        if self._turns is not None:
+            return self._turns.monitor.role
+        return Role.ACTIVE if self.is_running else Role.OFFLINE
+
+    def wait_active(self, timeout: float | None = None) -> bool:
+        """Wait until this process is active; False when ``timeout`` seconds are over or the router was stopped."""
+        return self.is_running if self._turns is None else self._turns.monitor.wait_active(timeout)
+
+    def release(self) -> None:
+        """Let another process take over, with all outputs. This one stands by, and competes again after a while."""
+        if self._turns is None:
+            raise StateError("there is no other process: this router has no ha", destination=self._config.destination)
+        self._turns.monitor.release()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -140,7 +176,10 @@ class RouterSink:
             for output in list(self.outputs.values()):
                 if not output.is_running:
                     output.start()
-            self._reading.start()
+            if self._turns is not None:
+                self._turns.monitor.start()
+            else:
+                self._reading.start()
         except BaseException:
             with contextlib.suppress(Exception):  # what went wrong first is raised
                 self._end()
@@ -148,7 +187,8 @@ class RouterSink:
 
     def _end(self) -> None:
         steps = Steps()
-        steps.add(*(output.stop for output in self.outputs.values()), self._reading.stop)
+        last = self._reading.stop if self._turns is None else self._turns.monitor.stop
+        steps.add(*(output.stop for output in self.outputs.values()), last)
         steps.carry_out()
 
 
@@ -168,6 +208,12 @@ class Reading:
         """The parser of another output."""
         self._routes.append(Route(self, len(self._routes) + 1, config))
         return self._routes[-1]
+
+    def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
+        """With ``ha``: a turn begins, behind whose fence the schema history writes."""
+        bind = getattr(parser_teller(self.instance.parser).history, "bind", None)
+        if bind is not None:
+            bind(session, fence)
 
     def start(self) -> None:
         """Begin at the earliest cursor of the outputs that wait; each gets what is behind its own."""
@@ -434,12 +480,7 @@ class RouteRun:
 def _check(config: object) -> None:
     if not isinstance(config, InstanceConfig):
         raise ConfigError(f"a router is made of a canal.InstanceConfig, not {config!r}")
-    if config.ha is not None:
-        raise ConfigError(
-            "a router has no ha: its outputs would resume at cursors of before another process's turn",
-            destination=config.destination, remedy="Use several clients of one instance with ha, or an instance for each.",
-        )  # fmt: skip
-    if type(config.meta) is not MemoryMeta:
+    if type(config.meta) is not (MemoryMeta if config.ha is None else ZooKeeperMeta):
         raise ConfigError(
             "a router keeps no cursors", destination=config.destination,
             remedy="Give meta to the outputs; where the source does not write binlog_row_metadata=FULL give the router a "

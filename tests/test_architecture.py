@@ -103,7 +103,7 @@ LAYERS = (
     "delivery",
     "clients stream turns",
     "instance",
-    "aio",
+    "aio router_turns",
     "pipes pymysqlreplication router server spark",
     "launch metrics testing",
     "top web",

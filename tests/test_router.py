@@ -436,7 +436,8 @@ def test_what_a_router_does_not_have_is_refused() -> None:
         with pytest.raises(canal.ConfigError, match=f"no {option} of its own"):
             router.output("two", **{option: None})
     for options, text in (
-        ({"ha": canal.ZooKeeper(hosts="127.0.0.1:1")}, "no ha"), ({"meta": canal.FileMeta("anywhere")}, "keeps no cursors"),
+        ({"meta": canal.FileMeta("anywhere")}, "keeps no cursors"),
+        ({"ha": (ha := canal.ZooKeeper(hosts="127.0.0.1:1")), "meta": canal.MixedMeta(ha)}, "keeps no cursors"),
     ):  # fmt: skip
         with pytest.raises(canal.ConfigError, match=text):
             canal.RouterSink(config(**options))

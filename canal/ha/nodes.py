@@ -14,11 +14,13 @@ from canal.zookeeper import Create, Delete, Fence, NodeExists, NodeMissing, Sess
 log = logging.getLogger("canal.ha")
 
 
-def running_document(address: str, active: bool = True, client_id: int | None = None) -> bytes:
-    """The data of a destination's running node, or of a client's, as canal writes it."""
+def running_document(address: str, active: bool = True, client_id: int | None = None, router: str = "") -> bytes:
+    """The data of a destination's running node, or of a client's, as canal writes it; of an output's it names the router."""
     document: dict[str, object] = {"active": active, "address": address}
     if client_id is not None:
         document["clientId"] = client_id
+    if router:
+        document["router"] = router
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -29,6 +31,14 @@ def read_running(data: bytes) -> tuple[str, bool]:
         return str(document["address"]), bool(document.get("active", True))
     except (ValueError, KeyError, TypeError, RecursionError):
         return "", True
+
+
+def read_router(data: bytes) -> str:
+    """The router of which the destination is an output; "" of one that runs by itself."""
+    try:
+        return str(json.loads(data).get("router", ""))
+    except (ValueError, AttributeError, RecursionError):
+        return ""
 
 
 def read_epoch(path: str, data: bytes) -> int:

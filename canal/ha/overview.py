@@ -11,7 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from canal.errors import CoordinationError, CursorError, UnknownDestinationError
-from canal.ha.nodes import read_epoch, read_running, running_document
+from canal.ha.nodes import read_epoch, read_router, read_running, running_document
 from canal.meta.zookeeper import client_node, client_of, read_cursor
 from canal.position import Position
 from canal.zookeeper import NodeMissing, Session, Set, VersionChanged
@@ -58,7 +58,9 @@ class DestinationOverview:
 
 
 def destinations(session: Session) -> list[str]:
-    return session.children(f"{session.config.root}/destinations")
+    """Those that somebody has run; a member of a group has nothing but its schema history under its name."""
+    names = session.children(f"{session.config.root}/destinations")
+    return [name for name in names if session.children(session.config.destination_path(name)) != ["schema"]]
 
 
 def look_at(session: Session, name: str) -> DestinationOverview:
@@ -125,6 +127,10 @@ def release(
         raise CoordinationError(f"nobody can be asked to release {name}: {'; '.join(old.damaged)}")
     if not old.owner:
         raise CoordinationError(f"no process runs {name}: there is nothing to release")
+    running = session.get(session.config.destination_path(name, "running"))
+    router = "" if running is None else read_router(running.data)
+    if router:
+        raise CoordinationError(f"{name} is an output of the router {router}", remedy=f"Release {router}: outputs go with it.")
     if not old.standbys:
         raise CoordinationError(
             f"no other process stands by for {name}, so {old.owner} was left alone", remedy="Start another one first."
