@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         MemoryLogPositionManager,
         MetaLogPositionManager,
     )
+    from canal.parse.options import ParserOptions
     from canal.parse.parser import BinlogParser, EventParser
     from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory
     from canal.parse.schema.zookeeper_history import ZooKeeperHistory
@@ -178,6 +179,7 @@ __all__ = [
     "NoLabel",
     "NotActiveError",
     "NotSubscribedError",
+    "ParserOptions",
     "ParserStatus",
     "PartialJson",
     "PeriodMixedLogPositionManager",
@@ -252,6 +254,7 @@ _MODULES: Final[dict[str, str]] = {
             "FailbackLogPositionManager FileLogPositionManager LogPositionManager MemoryLogPositionManager "
             "MetaLogPositionManager"
         ),
+        "parse.options": "ParserOptions",
         "parse.parser": "BinlogParser EventParser",
         "parse.schema.history": "FileHistory MemoryHistory SchemaHistory",
         "parse.schema.zookeeper_history": "ZooKeeperHistory",

@@ -8,6 +8,7 @@ from canal.config import InstanceConfig
 from canal.errors import ConfigError
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import FailbackLogPositionManager, MemoryLogPositionManager, MetaLogPositionManager
+from canal.parse.options import ParserOptions
 from canal.parse.parser import BinlogParser
 from canal.rows.mask import Masks
 from canal.sink import EntrySink, Sink
@@ -18,8 +19,8 @@ _PIECE_ENTRIES, _PIECE_BYTES = 4096, 4 << 20
 
 
 def parser_of(config: InstanceConfig) -> BinlogParser:
-    return BinlogParser(
-        config.source,
+    options = ParserOptions(
+        source=config.source,
         start=config.start,
         tables=config.table_filter(),
         fields=config.column_filter(),
@@ -43,6 +44,7 @@ def parser_of(config: InstanceConfig) -> BinlogParser:
         dump_error_threshold=config.dump_error_threshold,
         fallback_interval=config.fallback_interval,
     )
+    return BinlogParser(options)
 
 
 def sink_of(config: InstanceConfig) -> EntrySink:

@@ -73,6 +73,30 @@ def test_a_users_own_store_sink_and_position_keeping() -> None:
     assert canal.Position.from_text(table["mine/1001/cursor"]).offset == fake.position.offset
 
 
+def test_a_parsers_options_are_one_value_and_its_keywords_are_the_same() -> None:
+    fake, history = FakeBinlog(), canal.MemoryHistory()
+    options = canal.ParserOptions(source=fake, start="earliest", history=history)
+    parsers = [canal.BinlogParser(options), canal.BinlogParser(fake, start="earliest", history=history, tables=None)]
+
+    for parser in parsers:
+        assert parser.options.sources == [(fake, "earliest")]
+        assert parser.options.history is parser.history is history
+        assert parser.options.tables.accepts("any", "table")
+    assert canal.BinlogParser(options, start="latest", standby=fake).options.sources == [(fake, "latest"), (fake, "latest")]
+    with pytest.raises(TypeError, match="strat"):
+        canal.BinlogParser(fake, strat="earliest")
+
+
+def test_parsers_of_the_same_options_do_not_share_what_serves_one_at_a_time() -> None:
+    fake = FakeBinlog()
+    options = canal.ParserOptions(source=fake, start="earliest")
+    with canal.Instance.compose("first", parser=canal.BinlogParser(options)) as first:
+        first.subscribe()
+        second = canal.Instance.compose("second", parser=canal.BinlogParser(options))
+        with pytest.raises(canal.StateError, match="is in use by the instance of 'first'"):
+            second.start()
+
+
 @pytest.mark.parametrize("composed", [True, False])
 def test_a_users_own_meta_manager_keeps_what_a_restart_goes_on_from(composed: bool) -> None:
     """It derives from no class of ours. Filter, first cursor and acks are in it when their calls return."""

@@ -23,7 +23,7 @@ from canal.parse.log.continuity import first_of, incarnation_of, is_at
 from canal.parse.log.digests import changes_schema, digests_of, find_tail, transactions
 from canal.parse.log.scan import transaction_start
 from canal.parse.log_positions import LogPositionManager
-from canal.parse.options import ParserOptions
+from canal.parse.options import Owner, ParserOptions
 from canal.parse.source.protocol import FullConnection
 from canal.parse.start import Decision, Facts, How, decide
 from canal.position import Position, PreparedXa, journal_key
@@ -41,9 +41,11 @@ class Locator:
     """
 
     def __init__(
-        self, options: ParserOptions, link: Link, destination: str, alarms: AlarmDesk, resume: Position | None
-    ) -> None:
+        self, options: ParserOptions, owner: Owner, link: Link, destination: str, alarms: AlarmDesk,
+        resume: Position | None,
+    ) -> None:  # fmt: skip
         self._options = options
+        self._owner = owner
         self._positions: LogPositionManager = options.log_positions
         self._link = link
         self._destination = destination
@@ -157,8 +159,8 @@ class Locator:
                 f"THE POSITION {self.position()} IS LOST ({self._lost_text()}): going on from {position}, as on_lost="
                 f"{self._options.on_lost!r} says; the changes in between are not delivered, or are delivered again",
             )
-            marks = [mark for mark in self._options.marks() if not _is_of_present_log(connection, mark)]
-            self._options.translated(dict.fromkeys(marks))
+            marks = [mark for mark in self._owner.marks() if not _is_of_present_log(connection, mark)]
+            self._owner.translated(dict.fromkeys(marks))
         return position
 
     def _lost_text(self) -> str:
@@ -218,7 +220,7 @@ class Locator:
 
         A cursor of canal's names no server, and cannot be ahead of one of another server.
         """
-        for mark in self._options.marks() if connection.can_replay else ():
+        for mark in self._owner.marks() if connection.can_replay else ():
             found = _foreign(connection, mark, is_same_log) or ("" if is_same_log else _behind(connection, mark, first))
             if mark.at_event and not mark.gtid and first.source not in ("", connection.identity):
                 found = found or f"the first cursor is one of the server {first.source}, with which it does not compare"
@@ -233,13 +235,13 @@ class Locator:
     def _translate(self, connection: FullConnection, source: str, start: Position) -> None:
         """Find the cursors of clients that are ahead in the log of another server too; ``start`` is before all of them."""
         translated: dict[Position, Position | None] = {}
-        for mark in self._options.marks():
+        for mark in self._owner.marks():
             if mark.source == source and mark.tail:
                 found = find_tail(mark.tail, transactions(connection, start))
                 if found is not None:
                     row = 0 if found.missing else mark.row
                     translated[mark] = attrs.evolve(found.position, source=connection.identity, row=row)
-        self._options.translated(translated)
+        self._owner.translated(translated)
 
 
 def _foreign(connection: FullConnection, mark: Position, is_same_log: bool) -> str:

@@ -1,44 +1,79 @@
-"""What a parser was configured with: the same for each of its runs."""
+"""What a parser is configured with, the same for each of its runs, and what a run asks the parser that it is of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import tzinfo
+from datetime import timezone, tzinfo
+from typing import Protocol
 
 import attrs
 
-from canal.alarm import Alarm
+from canal.alarm import Alarm, log_alarm
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.log_positions import LogPositionManager
-from canal.parse.schema.history import SchemaHistory
-from canal.parse.source.protocol import Source
+from canal.parse.log.events import MAX_INFLATED_BYTES
+from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
+from canal.parse.schema.history import MemoryHistory, SchemaHistory
+from canal.parse.source.protocol import Source, Start
 from canal.position import Position
 from canal.rows.mask import Masks
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class ParserOptions:
-    """As :class:`canal.BinlogParser` says; ``sources`` are the source and its standby, each with its start position."""
+    """How a :class:`BinlogParser` reads a source; ``attrs.evolve()`` changes it.
 
-    sources: list[tuple[Source, str | Position]]
-    tables: TableFilter
-    fields: FieldFilter
-    masks: Masks
-    time_zone: tzinfo
-    json_text: bool
-    backoff: tuple[float, float]
-    piece_bytes: int
-    piece_entries: int
-    inflated_bytes: int
-    alarm: Alarm
-    shadow_tables: bool
-    unknown_columns: str
-    column_types: str
-    history: SchemaHistory
-    log_positions: LogPositionManager
-    on_lost: str
-    dump_error_threshold: int
-    fallback_interval: float
+    Args:
+        source: where to connect to.
+        start: "latest", "earliest" or a :class:`Position`, when there is no cursor to resume from.
+        standby: another server of the same replication, to ``switch`` to.
+        standby_start: as ``start``, for a first start at the standby.
+        tables, fields: filters, decided once per table map.
+        masks: of columns; statements keep their texts, which the sink withholds: an ``EntrySink`` must have them too.
+        time_zone: zone of TIMESTAMP values.
+        json_text: give JSON as text, not as objects.
+        shadow_tables: deliver the tables of online schema changes too.
+        unknown_columns, column_types: see :class:`canal.InstanceConfig`.
+        history: keeps the schemas of tables whose names the log does not carry. It serves one parser at a time.
+        log_positions: keeps where parsing stands. It serves one parser at a time.
+        on_lost, dump_error_threshold, fallback_interval: see :class:`canal.InstanceConfig`.
+        backoff: seconds before the first and (at most) before any later attempt to reconnect.
+        piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
+        inflated_bytes: an event that comes out of a compressed one and is larger is refused.
+        alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
+    """
+
+    source: Source
+    start: Start = "latest"
+    standby: Source | None = None
+    standby_start: Start = "latest"
+    tables: TableFilter = attrs.field(factory=TableFilter)
+    fields: FieldFilter = attrs.field(factory=FieldFilter)
+    masks: Masks = attrs.field(factory=Masks)
+    time_zone: tzinfo = timezone.utc
+    json_text: bool = True
+    shadow_tables: bool = False
+    unknown_columns: str = "positions"
+    column_types: str = "log"
+    history: SchemaHistory = attrs.field(factory=MemoryHistory)
+    log_positions: LogPositionManager = attrs.field(factory=MemoryLogPositionManager)
+    on_lost: str = "fail"
+    dump_error_threshold: int = 2
+    fallback_interval: float = 60.0
+    backoff: tuple[float, float] = (0.1, 10.0)
+    piece_bytes: int = 4 << 20
+    piece_entries: int = 4096
+    inflated_bytes: int = MAX_INFLATED_BYTES
+    alarm: Alarm = log_alarm
+
+    @property
+    def sources(self) -> list[tuple[Source, Start]]:
+        """The source and its standby, each with its start position."""
+        return [(self.source, self.start)] + ([(self.standby, self.standby_start)] if self.standby is not None else [])
+
+
+class Owner(Protocol):
+    """The parser of a run: what it was told to ask and to tell, which may be set anew while the run goes on."""
+
     oldest: Callable[[], Position | None]
     marks: Callable[[], list[Position]]
     translated: Callable[[dict[Position, Position | None]], None]

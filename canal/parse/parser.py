@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import threading
 import warnings
-from datetime import timezone, tzinfo
 from typing import Any, Callable, Protocol, TypeVar, cast, runtime_checkable
 
-from canal.alarm import Alarm, log_alarm
+import attrs
+
 from canal.errors import CanalError, CursorError, StateError
-from canal.filter import FieldFilter, TableFilter
-from canal.parse.log.events import MAX_INFLATED_BYTES
-from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.options import ParserOptions
 from canal.parse.run import ParserRun
-from canal.parse.schema.history import MemoryHistory, SchemaHistory
+from canal.parse.schema.history import SchemaHistory
 from canal.parse.source.protocol import Completed, Source
 from canal.position import Position
-from canal.rows.mask import Masks
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
 
@@ -123,87 +119,23 @@ class BinlogParser(OwnParser):
     """The :class:`EventParser` for every source: a live server, binlog files or a fake.
 
     Args:
-        source: where to connect to.
-        start: "latest", "earliest" or a :class:`Position`, when there is no cursor to resume from.
-        standby: another server of the same replication, to ``switch`` to.
-        standby_start: as ``start``, for a first start at the standby.
-        log_positions: keeps where parsing stands.
-        on_lost, dump_error_threshold, fallback_interval: see :class:`canal.parse.start.Facts`.
-        tables, fields: filters, decided once per table map.
-        masks: of columns; statements keep their texts, which the sink withholds: an ``EntrySink`` must have them too.
-        time_zone: zone of TIMESTAMP values.
-        json_text: give JSON as text, not as objects.
-        backoff: seconds before the first and (at most) before any later attempt to reconnect.
-        piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
-        inflated_bytes: an event that comes out of a compressed one and is larger is refused.
-        alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
-        shadow_tables: deliver the tables of online schema changes too.
-        unknown_columns, column_types: see :class:`canal.InstanceConfig`.
-        history: keeps the schemas of tables whose names the log does not carry.
+        source: its :class:`ParserOptions`; or the source alone, with the other options as keywords.
 
     Attributes:
+        options: what it is configured with.
         began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        start: str | Position = "latest",
-        tables: TableFilter | None = None,
-        fields: FieldFilter | None = None,
-        masks: Masks | None = None,
-        time_zone: tzinfo = timezone.utc,
-        json_text: bool = True,
-        backoff: tuple[float, float] = (0.1, 10.0),
-        piece_bytes: int = 4 << 20,
-        piece_entries: int = 4096,
-        inflated_bytes: int = MAX_INFLATED_BYTES,
-        alarm: Alarm = log_alarm,
-        shadow_tables: bool = False,
-        unknown_columns: str = "positions",
-        column_types: str = "log",
-        history: SchemaHistory | None = None,
-        standby: Source | None = None,
-        standby_start: str | Position = "latest",
-        log_positions: LogPositionManager | None = None,
-        on_lost: str = "fail",
-        dump_error_threshold: int = 2,
-        fallback_interval: float = 60.0,
-    ) -> None:
+    def __init__(self, source: ParserOptions | Source, **options: Any) -> None:
         super().__init__()
+        if isinstance(source, ParserOptions):
+            self.options = attrs.evolve(source, **options)
+        else:
+            self.options = ParserOptions(source=source, **{key: value for key, value in options.items() if value is not None})
+        self.history = self.options.history
+        self.masks = self.options.masks
         self.began: Callable[[Position], None] = lambda position: None
-        sources: list[tuple[Source, str | Position]] = [(source, start)]
-        if standby is not None:
-            sources.append((standby, standby_start))
-        self.history = history or MemoryHistory()
-        self.masks = masks or Masks()
-        self._options = ParserOptions(
-            sources=sources,
-            tables=tables or TableFilter(),
-            fields=fields or FieldFilter(),
-            masks=self.masks,
-            time_zone=time_zone,
-            json_text=json_text,
-            backoff=backoff,
-            piece_bytes=piece_bytes,
-            piece_entries=piece_entries,
-            inflated_bytes=inflated_bytes,
-            alarm=alarm,
-            shadow_tables=shadow_tables,
-            unknown_columns=unknown_columns,
-            column_types=column_types,
-            history=self.history,
-            log_positions=log_positions or MemoryLogPositionManager(),
-            on_lost=on_lost,
-            dump_error_threshold=dump_error_threshold,
-            fallback_interval=fallback_interval,
-            oldest=lambda: self.oldest(),
-            marks=lambda: self.marks(),
-            translated=lambda found: self.translated(found),
-            began=lambda position: self.began(position),
-        )
-        self._run = ParserRun(self._options)  # one that never starts, until there is another
+        self._run = ParserRun(self.options, self)  # one that never starts, until there is another
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -225,7 +157,7 @@ class BinlogParser(OwnParser):
                 remedy="Start it on a thread of your own, not in an alarm, a hook, a filter or a sink.",
             )  # fmt: skip
         last.stop()  # which may have been called on its own thread
-        self._run = ParserRun(self._options, destination, sink, resume, finished)
+        self._run = ParserRun(self.options, self, destination, sink, resume, finished)
         self._run.start()
 
     def stop(self) -> None:

@@ -42,7 +42,7 @@ from canal.parse.locate import Locator
 from canal.parse.log.continuity import Continuity, opened
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.prepared import read_again
-from canal.parse.options import ParserOptions
+from canal.parse.options import Owner, ParserOptions
 from canal.parse.progress import Progress
 from canal.parse.schema.cascades import CascadeWatch
 from canal.parse.schema.classify import classify
@@ -70,27 +70,30 @@ class ParserRun:
     """Keeps a source connected and drives its events through the decoder into the sink.
 
     Args:
+        owner: the parser.
         finished: called once, when the thread ends.
     """
 
     def __init__(
         self,
         options: ParserOptions,
+        owner: Owner,
         destination: str = "",
         sink: Sink | None = None,
         resume: Position | None = None,
         finished: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
+        self._owner = owner
         self._destination = destination
         self._sink = sink
         self._finished = finished
         self.alarms = AlarmDesk(options.alarm)
         self.alarms.reset(destination)
         self.link = Link(options.sources, destination, self.alarms)
-        self._locator = Locator(options, self.link, destination, self.alarms, resume)
+        self._locator = Locator(options, owner, self.link, destination, self.alarms, resume)
         schema = partial(self.alarms.tell, AlarmKind.SCHEMA)
-        self._follower = SchemaFollower(options.history, schema, options.oldest, options.tables.accepts)
+        self._follower = SchemaFollower(options.history, schema, lambda: owner.oldest(), options.tables.accepts)
         missing = partial(self.alarms.tell, AlarmKind.MISSING)
         self._shadows = (
             None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like, missing)
@@ -124,7 +127,7 @@ class ParserRun:
 
     def start(self) -> None:
         options = self._options
-        self._let_go = claim(options, self._destination, options.history, options.log_positions)
+        self._let_go = claim(self._owner, self._destination, options.history, options.log_positions)
         try:
             options.log_positions.start(self._destination)
             self.thread = OwnThread(target=self._run, name=f"canal-{self._destination}-parse")
@@ -367,7 +370,7 @@ class ParserRun:
         if self._locator.handed is None:
             self._options.log_positions.persist(lambda: position)
         if self._locator.started is None:
-            self._options.began(position)
+            self._owner.began(position)
         with self.link.lock:
             self._locator.started = self._locator.started or position
             self.link.changed.notify_all()
