@@ -399,9 +399,8 @@ class SchemaFollower:
     def _learn_given(self, connection: FullConnection, position: Position) -> None:
         """The user's own schemas hold at the start of the log."""
         catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
-        for schema in connection.given_tables:
-            # What looks like a primary key that MySQL has made is one: the text of a column does not tell.
-            catalog.put(TableState(schema, None, counts_first=True))
+        for state in connection.given_tables:
+            catalog.put(state)
         origin = connection.resolve("earliest")
         for one in self._ahead.scan(origin, position):
             one.apply(catalog)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import canal
 from canal.parse.schema import catalog
 from canal.parse.schema.history import SchemaHistory, Version
+from canal.testing._encode import parse_columns
 from canal.testing.fake import FakeBinlog, FakeConnection
 
 HOUR = 3600.0
@@ -337,6 +338,64 @@ def test_a_given_schema_holds_at_the_start_of_the_files(tmp_path: Path, late: bo
 
     start = canal.Position(journal=middle.journal, offset=middle.offset) if late else "earliest"
     assert names(source, start=start) == [("id", "a"), ("id", "b")][late:]
+
+
+GIVEN = "id INT NOT NULL, a INT, note VARCHAR(9), PRIMARY KEY (id), KEY by_a (a)"
+
+
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize(
+    "given", [{"shop.t": GIVEN}, f"CREATE TABLE shop.t ({GIVEN}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"], ids=["columns", "sql"]
+)
+@pytest.mark.parametrize(
+    ("statement", "after"),
+    [
+        ("DROP INDEX by_a ON shop.t", GIVEN.replace(", KEY by_a (a)", "")),
+        ("ALTER TABLE shop.t ADD more VARCHAR(5) FIRST", f"more VARCHAR(5), {GIVEN}"),
+        ("ALTER TABLE shop.t DROP a", GIVEN.replace(" a INT,", "").replace(", KEY by_a (a)", "")),
+    ],
+    ids=["drop-key", "add-text", "drop-column"],
+)
+def test_a_given_schema_has_its_keys_and_its_charset(
+    tmp_path: Path, flavor: Any, given: Any, statement: str, after: str
+) -> None:
+    """A statement of the log that depends on them leaves no column without its name."""
+    fake = FakeBinlog(flavor, metadata="MINIMAL" if flavor == "mysql" else "NO_LOG")
+    table = fake.table("shop", "t", GIVEN)
+    table.insert({"id": 1, "note": "ä"})
+    table.alter(statement, after)
+    table.insert({"id": 2, "note": "ö"})
+    fake.end()
+    fake.write(tmp_path)
+    alarms: list[str] = []
+    config = canal.InstanceConfig(
+        destination="files", source=canal.LocalBinlogSource(tmp_path, schema=given), start="earliest", unknown_columns="error",
+        alarm=lambda destination, text: alarms.append(text),
+    )  # fmt: skip
+
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        rows = [row for message in instance.stream() for entry in message.entries for row in entry.rows]
+
+    assert [row.after["note"] for row in rows] == ["ä", "ö"]
+    assert list(rows[1].after.keys()) == [column.name for column in parse_columns(after)]
+    assert alarms == []
+
+
+def test_json_of_mariadb_in_a_given_schema_is_json(tmp_path: Path) -> None:
+    """Whose log has it as LONGTEXT."""
+    fake = FakeBinlog("mariadb", metadata="NO_LOG")
+    fake.table("shop", "t", "id INT, doc JSON").insert({"id": 1, "doc": '{"a": 1}'})
+    fake.end()
+    fake.write(tmp_path)
+    source = canal.LocalBinlogSource(tmp_path, schema={"shop.t": "id INT, doc JSON"})
+    config = canal.InstanceConfig(destination="files", source=source, start="earliest", json="objects")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        (entry,) = [entry for message in instance.stream() for entry in message.entries if entry.rows]
+
+    assert entry.rows[0].after["doc"] == {"a": 1}
+    assert entry.table.columns[1].column_type == "json"
 
 
 @pytest.mark.parametrize("setting", [1, 2])

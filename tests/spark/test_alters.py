@@ -12,7 +12,7 @@ import pytest
 
 import canal
 from canal.errors import SchemaError, UnloggedChangeError
-from canal.schema import tables_from_mapping
+from canal.parse.schema.texts import tables_from_mapping
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.alters import changed_values
 from canal.testing.servers import ThrowawayServer
@@ -80,7 +80,7 @@ from tests.support.live import source
     ],
 )
 def test_what_keeps_all_values(old: str, new: str, keeps: bool) -> None:
-    one, two = (tables_from_mapping({"s.t": f"id INT, c {text}"})["s", "t"] for text in (old, new))
+    one, two = (tables_from_mapping({"s.t": f"id INT, c {text}"})["s", "t"].schema for text in (old, new))
 
     assert (changed_values(one.columns, two.columns) == "") == keeps
 

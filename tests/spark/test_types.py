@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
-from canal.schema import TableSchema, column_from_text, tables_from_mapping
+from canal.parse.schema.texts import tables_from_mapping
+from canal.schema import TableSchema, column_from_text
 from canal.spark.types import Envelope, Shape, pack_txn, spark_arrow_type
 from canal.testing import FakeBinlog
 from tests.programs.types_table import EXAMPLES, spark_type
@@ -46,7 +47,7 @@ TAIL = {"_absent": "array<string>", "_exact": "map<string,string>"}
 
 def shape_of(columns: str, **options: Any) -> Shape:
     (table,) = tables_from_mapping({"shop.orders": columns}).values()
-    return Shape(table, **options)
+    return Shape(table.schema, **options)
 
 
 def rows_of(fake: FakeBinlog, shape: Shape) -> list[dict[str, Any]]:

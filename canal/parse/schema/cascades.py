@@ -12,7 +12,7 @@ from itertools import groupby
 import attrs
 
 from canal.parse.schema.classify import created_or_altered
-from canal.parse.schema.scanner import END, Scanner
+from canal.parse.schema.scanner import END, MAX_TOKENS, Scanner
 from canal.recent import Recent, Told
 from canal.statement import Statement, Table
 
@@ -40,12 +40,14 @@ class ForeignKey:
         return " and ".join(f"ON {event} {rule}" for event, rule in rules if rule) + f" from {'.'.join(self.parent)}"
 
 
-def keys_in(sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "") -> list[ForeignKey]:
-    """The cascading foreign keys that the CREATE TABLE and ALTER TABLE statements of a text add."""
+def keys_in(
+    sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "", most: int = MAX_TOKENS
+) -> list[ForeignKey]:
+    """The cascading foreign keys that the CREATE TABLE and ALTER TABLE statements of a text add, of ``most`` tokens."""
     if "references" not in sql.lower():
         return []
     found: list[ForeignKey] = []
-    scan = Scanner(sql, sql_mode, flavor)
+    scan = Scanner(sql, sql_mode, flavor, most=most)
     while scan.peek()[0] != END:
         if scan.accept("USE"):
             schema = scan.take()[1]

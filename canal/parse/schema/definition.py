@@ -53,6 +53,8 @@ class CharsetChoice:
     charset: str | None = None
     #: A collation that goes with any charset, or nothing at all, leaves the default.
     is_default: bool = False
+    #: In lower case, where one is named.
+    collation: str = ""
 
     def over(self, default: str | None) -> str | None:
         return self.charset or default
@@ -72,6 +74,11 @@ class ColumnType:
     compressed: bool = False
     #: A charset that the type itself brings, such as that of NCHAR.
     charset: str | None = None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it was written as JSON, which MariaDB makes a LONGTEXT."""
+        return self.base == "json" or self.charset == "utf8mb4"  # which no other type brings
 
 
 @attrs.frozen
@@ -231,7 +238,8 @@ def known_charset(text: str) -> str:
 def of_collation(text: str) -> CharsetChoice:
     """MariaDB's uca1400_… collations go with any charset, so they do not name one."""
     collation = text.lower()
-    return CharsetChoice() if collation.startswith("uca1400") else CharsetChoice(known_charset(collation.partition("_")[0]))
+    charset = None if collation.startswith("uca1400") else known_charset(collation.partition("_")[0])
+    return CharsetChoice(charset, collation=collation)
 
 
 def join_choices(first: CharsetChoice | None, second: CharsetChoice | None) -> CharsetChoice | None:

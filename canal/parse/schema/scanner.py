@@ -1,7 +1,6 @@
 """Tokens of a statement's text, as the server's own lexer sees them.
 
-Never raises, whatever the text, and never reads more of it than is asked for. (sqlglot's tokenizer drops executable comments,
-keeps RENAME TABLE in one piece, always reads the whole text and raises on an unfinished one.)
+Never raises, whatever the text, and never reads more of it than is asked for.
 """
 
 from __future__ import annotations
@@ -60,11 +59,12 @@ class Scanner:
 
     ``flavor`` "mysql" makes ``/*M! */`` a plain comment, and names those that MySQL keeps. (A server blanks the ``!`` of
     comments that it does not execute before it writes the text to its log, so versions need no look.) Unfinished quotes or
-    comments end the tokens and set ``broken``.
+    comments end the tokens and set ``broken``, as does a token beyond ``most``.
     """
 
-    def __init__(self, sql: str, sql_mode: int = 0, flavor: str = "") -> None:
+    def __init__(self, sql: str, sql_mode: int = 0, flavor: str = "", *, most: int = MAX_TOKENS) -> None:
         self.broken = False
+        self._most = most
         self._count = 0
         self._ahead: list[Token] = []
         self._tokens = self._scan(sql, sql_mode, flavor == "mysql")
@@ -111,7 +111,7 @@ class Scanner:
         """A coming token, without taking it."""
         while len(self._ahead) <= distance:
             self._count += 1
-            if self._count > MAX_TOKENS:
+            if self._count > self._most:
                 self.broken = True
                 return _END_TOKEN
             self._ahead.append(next(self._tokens, _END_TOKEN))

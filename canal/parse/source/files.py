@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 import threading
 import time
 import zlib
@@ -37,13 +38,16 @@ from canal.parse.log.events import Format, check_format, parse_format
 from canal.parse.log.framing import BUFFER_BYTES, FileFramer
 from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
+from canal.parse.schema.alter import TableState
 from canal.parse.schema.cascades import ForeignKey, keys_in
+from canal.parse.schema.texts import Tables, tables_from_mapping, tables_from_sql
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.session import Session
 from canal.position import Position, journal_key
-from canal.schema import TableSchema, tables_from_mapping, tables_from_sql
+from canal.schema import TableSchema
+from canal.server_facts import Release
 from canal.status import SourceEnd
 
 log = logging.getLogger("canal.parse")
@@ -66,8 +70,9 @@ class LocalBinlogSource:
         path: a directory, an index file, or one file. A file alone is read to its end; followed, its successors too.
         follow: wait for events that are appended and for new files; else the log ends with the last whole event.
         schema: where columns are looked up that the files themselves do not name: ``{"shop.orders": "id int primary
-            key, note varchar(20)"}`` or SQL text with CREATE TABLE statements, both as of the start of the oldest file (what
-            statements in the files change is followed), or a server to ask.
+            key, note varchar(20)"}`` or SQL text with CREATE TABLE statements, both with all keys and as of the start of the
+            oldest file (what statements in the files change is followed), or a server to ask. Text columns of a table that
+            names no charset are utf8mb4.
         poll_interval: seconds between two looks for more, with ``follow``.
         lower_case_table_names: the setting of the server that wrote the files, which they do not hold: 0, 1 or 2. Without it, and
             without a server to ask, statements that name one table in several cases leave its columns unknown.
@@ -221,16 +226,11 @@ class LocalBinlogConnection(FullConnection):
         self._checksum: bool | None = None
         self._end = Position()
         self._session: Session | None = None
-        self._tables: dict[tuple[str, str], TableSchema] = {}
-        schema = source.schema
-        if isinstance(schema, MySQLSource):
-            self._session = schema.open_session()
-        elif isinstance(schema, str):
-            self._tables = tables_from_sql(schema)
-        elif schema is not None:
-            self._tables = tables_from_mapping(schema)
+        if isinstance(source.schema, MySQLSource):
+            self._session = source.schema.open_session()
         self._list = _patiently(source.listing, self._pause)
         self._format = _patiently(lambda: _JournalReader(self._found()[0]), self._pause).read_format()
+        self._tables = _tables_of(source.schema, None if self._format is None else self._format.release)
         if self._format is None and source.follow:  # else we would not know whose log it is
             raise ConnectionLostError(f"the first binlog file in {source.path} has no head yet")
 
@@ -480,7 +480,8 @@ class LocalBinlogConnection(FullConnection):
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         if self._session is not None:
             return self._session.table_columns(schema, table)
-        return self._tables.get((schema, table))
+        known = self._tables.get((schema, table))
+        return None if known is None else TableSchema(schema, table, known.shown)
 
     @property
     def logs_cascades(self) -> bool:
@@ -495,7 +496,7 @@ class LocalBinlogConnection(FullConnection):
             assert self._session is not None
             return self._session.foreign_keys()
         if isinstance(schema, str):
-            return keys_in(schema, flavor=self.flavor)
+            return keys_in(schema, flavor=self.flavor, most=sys.maxsize)
         return [key for name, text in schema.items() for key in _keys_of(name, text, self.flavor)]
 
     def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str] | None:
@@ -507,7 +508,7 @@ class LocalBinlogConnection(FullConnection):
         return None if self._session is None else self._session.describe(schema, table, accepts=accepts)
 
     @property
-    def given_tables(self) -> list[TableSchema]:
+    def given_tables(self) -> list[TableState]:
         """The schemas that were given: as of the start of the oldest file."""
         return list(self._tables.values())
 
@@ -519,6 +520,13 @@ class LocalBinlogConnection(FullConnection):
                     reader.close()
         if self._session is not None:
             self._session.close()
+
+
+def _tables_of(schema: Mapping[str, str] | str | MySQLSource | None, release: Release | None) -> Tables:
+    """The tables that ``LocalBinlogSource.schema`` describes; none where it is a server."""
+    if schema is None or isinstance(schema, MySQLSource):
+        return {}
+    return tables_from_sql(schema, release=release) if isinstance(schema, str) else tables_from_mapping(schema, release)
 
 
 def _keys_of(name: str, text: str, flavor: str) -> list[ForeignKey]:

@@ -214,7 +214,7 @@ class SchemaReader(Protocol):
         return []
 
     @property
-    def given_tables(self) -> list[TableSchema]:
+    def given_tables(self) -> list[TableState]:
         """Tables that the user has described, as of the start of the log."""
         return []
 
