@@ -62,6 +62,7 @@ from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
 from canal.testing import _encode
+from canal.testing._columns import parse_columns
 from canal.testing._encode import Column, Flavor, Image, Row
 from canal.testing._log import COMPRESS_FROM, SUPPRESS_USE, Event, FakeLog, Journal, Piece
 
@@ -662,7 +663,7 @@ class FakeBinlog:
             raise StateError(f"{what} cannot stand inside of a transaction")
 
     def _columns(self, columns: str | Sequence[Column]) -> tuple[Column, ...]:
-        return _encode.parse_columns(columns, self.charset) if isinstance(columns, str) else tuple(columns)
+        return parse_columns(columns, self.charset) if isinstance(columns, str) else tuple(columns)
 
     def _next_table_id(self) -> int:
         self._table_ids += 1

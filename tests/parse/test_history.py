@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import canal
 from canal.parse.schema import catalog
 from canal.parse.schema.history import SchemaHistory, Version
-from canal.testing._encode import parse_columns
+from canal.testing._columns import parse_columns
 from canal.testing.fake import FakeBinlog, FakeConnection
 
 HOUR = 3600.0

@@ -59,6 +59,7 @@ from canal.schema import ColumnSchema, TableSchema
 from canal.server_facts import Release
 from canal.statement import Statement
 from canal.testing import _encode
+from canal.testing._columns import parse_columns
 from canal.testing._log import FakeLog
 from canal.testing.fake import FakeBinlog
 
@@ -110,7 +111,7 @@ SHAPES = struct.pack("<IBIdd", 4326, 1, 1, 1.5, -2.5), struct.pack("<3f", 1, -2,
 
 def _rows(rng: random.Random, name: str, flavor: str) -> list[dict[str, Any]]:
     """A few rows of one of COLUMNS: limits, NULLs and what lies between."""
-    columns = _encode.parse_columns(COLUMNS[name])
+    columns = parse_columns(COLUMNS[name])
     return [
         {
             column.name: number if column.name == "id" else None if rng.random() < 0.2 else _value(rng, column, flavor)
