@@ -403,9 +403,9 @@ class _Printer:
         header = entry.header
         when = datetime.fromtimestamp(header.execute_time / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         name = f"{header.schema}.{header.table}" if header.table else header.schema
-        place = f"{header.journal}:{header.offset}" + (f"  {header.gtid}" if header.gtid else "")
+        position = f"{header.journal}:{header.offset}" + (f"  {header.gtid}" if header.gtid else "")
         style = _STYLES.get(header.event_type, "cyan")
-        self._line("bold " + style, f"{header.event_type.name} {name}", "dim", f"  {when}Z  {place}")
+        self._line("bold " + style, f"{header.event_type.name} {name}", "dim", f"  {when}Z  {position}")
         if entry.table is None:
             first, *more = entry.row_change.sql.replace("\r\n", "\n").split("\n")
             for line in (first, *("  " + line for line in more)):

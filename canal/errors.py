@@ -275,8 +275,8 @@ class TargetError(CanalError):
     ``retry_after``: seconds that the target asks to be left alone; 0 where it says nothing.
     """
 
-    def __init__(self, message: str, *, retry_after: float = 0.0, **place: Any) -> None:
-        super().__init__(message, **place)
+    def __init__(self, message: str, *, retry_after: float = 0.0, **where: Any) -> None:
+        super().__init__(message, **where)
         self.retry_after = retry_after
 
 

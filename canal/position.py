@@ -293,10 +293,10 @@ class Position:
         again), or an END or a DDL (which alone comes again). So a parser that resumes here without GTIDs may meet an END or
         DDL first.
         """
-        place = value.get("postion")
-        if not isinstance(place, Mapping):
+        given = value.get("postion")
+        if not isinstance(given, Mapping):
             raise CursorError('a canal cursor has no "postion"', remedy=_REMEDY)
-        fields = {name: _typed(place, key, _FIELD_TYPES[name]) for name, key in _CANAL_KEYS.items()}
+        fields = {name: _typed(given, key, _FIELD_TYPES[name]) for name, key in _CANAL_KEYS.items()}
         fields["server_id"] = max(fields["server_id"], 0)  # canal writes -1 for an unknown one
         return _built({**fields, "at_event": bool(fields["journal"])})
 

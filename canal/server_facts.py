@@ -214,5 +214,5 @@ def _identity(found: dict[str, str], is_mariadb: bool) -> str:
     port; before that, the host name and port stand for it."""
     if not is_mariadb and found.get("server_uuid"):
         return found["server_uuid"]
-    place = found.get("server_uid") or f"{found.get('hostname', '')}:{found.get('port', '')}"
-    return f"{found.get('server_id', '0')}@{place}"
+    address = found.get("server_uid") or f"{found.get('hostname', '')}:{found.get('port', '')}"
+    return f"{found.get('server_id', '0')}@{address}"

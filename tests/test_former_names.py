@@ -8,6 +8,7 @@ import canal
 from canal.changes.change import Origin
 from canal.parse import log_positions
 from canal.parse.parser import BinlogParser
+from canal.targets.tables import Progress
 from canal.testing.fake import FakeBinlog
 
 
@@ -15,6 +16,12 @@ def test_the_place_of_an_origin_is_its_position() -> None:
     origin = Origin("uuid:1", "binlog.000001:4", 0)
     with pytest.warns(DeprecationWarning, match=r"Origin\.position"):
         assert origin.place == origin.position == "binlog.000001:4"
+
+
+def test_the_place_of_progress_is_its_last_change() -> None:
+    progress = Progress(txn=7, ord=3)
+    with pytest.warns(DeprecationWarning, match=r"Progress\.last_change"):
+        assert progress.place == progress.last_change == (7, 3)
 
 
 @pytest.mark.parametrize("former", ["place", "whole_place", "delivered_place"])

@@ -61,9 +61,9 @@ def names(change: Change) -> tuple[str, str]:
     return table.source.partition(".")[0], first
 
 
-def split(place: str) -> tuple[str, int]:
+def split(position: str) -> tuple[str, int]:
     """Journal and offset of ``journal:offset``."""
-    journal, _, offset = place.rpartition(":")
+    journal, _, offset = position.rpartition(":")
     return journal, int(offset)
 
 

@@ -98,9 +98,9 @@ class GroupParser(OwnParser):
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
         if self._run.is_started:
             raise StateError("the parser is started already", destination=destination)
-        places = {} if resume is None else self._places(resume)
+        positions = {} if resume is None else self._positions_in(resume)
         self._alarms.reset(destination)
-        self._run = _GroupRun(self, destination, sink, places, finished)
+        self._run = _GroupRun(self, destination, sink, positions, finished)
         self._run.start()
 
     def stop(self) -> None:
@@ -144,7 +144,7 @@ class GroupParser(OwnParser):
 
     # -- positions of members -----------------------------------------------------------------------------------------
 
-    def _places(self, resume: Position) -> dict[str, Position]:
+    def _positions_in(self, resume: Position) -> dict[str, Position]:
         """Where each member resumes."""
         if not resume.members and not resume.is_concrete:  # a time, as canal keeps it for a group
             return dict.fromkeys(self.members, resume)
@@ -181,22 +181,22 @@ class _GroupRun:
     """One run of a group, from its start to its end."""
 
     def __init__(
-        self, group: GroupParser, destination: str, sink: Sink | None, places: dict[str, Position], finished: Callable[[], None]
+        self, group: GroupParser, destination: str, sink: Sink | None, resume: dict[str, Position], finished: Callable[[], None]
     ) -> None:
         self._group = group
         self._members = group.members
         self._destination = destination
         self._sink = sink
-        self._places = places
+        self._resume = resume
         self._finished = finished
-        self._at: dict[str, Position | Transaction] = {**places}  # how far each member has passed
+        self._at: dict[str, Position | Transaction] = {**resume}  # how far each member has passed
         self._count = 0
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._left = set(group.members)
         self._steps = Steps()
         self._have_begun = threading.Event()  # the members: before, one tells of its last run
-        self.merge = group.new_merge(name for name, place in places.items() if place.row)
+        self.merge = group.new_merge(name for name, position in resume.items() if position.row)
         self.is_started = False
         self.is_over = False
 
@@ -209,7 +209,7 @@ class _GroupRun:
                 self._steps.add(parser.stop)
                 lane, ended = _LaneSink(self, name), partial(self._ended, name)
                 try:
-                    parser.start(f"{self._destination}.{name}", lane, self._places.get(name), ended)
+                    parser.start(f"{self._destination}.{name}", lane, self._resume.get(name), ended)
                 except StateError:  # it is started already, by somebody else
                     self._steps.drop(parser.stop)
                     raise
@@ -239,10 +239,10 @@ class _GroupRun:
         deadline = time.monotonic() + timeout
         found = {}
         for name, parser in self._members.items():
-            place = self._places.get(name)
-            if place is None or not place.is_concrete:
-                place = parser.wait_started(max(deadline - time.monotonic(), 0.0))
-            found[name] = place
+            position = self._resume.get(name)
+            if position is None or not position.is_concrete:
+                position = parser.wait_started(max(deadline - time.monotonic(), 0.0))
+            found[name] = position
         return Position(members=found)
 
     # -- the members' threads -----------------------------------------------------------------------------------------

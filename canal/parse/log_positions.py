@@ -137,7 +137,7 @@ class FileLogPositionManager:
         self._interval = interval
         self._path = self._directory
         self._give: GivePosition | None = None
-        self._written = -math.inf  # the first place is written at once, however short the machine runs
+        self._written = -math.inf  # the first position is written at once, however short the machine runs
         self._lock = threading.Lock()
 
     def start(self, destination: str) -> None:

@@ -386,9 +386,9 @@ def _lookup(charset: str, sequence: bytes) -> str | None:
         private = 0xE000 if len(sequence) == 2 else 0xE3AC
         return chr(private + (sequence[-2] - 0xF5) * 94 + sequence[-1] - 0xA1)
     for first, run in _MORE.get(charset, {}).items():
-        place = sequence[-1] - first[-1]
-        if first[:-1] == sequence[:-1] and 0 <= place < len(run):
-            return run[place]
+        index = sequence[-1] - first[-1]
+        if first[:-1] == sequence[:-1] and 0 <= index < len(run):
+            return run[index]
     return None
 
 

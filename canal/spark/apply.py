@@ -215,7 +215,7 @@ class ApplyChanges:
         if old is None or progress.snapshot != old.snapshot:
             return
         if what := unfollowed(self._table, types_from_text(old.types), types_from_text(progress.types)):
-            where = _where(*progress.place)
+            where = _where(*progress.last_change)
             self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
 
     def _refuse(self, work: Work, progress: Progress, fault: str) -> None:
@@ -242,7 +242,7 @@ class ApplyChanges:
             if self.snapshot != "replace" and not old.is_copy or min(begun) < old.txn:
                 raise StreamMismatchError(
                     f"a snapshot begins, but the target has followed the stream {self.stream!r} to "
-                    f"{_where(*old.place)} already, and would keep rows that were deleted since",
+                    f"{_where(*old.last_change)} already, and would keep rows that were deleted since",
                     remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
                     "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
                 )
@@ -288,7 +288,7 @@ class ApplyChanges:
         if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > ts:
             raise StreamMismatchError(
                 f"changes come that are numbered as done ({_where(*_last(rows))}; the target is at "
-                f"{_where(*old.place)}) but are younger than all that was applied: the source's log was "
+                f"{_where(*old.last_change)}) but are younger than all that was applied: the source's log was "
                 "begun anew, or is another one's",
                 remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
             )

@@ -43,7 +43,7 @@ def packed_text(text: bytes) -> bytes:
 def little_bits(bits: Sequence[bool], fill: bool = False) -> bytes:
     """A bitmap whose first bit is the lowest one; ``fill`` is the value of the bits that are left over."""
     size = (len(bits) + 7) // 8
-    number = sum(1 << place for place, bit in enumerate(bits) if bit)
+    number = sum(1 << index for index, bit in enumerate(bits) if bit)
     if fill:
         number |= ((1 << 8 * size) - 1) & ~((1 << len(bits)) - 1)
     return number.to_bytes(size, "little")
@@ -160,7 +160,7 @@ class Column:
     """One column of a fake table.
 
     ``type`` is the bare name such as ``"int"`` or ``"varchar"``, ``args`` what is in its brackets; ``collation`` is the
-    number of a collation, or 0 for the charset's default; ``key`` its place in the primary key from 1 on, 0 if it is
+    number of a collation, or 0 for the charset's default; ``key`` its number in the primary key from 1 on, 0 if it is
     not in it; ``prefix`` counts the characters that are in the key, 0 for all.
     """
 
@@ -441,7 +441,7 @@ def _set(column: Column, flavor: Flavor) -> Codec:
     def encode(value: Any) -> bytes:
         if not isinstance(value, int):
             names = value.split(",") if isinstance(value, str) else value
-            value = sum(1 << place for place in {_label_index(column, name) for name in names if name != ""})
+            value = sum(1 << index for index in {_label_index(column, name) for name in names if name != ""})
         if value < 0 or value >> count:
             raise _Unfit("has bits that stand for no member")
         return bytes(value.to_bytes(width, "little"))
@@ -856,12 +856,12 @@ class TableEncoder:
         for kind, name in ((5, "set"), (6, "enum")):
             labels = [self._labels(column) for column in columns if column.type == name]
             data += tlv(kind, b"".join(labels)) if labels else b""
-        in_key = sorted((column.key, place, column.prefix) for place, column in enumerate(columns) if column.key)
-        keys = [(place, prefix) for _, place, prefix in in_key]
+        in_key = sorted((column.key, index, column.prefix) for index, column in enumerate(columns) if column.key)
+        keys = [(index, prefix) for _, index, prefix in in_key]
         if any(prefix for _, prefix in keys):
-            data += tlv(9, b"".join(packed(place) + packed(prefix) for place, prefix in keys))
+            data += tlv(9, b"".join(packed(index) + packed(prefix) for index, prefix in keys))
         elif keys:
-            data += tlv(8, b"".join(packed(place) for place, _ in keys))
+            data += tlv(8, b"".join(packed(index) for index, _ in keys))
         if self.flavor == "mysql":
             data += tlv(12, big_bits([column.visible for column in columns]))
         return data
@@ -879,8 +879,8 @@ class TableEncoder:
         most = max(sorted(set(numbers)), key=numbers.count)
         if len(numbers) < 1 + 2 * (len(numbers) - numbers.count(most)):
             return tlv(each, b"".join(packed(number) for number in numbers))
-        others = ((place, number) for place, number in enumerate(numbers) if number != most)
-        return tlv(default, packed(most) + b"".join(packed(place) + packed(number) for place, number in others))
+        others = ((index, number) for index, number in enumerate(numbers) if number != most)
+        return tlv(default, packed(most) + b"".join(packed(index) + packed(number) for index, number in others))
 
     def _labels(self, column: Column) -> bytes:
         texts = [encode_text(label, column.charset) for label in column.labels]
@@ -923,10 +923,10 @@ class TableEncoder:
         """The bodies of one statement's rows events, of ``limit`` bytes or one row each; the last one ends it."""
         head = len(self.rows_head(table_id, 0, images))
         first, size = 0, head
-        for place, row in enumerate(rows):
-            if place > first and size + len(row) > limit:
-                yield self.rows_head(table_id, 0, images) + b"".join(rows[first:place])
-                first, size = place, head
+        for index, row in enumerate(rows):
+            if index > first and size + len(row) > limit:
+                yield self.rows_head(table_id, 0, images) + b"".join(rows[first:index])
+                first, size = index, head
             size += len(row)
         yield self.rows_head(table_id, 1, images) + b"".join(rows[first:])
 

@@ -477,7 +477,7 @@ def _split(text: str) -> list[str]:
 
 
 def _gtid_at(session: _Session, found: re.Match[str]) -> str | None:
-    """BINLOG_GTID_POS: the state at a place, NULL for one that is not there."""
+    """BINLOG_GTID_POS: the state at an offset, NULL for one that is not there."""
     fake = session._fake
     with fake.log.changed:
         journal = next((one for one in fake.log.journals if one.name == found[1]), None)
@@ -514,8 +514,8 @@ def _columns(session: _Session, found: re.Match[str]) -> Result:
     with fake.log.changed:
         for schema, table in _wanted(fake, found["rest"]):
             made = fake._tables[schema, table]
-            for place, column in enumerate(made.columns, 1):
-                facts = _facts(fake, schema, table, place, column)
+            for number, column in enumerate(made.columns, 1):
+                facts = _facts(fake, schema, table, number, column)
                 unknown = [name for name in names if name not in facts]
                 if unknown:
                     raise _Error(1054, f"Unknown column '{unknown[0]}' in 'field list'", "42S22")
@@ -523,7 +523,7 @@ def _columns(session: _Session, found: re.Match[str]) -> Result:
     return [name.upper() for name in names], rows
 
 
-def _facts(fake: FakeBinlog, schema: str, table: str, place: int, column: _encode.Column) -> dict[str, Any]:
+def _facts(fake: FakeBinlog, schema: str, table: str, number: int, column: _encode.Column) -> dict[str, Any]:
     text = column.column_type(fake.flavor)
     extra = ("auto_increment " * column.auto_increment + "INVISIBLE" * (not column.visible)).strip()
     number = column.collation_number(fake.flavor)
@@ -531,7 +531,7 @@ def _facts(fake: FakeBinlog, schema: str, table: str, place: int, column: _encod
     if column.type == "json" and fake.flavor == "mariadb":
         charset = "utf8mb4"
     return {
-        "table_schema": schema, "table_name": table, "column_name": column.name, "ordinal_position": place,
+        "table_schema": schema, "table_name": table, "column_name": column.name, "ordinal_position": number,
         "column_type": text, "data_type": text.partition("(")[0].partition(" ")[0], "extra": extra,
         "column_comment": "",
         "is_nullable": "YES" if column.nullable else "NO", "column_key": "PRI" if column.key else "",
@@ -621,8 +621,8 @@ FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_Session, re.Match[str]],
 def _result_set(names: list[str], rows: list[tuple[Any, ...]]) -> list[bytes]:
     """A text result set, every column a VARCHAR or BIGINT."""
     packets = [_encode.packed(len(names))]
-    for place, name in enumerate(names):
-        numeric = bool(rows) and all(isinstance(row[place], int) for row in rows)
+    for index, name in enumerate(names):
+        numeric = bool(rows) and all(isinstance(row[index], int) for row in rows)
         label = _encode.packed_text(name.encode("utf-8"))
         packets.append(
             b"\x03def\0\0\0" + label + label + b"\x0c"

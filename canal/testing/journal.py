@@ -219,21 +219,21 @@ def _compare(expected: JournalTransaction, got: _Delivery) -> Iterator[str]:
     if got.order != expected.order:
         yield f"{expected}: order {got.order}, not {expected.order}"
     at = 0
-    for place, statement in enumerate(expected.statements, 1):
+    for number, statement in enumerate(expected.statements, 1):
         piece = got.changes[at : at + len(statement)]
         at += len(piece)
         wanted = {(one[1], one[2], _key(one)): one for one in statement}
         for change in piece:
             one = wanted.pop((change[1], change[2], _key(change)), None)
             if one is None:
-                yield f"{expected}, statement {place}: unexpected {_name(change)}"
+                yield f"{expected}, statement {number}: unexpected {_name(change)}"
                 continue
             for side, image in (("before", 3), ("after", 4)):
                 difference = _row_difference(one[image], change[image])  # type: ignore[arg-type]
                 if difference:
-                    yield f"{expected}, statement {place}: {_name(change)}: {side}: {difference}"
+                    yield f"{expected}, statement {number}: {_name(change)}: {side}: {difference}"
         for one in wanted.values():
-            yield f"{expected}, statement {place}: missing {_name(one)}"
+            yield f"{expected}, statement {number}: missing {_name(one)}"
     for change in got.changes[at:]:
         yield f"{expected}: {_name(change)} is one change too many"
 

@@ -171,7 +171,7 @@ class _Table:
 
 
 def _plain_types(version: str) -> list[tuple[str, str]]:
-    """What takes the place of types that a server of this version does not have: patterns and replacements."""
+    """What stands in for types that a server of this version does not have: patterns and replacements."""
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     is_mariadb = "MariaDB" in version
     fractions = [] if is_mariadb or numbers >= (5, 6, 4) else [(r"\b(TIME|DATETIME|TIMESTAMP)\(\d\)", r"\1")]
@@ -191,7 +191,7 @@ class Load:
         schema: made by :meth:`setup` when it does not exist.
         ddl: run DDL beside the writers, one about every ``ddl_interval`` seconds.
         rollback_share: the share of transactions that are rolled back on purpose.
-        stamped_share: the share of transactions that take a place in the global order; the others commit in parallel.
+        stamped_share: the share of transactions that take a number in the global order; the others commit in parallel.
         pause: seconds a writer waits after each transaction.
         most_rows: of one statement.
     """
@@ -648,8 +648,8 @@ class _DdlSession(_Session):
         table = self._lasting()
         kind = self.rng.choice(list(_ADDED))
         column = f"{ADDED}{kind}_{self._next()}"
-        place = self.rng.choice(["", " FIRST", f" AFTER `{self.rng.choice(table.columns)}`"])
-        sql = self.load.typed(f"ALTER TABLE `{table.name}` ADD COLUMN `{column}` {_ADDED[kind][0]}{place}")
+        where = self.rng.choice(["", " FIRST", f" AFTER `{self.rng.choice(table.columns)}`"])
+        sql = self.load.typed(f"ALTER TABLE `{table.name}` ADD COLUMN `{column}` {_ADDED[kind][0]}{where}")
         if self._run("ALTER", table.name, sql, self._exists("column", table.name, column)):
             self._added.append((table, column))
 

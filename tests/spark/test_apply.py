@@ -78,7 +78,7 @@ def test_a_transaction_that_is_split_over_batches_is_told_by_the_number_of_the_c
     apply_changes(target, KEYS)(table(changes[1:]))
 
     assert len(content(target.rows)) == 4
-    assert target.stored["canal"].place == (7, 3)
+    assert target.stored["canal"].last_change == (7, 3)
 
 
 def test_the_checkpoint_s_batch_ids_say_nothing() -> None:
@@ -102,7 +102,7 @@ def test_a_truncate_takes_all_rows_and_what_follows_is_put() -> None:
     apply_changes(target, KEYS)(table([change("I", 5, 0, whole(4)), change("T", 6, 0, {}, whole=True)]))
 
     assert content(target.rows) == {}
-    assert target.stored["canal"].place == (6, 0)
+    assert target.stored["canal"].last_change == (6, 0)
 
 
 def test_a_batch_that_was_applied_is_not_written_again() -> None:

@@ -314,7 +314,7 @@ def test_an_iceberg_table_that_was_rolled_back_has_the_progress_of_then(tmp_path
 
     progress = fn.progress()
     assert progress is not None
-    assert (progress.place, progress.gtids) == ((1, 0), "")
+    assert (progress.last_change, progress.gtids) == ((1, 0), "")
 
 
 def test_the_same_place_without_a_gtid_is_another_transaction() -> None:

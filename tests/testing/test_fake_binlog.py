@@ -139,7 +139,8 @@ def test_long_statements_are_split_and_only_the_last_event_ends_them(fake: FakeB
 
 @pytest.mark.parametrize(
     "columns",
-    ["a GEOGRAPHY", "a INT DEFAULT 3", "a INT AS (1) VIRTUAL", "a INT ZEROFILL", "a INT,", "a VARCHAR", "a ENUM", "a DECIMAL(66,0)", "a INT; b INT",
+    ["a GEOGRAPHY", "a INT DEFAULT 3", "a INT AS (1) VIRTUAL", "a INT ZEROFILL", "a INT,",
+     "a VARCHAR", "a ENUM", "a DECIMAL(66,0)", "a INT; b INT",
      "a VARCHAR(9) CHARACTER SET klingon", "a INT, PRIMARY KEY (b)", ""],
 )  # fmt: skip
 def test_columns_that_are_not_understood_are_refused(columns: str) -> None:

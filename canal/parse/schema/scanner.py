@@ -72,9 +72,9 @@ class Scanner:
     def _scan(self, sql: str, sql_mode: int, mysql: bool) -> Iterator[Token]:
         ansi = bool(sql_mode & ANSI_QUOTES)
         match = _lexer(not sql_mode & NO_BACKSLASH_ESCAPES, ansi).match
-        place, inside = 0, 0
-        while found := match(sql, place):
-            place = found.end()
+        at, inside = 0, 0
+        while found := match(sql, at):
+            at = found.end()
             kind = found.lastgroup
             text = found[kind] if kind else ""
             if mysql and not text.isascii() and (kind in ("word", "name") or (kind == "double" and ansi)):
@@ -85,7 +85,7 @@ class Scanner:
                 yield (NAME, text.replace("``", "`"), "")
             elif kind == "string":
                 yield (STRING, text, "")  # as written: quotes doubled, backslashes in place
-            elif kind == "double":  # a name with ANSI_QUOTES, a string without: the place tells
+            elif kind == "double":  # a name with ANSI_QUOTES, a string without: where it stands tells
                 yield (NAME, text.replace('""', '"'), "") if ansi else (STRING, text.replace('""', '"'), '"')
             elif kind == "mark":
                 yield (MARK, text, text)
@@ -95,7 +95,7 @@ class Scanner:
                     if comment is None:
                         self.broken = True
                         return
-                    place = comment.end()
+                    at = comment.end()
                 else:
                     inside += 1
             elif kind == "close":

@@ -284,7 +284,7 @@ class TableResolver:
     """Makes a :class:`~canal.model.TableMap` of each new table map body.
 
     Args:
-        find: gives the schema of a table at the place of the stream for a map that does not tell all of it; None where
+        find: gives the schema of a table at the position of the stream for a map that does not tell all of it; None where
             nobody knows it.
         tables, fields: the instance's filters.
         timezone: zone of TIMESTAMP values.

@@ -784,7 +784,7 @@ def _as_closed(event: bytes) -> bytes:
 
 
 def _as_resent(event: bytes, form: Format) -> bytes:
-    """A FORMAT_DESCRIPTION as sent before the middle of a file: it has no place there and announces no restart."""
+    """A FORMAT_DESCRIPTION as sent before the middle of a file: it does not belong there and announces no restart."""
     plain = _as_closed(event)
     plain = plain[:13] + bytes(4) + plain[17:71] + bytes(4) + plain[75:]
     return _sealed(plain[:-4], True) if form.knows_checksums else plain

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -89,8 +90,15 @@ class Progress:
     """What that was, while nobody has taken care of it: nothing more is applied."""
 
     @property
-    def place(self) -> tuple[int, int]:
+    def last_change(self) -> tuple[int, int]:
+        """``_txn`` and ``_ord`` of the last change: what is not behind it is done."""
         return self.txn, self.ord
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The former name of ``last_change``."""
+        warnings.warn("Progress.place is called Progress.last_change now", DeprecationWarning, stacklevel=2)
+        return self.last_change
 
     def to_text(self) -> str:
         return json.dumps({"v": _FORMAT, **attrs.asdict(self)})

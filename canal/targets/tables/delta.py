@@ -119,7 +119,7 @@ class _DeltaWork:
             for commit in self._table.history(limit):
                 if self._app in commit:
                     whole = Progress.from_text(commit[self._app])
-                    return whole if whole.place == progress.place else progress
+                    return whole if whole.last_change == progress.last_change else progress
                 if commit.get("operation") == "RESTORE":
                     raise StreamMismatchError(
                         f"{self._target.path} was restored to a version of before, with its rows but not with its progress",

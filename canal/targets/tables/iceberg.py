@@ -165,7 +165,8 @@ class _IcebergWork:
             return None
         progress = Progress.from_text(text)
         whole = Progress.from_text(self._table.properties.get(self._name, text))
-        return whole if whole.place == progress.place else progress  # a table that was rolled back has other properties
+        # A table that was rolled back has other properties.
+        return whole if whole.last_change == progress.last_change else progress
 
     def read(self, keys: pa.Table) -> pa.Table:
         with understood(self._target.table):
@@ -222,8 +223,8 @@ class _IcebergWork:
             with transaction.update_schema() as update:
                 update.union_by_name(pa.schema(added))
                 for name in anew:
-                    place = self.schema.names.index(name)
-                    update.move_after((name,), (self.schema.names[place - 1],)) if place else update.move_first((name,))
+                    number = self.schema.names.index(name)
+                    update.move_after((name,), (self.schema.names[number - 1],)) if number else update.move_first((name,))
 
     def _check_free(self, names: list[str]) -> None:
         table = self._table

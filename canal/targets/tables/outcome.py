@@ -60,7 +60,7 @@ def outcome(
 
 
 def where(rows: pa.Table) -> str:
-    """The place of the first of ``rows``, for a message."""
+    """The number of the first of ``rows``, for a message."""
     return f"{rows['_gtid'][0].as_py()}, row {rows['_ord'][0].as_py()}"
 
 
@@ -155,16 +155,16 @@ def _fold(
     bases = dict.fromkeys(row.base for row in final.values() if row is not None and row.base is not None)
     wanted = fit(_key_table(list(bases), after.schema), key_schema)
     base = read(wanted) if bases and read is not None else pa.Table.from_batches([], key_schema)
-    places = {key: payload.num_rows + number for number, key in enumerate(_tuples(base.select(after.column_names)))}
+    base_rows = {key: payload.num_rows + number for number, key in enumerate(_tuples(base.select(after.column_names)))}
     # What the target has is compared as its own types have it.
     own = dict(zip(bases, _tuples(wanted)))
-    if missing := [key for key in bases if own[key] not in places]:
+    if missing := [key for key in bases if own[key] not in base_rows]:
         raise UnfitChangeError(
             f"partial row images change {len(missing)} rows that the target does not have",
             remedy="Begin with a snapshot, or set binlog_row_image=FULL at the source.",
         )
     found = [row for row in final.values() if row is not None]
-    default = [row.whole if row.base is None else places[own[row.base]] for row in found]
+    default = [row.whole if row.base is None else base_rows[own[row.base]] for row in found]
     both = pa.concat_tables([fit(payload, schema), fit(base, schema)]).combine_chunks()
     arrays = []
     for field in schema:

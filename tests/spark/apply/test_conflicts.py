@@ -61,7 +61,7 @@ def test_a_writer_that_is_late_with_changes_that_change_nothing_is_refused(lake:
 
     progress = apply_changes(target, KEYS).progress()
     assert progress is not None
-    assert progress.place == (5, 0)
+    assert progress.last_change == (5, 0)
 
 
 def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(server: Any, in_mysql: MySQLTarget) -> None:

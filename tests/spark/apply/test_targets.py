@@ -108,7 +108,7 @@ def widen(target: Any, is_partial: bool) -> None:
     apply_changes(target, KEYS)(table(changes, narrow))
     progress = apply_changes(target, KEYS).progress()
     assert progress is not None
-    assert progress.place == (3, 0)
+    assert progress.last_change == (3, 0)
 
 
 def test_appended_changes_become_wider_too(lake: Lake) -> None:
@@ -240,7 +240,7 @@ def test_who_dies_between_the_alter_and_the_rows_has_written_nothing(
         apply_changes(narrow, KEYS)(wide())
     progress = apply_changes(narrow, KEYS).progress()
     assert progress is not None
-    assert progress.place == (1, 2)
+    assert progress.last_change == (1, 2)
     assert len(in_server(server, narrow)) == 3
 
     apply_changes(narrow, KEYS)(wide())
@@ -257,7 +257,7 @@ def test_who_is_overtaken_between_the_alter_and_the_rows_is_refused(
 
     progress = apply_changes(narrow, KEYS).progress()
     assert progress is not None
-    assert progress.place == (3, 0)
+    assert progress.last_change == (3, 0)
 
 
 def behind_alter(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
