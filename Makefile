@@ -69,7 +69,7 @@ matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 lint: lint-ruff lint-mypy
 lint-ruff: $(SETUP)lint
 	$(BIN)/ruff check .
-lint-mypy: $(SETUP)lint
+lint-mypy: $(SETUP)lint $(SETUP)test
 	$(BIN)/mypy
 
 # What of the tests is quick, and needs no compiler, server or JVM.

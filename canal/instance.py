@@ -504,10 +504,7 @@ class Instance:
         self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
     ) -> Message:
         """As ``get_without_ack``. Who calls takes back what is ``taken`` when the message does not get through to him."""
-        if isinstance(batch_size, str) or batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, not {batch_size!r}")
-        if isinstance(timeout, str):
-            raise ConfigError(f"timeout must be a number of seconds, or None, not {timeout!r}")
+        _check_get(batch_size, timeout)
         self._life.check_process()
         if self._turns is None:
             return self._client(client_id).get(batch_size, timeout, linger, taken)
@@ -708,6 +705,13 @@ class Instance:
     def __repr__(self) -> str:
         state = "running" if self._running else self.role.value if self.is_running else "stopped"
         return f"<Instance {self.destination} {state}>"
+
+
+def _check_get(batch_size: Any, timeout: Any) -> None:
+    if isinstance(batch_size, str) or batch_size < 1:
+        raise ConfigError(f"batch_size must be at least 1, not {batch_size!r}")
+    if isinstance(timeout, str):
+        raise ConfigError(f"timeout must be a number of seconds, or None, not {timeout!r}")
 
 
 def _nothing(client: Delivery) -> None:
