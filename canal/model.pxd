@@ -77,7 +77,7 @@ cdef class ChangedRow:
 
 @cython.locals(table=TableMap, names=ColumnNames, before=list, after=list, rows=list, row=ChangedRow, i=Py_ssize_t)
 cpdef list decode_rows(Entry entry)
-@cython.locals(table=TableMap, decoder=RowDecoder, before=list, after=list)
+@cython.locals(table=TableMap, decoder=RowDecoder, images=tuple, before=list, after=list)
 cpdef tuple decode_images(Entry entry)
 @cython.locals(row=Row)
 cdef Row _row(tuple values, ColumnNames names)

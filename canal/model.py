@@ -708,12 +708,12 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
         return []
     names = table.names
     before, after = decode_images(entry)
-    rows = []
-    for i in range(len((before if after is None else after) or ())):
+    rows = before if after is None else after  # each row takes the place of its values
+    for i in range(len(rows)):
         row = ChangedRow.__new__(ChangedRow)
         row.before = None if before is None else _row(before[i], names)
         row.after = None if after is None else _row(after[i], names)
-        rows.append(row)
+        rows[i] = row
     return rows
 
 
@@ -725,14 +725,14 @@ def decode_images(entry: Entry) -> tuple[list[tuple[Any, ...]] | None, list[tupl
     if decoder is None:
         raise TypeError(f"{table!r} has no decoder of rows")
     try:
-        before, after = decoder.images(entry.data, entry.body, entry.body_end, entry.kind)
+        images = decoder.images(entry.data, entry.body, entry.body_end, entry.kind)
     except DecodeError as error:
         _locate(entry, error)
         raise
     if entry.skip_rows or entry.rare is not None:
-        before = None if before is None else _kept(entry, before)
-        after = None if after is None else _kept(entry, after)
-    return before, after
+        before, after = images
+        return None if before is None else _kept(entry, before), None if after is None else _kept(entry, after)
+    return images
 
 
 def _row(values: tuple[Any, ...], names: ColumnNames) -> Row:

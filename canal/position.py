@@ -227,13 +227,13 @@ class Position:
 
     def to_text(self) -> str:
         """Canonical text: one line of JSON, equal for equal positions; fields at their default are left out."""
-        fields = attrs.asdict(self, filter=lambda attribute, value: bool(value), recurse=False)
+        fields = {name: value for name in _FIELDS if (value := getattr(self, name))}
         if self.xa:
             fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
         if self.members:
             fields["members"] = {name: json.loads(one.to_text()) for name, one in self.members}
         version = FORMAT_VERSION if self.members else 3 if self.incarnation or self.at_event else 2
-        return json.dumps({"v": version, **fields}, separators=(",", ":"))
+        return _encode({"v": version, **fields})
 
     @classmethod
     def from_text(cls, text: str) -> Position:
@@ -300,6 +300,9 @@ class Position:
         fields["server_id"] = max(fields["server_id"], 0)  # canal writes -1 for an unknown one
         return _built({**fields, "at_event": bool(fields["journal"])})
 
+
+_FIELDS: Final = tuple(field.name for field in attrs.fields(Position))
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 _FIELD_TYPES: Final[dict[str, type]] = {
     "journal": str, "offset": int, "gtid": str, "row": int, "timestamp": int, "server_id": int, "source": str,

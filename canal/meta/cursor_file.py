@@ -26,6 +26,7 @@ _MAGIC: Final = b"canal c1"
 #: Magic, number of the write, bytes of the body, SHA-256 of all that and the body.
 _HEAD: Final = struct.Struct("<8sQI32s")
 _BLOCK: Final = 4096
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class CursorFile:
@@ -105,7 +106,7 @@ class CursorFile:
 
 def _record(number: int, base: str, cursors: Mapping[int, Position]) -> bytes:
     texts = {str(client_id): position.to_text() for client_id, position in cursors.items()}
-    body = json.dumps({"base": base, "cursors": texts}, separators=(",", ":")).encode("ascii")
+    body = _encode({"base": base, "cursors": texts}).encode("ascii")
     return _HEAD.pack(_MAGIC, number, len(body), _digest(number, body)) + body
 
 

@@ -130,6 +130,8 @@ class FileMeta(MemoryMeta):
         group.is_closed = True
         self._group = _Group()
         clients, wanted = self._started(), group.wanted.copy()
+        if len(wanted) == 1:  # which needs no company
+            return
         moved = {
             client_id: attrs.evolve(clients[client_id], cursor=position)
             for client_id, position in wanted.items()
@@ -368,7 +370,7 @@ class FileMeta(MemoryMeta):
 
     def _has_claim(self) -> bool:
         try:
-            return self._claim is not None and os.path.samestat(os.stat(self._folder / "lock"), os.fstat(self._claim))
+            return self._claim is not None and os.path.samestat(os.stat(f"{self._folder}/lock"), os.fstat(self._claim))
         except OSError:
             return False
 

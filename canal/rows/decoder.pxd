@@ -68,11 +68,11 @@ cdef class RowDecoder:
     cdef int _skip_nulls(self, Image image, bytes data, Cursor at) except -1
     @cython.locals(p="const unsigned char*", kinds="const unsigned char*", widths="const unsigned char*",
                    slots="const unsigned char*", plain=bint, nulls=Py_ssize_t, end=Py_ssize_t, pos=Py_ssize_t,
-                   i=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, slot=Py_ssize_t, kind=int, values=tuple)
+                   i=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, slot=Py_ssize_t, kind=int, some=int, values=tuple)
     cdef tuple _row(self, Image image, bytes data, Cursor at)
     @cython.locals(kinds="const unsigned char*", kind=int)
     cdef object cell(self, Image image, Py_ssize_t i, bytes data, Py_ssize_t start, Py_ssize_t end)
-    @cython.locals(p="const unsigned char*", raw=bytes)
+    @cython.locals(p="const unsigned char*", raw=bytes, text=str)
     cdef object _text(self, Image image, Py_ssize_t i, int kind, bytes data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(p="const unsigned char*", params="const unsigned char*", days="long long", seconds="long long",
                    micros=int, year=int)

@@ -670,10 +670,15 @@ class RowDecoder:
         pos = nulls + image.null_bytes
         if pos > end:
             raise self._truncated(image, -1, at)
+        some = 0
+        for i in range(nulls, pos):
+            some |= p[i]
         values = native.tuple_new(image.width)
         for i in range(image.count):
-            slot = i if plain else wire.u16(slots, 2 * i)
-            if p[nulls + (i >> 3)] >> (i & 7) & 1:
+            slot = i
+            if not plain:
+                slot = wire.u16(slots, 2 * i)
+            if some and p[nulls + (i >> 3)] >> (i & 7) & 1:
                 if slot != _SKIP:
                     native.tuple_set(values, slot, None)
                 continue
@@ -721,10 +726,8 @@ class RowDecoder:
         if kind <= native.ASCII and native.is_ascii(p, start, end):
             return native.ascii_text(p, start, end)
         if kind == native.UTF8:
-            try:
-                return p[start:end].decode("utf-8")
-            except UnicodeDecodeError:
-                return InvalidText(p[start:end], image.extras[i][1])
+            text = native.utf8_text(p, start, end)
+            return InvalidText(p[start:end], image.extras[i][1]) if text is None else text
         if kind == native.BYTES:
             return p[start:end]
         raw = p[start:end]

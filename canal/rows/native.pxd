@@ -7,7 +7,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from canal.rows.wire cimport be_any, u16, u24, u32, u64
+from canal.rows.wire cimport be16, be24, be32, be_any, u16, u24, u32, u64
 
 cdef extern from "Python.h":
     str PyUnicode_FromStringAndSize(const char* text, Py_ssize_t size)
@@ -45,20 +45,49 @@ cdef extern from *:
 
     static PyObject *canal_decimal_new(int negative, uint64_t value, Py_ssize_t exponent) {
         canal_decimal *d = (canal_decimal *)canal_decimal_type->tp_alloc(canal_decimal_type, 0);
-        uint64_t power = 10;
+        uint64_t left = value;
         if (d == NULL) return NULL;
         d->hash = -1;
         d->flags = 48 | (negative != 0);
         d->exponent = exponent;
-        for (d->digits = 1; value >= power; d->digits++) power *= 10;
+        for (d->digits = 0; left >= 10000; d->digits += 4) left /= 10000;
+        d->digits += 1 + (left >= 10) + (left >= 100) + (left >= 1000);
         d->length = 1;
         d->room = 4;
         d->words = d->own;
         d->own[0] = value;
         return (PyObject *)d;
     }
+
+    /* The text of UTF-8 that was checked, by the number of its characters and the highest byte that begins one. */
+    static PyObject *canal_utf8(const uint8_t *p, Py_ssize_t size, Py_ssize_t characters, uint8_t highest) {
+        const uint8_t *end = p + size;
+        PyObject *text = PyUnicode_New(characters, highest < 0xC4 ? 0xFF : highest < 0xF0 ? 0xFFFF : 0x10FFFF);
+        if (text == NULL) return NULL;
+        if (highest < 0xC4) {
+            Py_UCS1 *to = PyUnicode_1BYTE_DATA(text);
+            for (; p < end; p++) *to++ = *p < 0x80 ? *p : (Py_UCS1)((*p & 3) << 6 | (p[1] & 63)), p += *p >= 0x80;
+        } else if (highest < 0xF0) {
+            Py_UCS2 *to = PyUnicode_2BYTE_DATA(text);
+            while (p < end) {
+                if (*p < 0x80) *to++ = *p++;
+                else if (*p < 0xE0) *to++ = (Py_UCS2)((*p & 31) << 6 | (p[1] & 63)), p += 2;
+                else *to++ = (Py_UCS2)((*p & 15) << 12 | (p[1] & 63) << 6 | (p[2] & 63)), p += 3;
+            }
+        } else {
+            Py_UCS4 *to = PyUnicode_4BYTE_DATA(text);
+            while (p < end) {
+                if (*p < 0x80) *to++ = *p++;
+                else if (*p < 0xE0) *to++ = (*p & 31u) << 6 | (p[1] & 63u), p += 2;
+                else if (*p < 0xF0) *to++ = (*p & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u), p += 3;
+                else *to++ = (*p & 7u) << 18 | (p[1] & 63u) << 12 | (p[2] & 63u) << 6 | (p[3] & 63u), p += 4;
+            }
+        }
+        return text;
+    }
     """
     const uint32_t* canal_powers
+    str canal_utf8(const uint8_t* p, Py_ssize_t size, Py_ssize_t characters, uint8_t highest)
     PyObject* canal_decimal_type
     PyObject* canal_decimal_make
     void canal_decimal_setup(object make, object number)
@@ -135,13 +164,24 @@ cdef inline double to_f32(double value) noexcept nogil:
 
 cdef inline bint is_ascii(const uint8_t* p, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     cdef uint64_t eight, seen = 0
-    while end - start >= 8:
-        memcpy(&eight, p + start, 8)
+    cdef uint32_t four
+    cdef Py_ssize_t left = end - start
+    if left >= 8:
+        while end - start > 8:
+            memcpy(&eight, p + start, 8)
+            seen |= eight
+            start += 8
+        memcpy(&eight, p + end - 8, 8)
         seen |= eight
-        start += 8
-    while start < end:
-        seen |= p[start]
-        start += 1
+    elif left >= 4:
+        memcpy(&four, p + start, 4)
+        seen = four
+        memcpy(&four, p + end - 4, 4)
+        seen |= four
+    else:
+        while start < end:
+            seen |= p[start]
+            start += 1
     return not seen & <uint64_t>0x8080808080808080ULL
 
 cdef inline str ascii_text(const uint8_t* p, Py_ssize_t start, Py_ssize_t end):
@@ -201,7 +241,7 @@ cdef inline str decimal_text(const uint8_t* p, Py_ssize_t start, const uint8_t* 
 
 cdef inline object decimal_new(const uint8_t* p, Py_ssize_t start, const uint8_t* groups, Py_ssize_t count, Py_ssize_t scale):
     cdef uint64_t value, coefficient = 0
-    cdef Py_ssize_t i, j, at = start, size, width, digits = 0
+    cdef Py_ssize_t i, at = start, size, width, digits = 0
     cdef bint negative = not p[start] & 0x80
     for i in range(count):
         digits += groups[2 * i + 1]
@@ -211,9 +251,14 @@ cdef inline object decimal_new(const uint8_t* p, Py_ssize_t start, const uint8_t
     for i in range(count):
         size = groups[2 * i]
         width = groups[2 * i + 1]
-        value = 0
-        for j in range(size):
-            value = value << 8 | p[at + j]
+        if size == 4:
+            value = be32(p, at)
+        elif size == 1:
+            value = p[at]
+        elif size == 2:
+            value = be16(p, at)
+        else:
+            value = be24(p, at)
         if i == 0:
             value ^= <uint64_t>0x80 << (8 * (size - 1))
         if negative:
@@ -280,8 +325,14 @@ cdef inline void zero(uint8_t* to, Py_ssize_t at, Py_ssize_t size) noexcept nogi
     memset(to + at, 0, size)
 
 cdef inline bint is_utf8(const uint8_t* p, Py_ssize_t i, Py_ssize_t end) noexcept nogil:
+    cdef uint8_t highest = 0
+    return utf8_length(p, i, end, &highest) >= 0
+
+cdef inline Py_ssize_t utf8_length(const uint8_t* p, Py_ssize_t i, Py_ssize_t end, uint8_t* highest) noexcept nogil:
+    # How many characters there are, -1 where it is no UTF-8; highest becomes the greatest byte that begins one.
     cdef uint64_t eight
-    cdef uint8_t first, second
+    cdef uint8_t first, second, most = 0
+    cdef Py_ssize_t characters = end - i
     while i < end:
         first = p[i]
         if first < 0x80:
@@ -291,27 +342,43 @@ cdef inline bint is_utf8(const uint8_t* p, Py_ssize_t i, Py_ssize_t end) noexcep
                     i += 8
                     continue
             i += 1
-        elif first < 0xC2 or first > 0xF4 or i + 1 >= end:
-            return False
+            continue
+        if first < 0xC2 or first > 0xF4 or i + 1 >= end:
+            return -1
+        if first > most:
+            most = first
+        second = p[i + 1]
+        if first < 0xE0:
+            if second & 0xC0 != 0x80:
+                return -1
+            i += 2
+            characters -= 1
+        elif first < 0xF0:
+            if second & 0xC0 != 0x80 or i + 2 >= end or p[i + 2] & 0xC0 != 0x80:
+                return -1
+            if first == 0xE0 and second < 0xA0 or first == 0xED and second > 0x9F:
+                return -1
+            i += 3
+            characters -= 2
         else:
-            second = p[i + 1]
-            if first < 0xE0:
-                if second & 0xC0 != 0x80:
-                    return False
-                i += 2
-            elif first < 0xF0:
-                if second & 0xC0 != 0x80 or i + 2 >= end or p[i + 2] & 0xC0 != 0x80:
-                    return False
-                if first == 0xE0 and second < 0xA0 or first == 0xED and second > 0x9F:
-                    return False
-                i += 3
-            else:
-                if second & 0xC0 != 0x80 or i + 3 >= end or p[i + 2] & 0xC0 != 0x80 or p[i + 3] & 0xC0 != 0x80:
-                    return False
-                if first == 0xF0 and second < 0x90 or first == 0xF4 and second > 0x8F:
-                    return False
-                i += 4
-    return True
+            if second & 0xC0 != 0x80 or i + 3 >= end or p[i + 2] & 0xC0 != 0x80 or p[i + 3] & 0xC0 != 0x80:
+                return -1
+            if first == 0xF0 and second < 0x90 or first == 0xF4 and second > 0x8F:
+                return -1
+            i += 4
+            characters -= 3
+    highest[0] = most
+    return characters
+
+cdef inline str utf8_text(const uint8_t* p, Py_ssize_t start, Py_ssize_t end):
+    cdef uint8_t highest = 0
+    cdef Py_ssize_t characters = utf8_length(p, start, end, &highest)
+    if characters < 0:
+        return None
+    # One character at most is one of Python's own texts, and what is ASCII is copied.
+    if characters < 2 or highest == 0:
+        return PyUnicode_FromStringAndSize(<const char*>p + start, end - start)
+    return canal_utf8(p + start, end - start, characters, highest)
 
 cdef inline Py_ssize_t put_utf8(uint8_t* to, Py_ssize_t at, const uint8_t* p, Py_ssize_t start, Py_ssize_t end,
                                 const uint8_t* table) noexcept nogil:

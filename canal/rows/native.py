@@ -171,6 +171,14 @@ def is_utf8(p, start, end):
     return True
 
 
+def utf8_text(p, start, end):
+    """The text that UTF-8 stands for; None where the bytes are none."""
+    try:
+        return p[start:end].decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
 def put_utf8(to, at, p, start, end, table):
     """Write bytes of a single-byte character set as UTF-8 and give how many that are; -1 if one is no character.
 

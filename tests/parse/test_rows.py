@@ -204,6 +204,35 @@ def test_bytes_that_are_no_text_are_kept(charset: str, raw: bytes) -> None:
     assert copy.charset == charset
 
 
+def same_text(raw: bytes) -> None:
+    """The text is what Python reads, and made as Python makes it: one of another width would be unequal to its equal."""
+    found = value(253, 1000, struct.pack("<H", len(raw)) + raw, charset="utf8mb4")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        assert found == InvalidText(raw, "utf8mb4")
+        return
+    assert type(found) is str
+    assert (found, hash(found), sys.getsizeof(found)) == (text, hash(text), sys.getsizeof(raw.decode("utf-8")))
+
+
+@given(st.lists(st.sampled_from("a\x7f\x80ÿĀ\u07ff\u0800€\ud7ff\ue000\uffff\U00010000\U0010ffff"), max_size=20).map("".join))
+def test_text_of_utf8_at_the_limits_of_each_width(text: str) -> None:
+    same_text(text.encode())
+
+
+@given(st.lists(st.one_of(st.text(min_size=1).map(str.encode), st.binary(min_size=1, max_size=4)), max_size=6).map(b"".join))
+def test_any_bytes_as_utf8(raw: bytes) -> None:
+    same_text(raw)
+
+
+def test_one_byte_that_is_not_ascii_is_seen_wherever_it_stands() -> None:
+    for length in range(1, 20):
+        for at in range(length):
+            same_text(b"a" * at + b"\xff" + b"a" * (length - at - 1))
+            same_text(b"a" * at + "é".encode() + b"a" * (length - at - 1))
+
+
 def test_text_without_charset_is_bytes() -> None:
     assert value(15, 200, b"\x02\xffa") == b"\xffa"
     assert value(15, 200, b"\x02\xffa", charset="binary") == b"\xffa"
