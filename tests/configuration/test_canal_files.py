@@ -219,3 +219,22 @@ def test_references_that_go_in_circles() -> None:
     with pytest.raises(canal.ConfigError, match="a refers to itself"):
         Values({"a": "${b}", "b": "${a}"}, where="x", environ={}).get("a")
     assert Values({"a": "${b:${c:7}}"}, where="x", environ={}).get("a") == "7"
+
+
+@pytest.mark.parametrize("release", ["1.1.4", "1.1.5", "1.1.6", "1.1.7", "1.1.8"])
+def test_the_configuration_as_canal_ships_it(release: str, tmp_path: Path) -> None:
+    written = {"canal.properties": "", "example/instance.properties": ""}
+    for line in Path(__file__).with_name("canal_shipped.txt").read_text().splitlines():
+        releases, file, setting = line.split(" ", 2)
+        written[file] += f"{setting}\n" * (release[4:] in releases.split(","))
+    (tmp_path / "example").mkdir()
+    for file, text in written.items():
+        assert text
+        (tmp_path / file).write_text(text)
+
+    server = canal.load(tmp_path)
+
+    assert (server.configured(), server.destinations()) == (["example"], [])
+    found: Any = canal.DirectorySource(tmp_path).load("example")
+    assert (found.source.host, found.source.port, found.source.user, found.start) == ("127.0.0.1", 3306, "canal", "latest")
+    assert (found.filter, type(found.meta), found.heartbeat) == (r".*\..*", canal.FileMeta, None)
