@@ -9,17 +9,28 @@ import socket
 import ssl
 import struct
 import threading
+import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pymysql
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from canal import AuthenticationError, CanalError, ConfigError, ConnectionLostError, MySQLSource, ServerError
+from canal import (
+    AuthenticationError,
+    CanalError,
+    ConfigError,
+    ConnectionLostError,
+    InstanceConfig,
+    MySQLSource,
+    ServerError,
+)
 from canal.parse.source import _pymysql
 
 PASSWORD: Final = "geheim"
@@ -413,6 +424,95 @@ def test_of_results_without_end_one_is_taken(papers: Papers) -> None:
     act = logged_in(lambda one: endlessly(one, b"\0\0\0\x0a\0\0\0"))
     with stood_in_for(papers, act) as (source, _), pytest.raises(ConnectionLostError, match="more than one result"):
         source.open_session().rows("SELECT 1", doing="ask")
+
+
+MORE: Final = b"\xfe\0\0\x0a\0"  # the end of a result behind which comes another
+RESULT: Final = (*columns(1), b"\3abc")
+
+
+def test_the_budgets_are_those_of_the_page() -> None:
+    """Each byte of a packet counts twice: as it came, and in what is made of it."""
+    assert (_pymysql._LOGIN_BYTES, _pymysql._ANSWER_BYTES) == (1 << 20, 256 << 20)
+    assert 1 << 30 <= _pymysql._ROW_BYTES // 2 <= (1 << 30) + (1 << 20)
+
+
+def test_a_row_that_is_read_as_it_arrives_has_a_budget_of_its_own(
+    papers: Papers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a snapshot are."""
+    monkeypatch.setattr(_pymysql, "_ROW_BYTES", 4 << 20)
+    row = b"\xfd" + (1 << 20).to_bytes(3, "little") + b"x" * (1 << 20)
+
+    def answer(one: Stranger) -> None:
+        for payload in (*columns(1), *[row] * 9):
+            one.say(payload)
+        one.say_without_end(b"\xfe" + struct.pack("<Q", 1 << 40))
+
+    seen = []
+    with stood_in_for(papers, logged_in(answer)) as (source, _), closing(source.log_in(_pymysql.Opening())) as connection:
+        tracemalloc.start()
+        with pytest.raises(pymysql.err.OperationalError, match="more than 4 MiB of memory"):
+            for rows in _pymysql.stream(connection, "SELECT 1", 1, 1):
+                seen += [len(value) for (value,) in rows]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+    assert seen == [1 << 20] * 9
+    assert peak < 12 << 20
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_second_result_of_a_query_is_not_read(papers: Papers, is_streamed: bool) -> None:
+    def answer(one: Stranger) -> None:
+        for payload in (*RESULT, MORE, *RESULT, EOF):
+            one.say(payload)
+
+    with stood_in_for(papers, logged_in(answer)) as (source, _), closing(source.log_in(_pymysql.Opening())) as connection:
+        with pytest.raises(pymysql.err.OperationalError, match="more than one result came"), _pymysql.understood():
+            if is_streamed:
+                list(_pymysql.stream(connection, "SELECT 1", 10, 10))
+            else:
+                connection.query("SELECT 1")
+        assert not connection.open
+
+
+# -- what is said of a password ----------------------------------------------------------------------------------------
+
+
+def test_a_native_password_goes_as_a_proof_of_it(papers: Papers) -> None:
+    heard = []
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=False)
+        heard.append(one.switch("mysql_native_password"))
+        heard.append(one.switch("client_ed25519"))
+
+    with stood_in_for(papers, act) as (source, _), pytest.raises(CanalError):
+        source.connect()
+
+    assert [len(one) for one in heard] == [20, 64]
+
+
+@pytest.mark.parametrize("is_let_in", [True, False])
+def test_no_log_error_or_repr_of_a_login_has_the_password(
+    papers: Papers, is_let_in: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where a log is asked for everything, and the stranger says what it was told."""
+    caplog.set_level("DEBUG")
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=True)
+        one.take(one.switch("sha256_password"), b"\1")
+        one.say(OK if is_let_in else b"\xff\x15\4#28000Access denied")
+
+    with stood_in_for(papers, act) as (source, met):
+        config = InstanceConfig(destination="d", source=source)
+        with pytest.raises(CanalError) as caught:
+            source.connect()
+
+    assert met[-1].learned == PASSWORD
+    said = "".join(traceback.format_exception(caught.value))
+    assert PASSWORD not in f"{said}{caught.value!r}{caught.value.remedy}{source!r}{source}{config!r}{caplog.text}"
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -283,10 +283,14 @@ class _Connection(_Driver):  # type: ignore[misc]
     def _read_query_result(self, unbuffered: bool = False) -> Any:
         self._columns, self._begins = 0, True
         affected = super()._read_query_result(unbuffered)
-        if self._result.has_next:
-            self._force_close()
-            raise ValueError("more than one result came")  # of which PyMySQL would read any number
+        self.refuse_more(self._result)
         return affected
+
+    def refuse_more(self, result: Any) -> None:
+        """Of a query whose result has come: PyMySQL would read any number of others."""
+        if result is not None and result.has_next:
+            self._force_close()
+            raise ValueError("more than one result came")
 
     def _read_bytes(self, size: int) -> bytes:
         self._spend(2 * size)  # of the packet, and of what is made of it
@@ -473,6 +477,7 @@ def _some(connection: Any, cursor: Any, rows: int, size: int) -> list[tuple[Any,
             connection.budget(_ROW_BYTES)
             row = cursor.fetchone()
             if row is None:
+                connection.refuse_more(cursor._result)
                 break
             taken.append(row)
             held += sum(map(len, filter(None, row)))
