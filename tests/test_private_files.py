@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from canal.parse.schema.history import FileHistory
 from canal.position import Position
 
 PLACE = Position(journal="binlog.000001", offset=4)
+_OFFSETS = itertools.count(100, 100)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,23 @@ def keep_cursor(directory: Path) -> None:
         meta.update_cursor(1001, PLACE)
     finally:
         meta.stop()
+
+
+def keep_moving_cursor(directory: Path) -> None:
+    """One that is written beside meta.dat; its file, which goes at the stop, stays under another name too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("canal.meta.file._WHOLE_SECONDS", math.inf)
+        meta = canal.FileMeta(directory)
+        meta.start("d")
+        try:
+            meta.subscribe(1001, "")
+            meta.update_cursor(1001, Position(journal="binlog.000001", offset=next(_OFFSETS)))
+            meta.flush()
+            meta.update_cursor(1001, Position(journal="binlog.000001", offset=next(_OFFSETS)))
+            (directory / "d" / "kept").unlink(missing_ok=True)
+            (directory / "d" / "kept").hardlink_to(directory / "d" / "meta.cursors")
+        finally:
+            meta.stop()
 
 
 def keep_schema(directory: Path) -> None:
@@ -76,7 +96,7 @@ def keep_rows(directory: Path) -> Any:
     return files
 
 
-@pytest.mark.parametrize("keep", [keep_cursor, keep_schema, keep_position, keep_entries, keep_rows])
+@pytest.mark.parametrize("keep", [keep_cursor, keep_moving_cursor, keep_schema, keep_position, keep_entries, keep_rows])
 def test_files_are_their_users_alone(tmp_path: Path, keep: Callable[[Path], Any]) -> None:
     keepers = [keep(tmp_path / "new" / "folder") for _ in range(2)]
 
@@ -125,3 +145,29 @@ def test_nothing_is_written_or_read_behind_a_symbolic_link(tmp_path: Path, keep:
 
     assert victim.read_text() == "mine"
     assert list(tmp_path.glob("elsewhere/*")) == []
+
+
+def test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from canal.spark.snapshot_files import SnapshotFiles, file_of
+
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    schema = pa.schema([("id", pa.int64())])
+    with closing(SnapshotFiles(tmp_path / "snapshots")) as files:
+        Path(file_of(files.directory, 0)).symlink_to(victim)
+
+        with pytest.raises(canal.StoreError):
+            list(files.write(iter([pa.record_batch([[1]], schema)]), schema, 10))
+
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("keep", [keep_cursor, keep_schema, keep_position])
+def test_the_directory_that_is_named_may_be_a_symbolic_link(tmp_path: Path, keep: Callable[[Path], None]) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "named").symlink_to(tmp_path / "real")
+
+    keep(tmp_path / "named")
+
+    assert list((tmp_path / "real" / "d").iterdir())
