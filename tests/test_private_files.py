@@ -171,3 +171,28 @@ def test_the_directory_that_is_named_may_be_a_symbolic_link(tmp_path: Path, keep
     keep(tmp_path / "named")
 
     assert list((tmp_path / "real" / "d").iterdir())
+
+
+def test_cursors_that_move_are_not_written_behind_a_symbolic_link(tmp_path: Path) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "d"
+    victim.write_text("mine")
+    folder.mkdir()
+    (folder / "meta.cursors").symlink_to(victim)
+    acked = [Position(journal="binlog.000001", offset=next(_OFFSETS)) for _ in range(3)]
+
+    meta = canal.FileMeta(tmp_path)
+    meta.start("d")
+    meta.subscribe(1001, "")
+    for position in acked:
+        meta.update_cursor(1001, position)
+    meta.stop()
+
+    assert victim.read_text() == "mine"
+    meta.start("d")
+    assert meta.cursor(1001) == acked[-1]
+    meta.stop()
+    (folder / "meta.cursors").unlink(missing_ok=True)
+    (folder / "meta.cursors").symlink_to(victim)
+    with pytest.raises(canal.CanalError, match="symbolic link"):
+        meta.start("d")
+    assert victim.read_text() == "mine"
