@@ -243,7 +243,7 @@ def _side(images: columnar.Images, shape: _Shape) -> tuple[list[pa.Array], pa.Ar
         for row, value in column.exact:
             if exact is None:
                 exact = [None] * images.rows
-            exact[row] = [*(exact[row] or ()), (column.name, _exact_text(value, column.name))]
+            exact[row] = [*(exact[row] or ()), (column.name, exact_text(value, column.name))]
     return arrays, absent, _nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)
 
 
@@ -265,7 +265,7 @@ def _buffers(kind: pa.DataType, rows: int, values: bytearray) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)], 0)
 
 
-def _exact_text(value: Any, column: str) -> str:
+def exact_text(value: Any, column: str) -> str:
     if isinstance(value, PartialJson):
         return value.expression(column)
     if isinstance(value, bytes):

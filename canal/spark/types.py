@@ -16,10 +16,10 @@ import pyarrow as pa
 from canal.errors import ConfigError, SchemaError, UnsupportedError
 from canal.formats.arrow import changes, long_array, text_array
 from canal.formats.columns import Form, column_text
-from canal.formats.text import dumps
-from canal.model import Entry, EntryType, EventType, Transaction
+from canal.model import Entry, EntryType, EventType, Transaction, decode_tuples
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema
+from canal.spark.envelope import RowJson
 from canal.targets.tables.types import exact_cast as exact_cast
 from canal.targets.tables.types import spark_arrow_type as spark_arrow_type
 
@@ -348,11 +348,12 @@ def _joined(parts: Sequence[Any]) -> pa.Array:
 
 @attrs.frozen
 class Envelope:
-    """The columns of a stream of many tables: values are JSON text, as in canal-json. Immutable, pickles.
+    """The columns of a stream of many tables: rows are JSON, whose values ``from_json`` reads. Immutable, pickles.
 
     In this order: ``_op`` (I, U, D; Q: a statement), ``_txn``, ``_ord``, ``_ts``, ``_gtid`` as in a ``Shape``, ``schema``,
-    ``table``, ``data`` (a JSON object: text of each column by name, null for NULL, no member for a column that the row image
-    does not hold), ``old`` (for updates: the columns that it changed, before it), ``sql`` (of statements).
+    ``table``, ``data`` (a JSON object: each column by name, null for NULL, no member for a column that the row image does not
+    hold, and ``_exact`` as in a ``Shape``), ``old`` (for updates: the columns that it changed, before it), ``sql`` (of
+    statements). ``RowJson`` makes the objects.
     """
 
     @property
@@ -373,7 +374,8 @@ class Envelope:
             DecodeError: the bytes of a row cannot be decoded.
         """
         entries = [entry for entry in entries if entry.entry_type == EntryType.ROWDATA]
-        rows = [(number, *row) for number, entry in enumerate(entries) for row in _envelope_rows(entry)]
+        made: dict[int, RowJson] = {}
+        rows = [(number, *row) for number, entry in enumerate(entries) for row in _envelope_rows(entry, made)]
         owner, op, order, *texts = zip(*rows) if rows else [()] * 8
         owners = pa.array(owner, pa.int32())
         txn, ts, gtid = (array.take(owners) for array in _heads(entries, epoch))
@@ -385,23 +387,23 @@ class Envelope:
 _LETTERS: Final = {EventType.INSERT: "I", EventType.UPDATE: "U", EventType.DELETE: "D"}
 
 
-def _envelope_rows(entry: Entry) -> Iterator[tuple[str, int, str, str, str | None, str | None, str | None]]:
+def _envelope_rows(
+    entry: Entry, made: dict[int, RowJson]
+) -> Iterator[tuple[str, int, str, str, str | None, str | None, str | None]]:
+    """``made`` has what makes JSON of the rows of tables, by the tables' ids: their entries must live as long."""
     header = entry.header
-    letter = _LETTERS.get(entry.event_type) if entry.table is not None else None
+    table, letter = entry.table, _LETTERS.get(entry.event_type)
     first = entry.first_row + entry.skip_rows
-    if letter is None:
+    if table is None or letter is None:
         yield "Q", first, header.schema, header.table, None, None, _utf8(entry.sql)
         return
-    rows = entry.row_change.row_datas
+    row_json = made.get(id(table))
+    if row_json is None:
+        row_json = made[id(table)] = RowJson(table.columns)
+    rows = decode_tuples(entry, json_text=True)
     numbers = entry.selected if entry.selected is not None else range(len(rows))
-    for number, row in zip(numbers, rows):
-        columns = row.before_columns if letter == "D" else row.after_columns
-        old = None
-        if letter == "U":
-            updated = {column.name for column in row.after_columns if column.updated}
-            old = dumps({column.name: column.value for column in row.before_columns if column.name in updated})
-        data = dumps({column.name: column.value for column in columns})
-        yield letter, first + number, header.schema, header.table, data, old, None
+    for number, (before, after) in zip(numbers, rows):
+        yield letter, first + number, header.schema, header.table, *row_json.texts(before, after), None
 
 
 def _utf8(text: str | None) -> str | None:

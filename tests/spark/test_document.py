@@ -98,12 +98,14 @@ def test_the_code_of_the_document_runs(
         more()
         foreach_batch(spark, instance, one, stop=stop)
 
-    quick, bounded, loop, drain, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
+    quick, bounded, loop, drain, typed, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
     try:
         until_supervised(lambda: rows(tmp_path / "lake" / "orders") == {1})
         run(quick)
         run(bounded)
         assert names["spark"].sql("SELECT id FROM v").collect() == [(1,)]
+        run(typed)
+        assert names["rows"].where("_op = 'I'").select("id", "price", "_exact").collect() == [(1, None, None)]
 
         with monkeypatch.context() as patch:
             patch.setattr(canal.spark, "foreach_batch", until_there, raising=False)

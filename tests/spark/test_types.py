@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import pickle
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,10 +15,12 @@ import pytest
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
 from canal.parse.schema.texts import tables_from_mapping
+from canal.rows.values import ABSENT, InvalidText, JsonDiff, PartialJson, ZeroDate
 from canal.schema import TableSchema, column_from_text
+from canal.spark.envelope import RowJson
 from canal.spark.types import Envelope, Shape, pack_txn, spark_arrow_type
 from canal.testing import FakeBinlog
-from tests.programs.types_table import EXAMPLES, spark_type
+from tests.programs.types_table import EXAMPLES, Example, spark_type
 from tests.support.parsing import decoded
 
 COLUMNS = (
@@ -203,7 +207,7 @@ def test_a_looked_up_decimal_and_bit_without_arguments() -> None:
     ]  # fmt: skip
 
 
-def test_the_envelope_holds_many_tables_as_json_text() -> None:
+def test_the_envelope_holds_many_tables_as_json() -> None:
     fake = FakeBinlog(row_image="MINIMAL")
     orders = fake.table("shop", "orders", "id INT PRIMARY KEY, note VARCHAR(9)")
     with fake.transaction():
@@ -215,8 +219,97 @@ def test_the_envelope_holds_many_tables_as_json_text() -> None:
     assert batch.schema == Envelope().arrow
     wanted = ("_op", "schema", "table", "data", "old", "sql")
     assert [tuple(row[name] for name in wanted) for row in batch.to_pylist()] == [
-        ("I", "shop", "orders", '{"id":"1","note":"é"}', None, None),
+        ("I", "shop", "orders", '{"id":1,"note":"é"}', None, None),
         ("D", "shop", "other", '{"id":null}', None, None),
         ("U", "shop", "orders", '{"note":"b"}', "{}", None),
     ]
     assert Envelope().batch([]).num_rows == 0
+
+
+def envelope_of(columns: str, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each row that is inserted, what ``data`` holds."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", columns)
+    for row in rows:
+        table.insert(row)
+    return [json.loads(row["data"]) for row in Envelope().batch(decoded(fake.events())).to_pylist()]
+
+
+def test_a_value_of_the_envelope_has_the_form_that_from_json_reads_for_its_column() -> None:
+    least: dict[str, Any] = {
+        **ROW, "id": 2**63, "price": Decimal("99999999.99"), "huge": Decimal("-" + "9" * 35 + "." + "9" * 30), "ratio": 0.1,
+        "note": 'a"\\\0\u2028😀', "raw": b"", "at": datetime(1000, 1, 1), "seen": datetime(2026, 11, 21, tzinfo=UTC),
+        "took": timedelta(hours=838), "bits": 0, "flags": 0, "made": 0,
+    }  # fmt: skip
+    found = envelope_of(COLUMNS, ROW, least, {"id": 0})
+    assert found == [
+        {
+            "id": 2**64 - 1, "tiny": 255, "small": 65535, "medium": 2**24 - 1, "plain": 2**32 - 1, "price": "-0.50",
+            "huge": "0.000000000000000000000000000001", "ratio": 0.5, "note": "é", "raw": "AP8=", "day": "2026-11-21",
+            "at": "2026-11-21 01:02:03.000004", "seen": "2026-11-21 01:02:03.005000+00:00", "took": "-837:59:59.999999",
+            "status": "paid", "doc": '{"a": [1]}', "bits": 2**64 - 1, "flags": 511, "made": 2026,
+        },
+        {
+            **found[0], "id": 2**63, "price": "99999999.99", "huge": "-" + "9" * 35 + "." + "9" * 30, "ratio": 0.1,
+            "note": 'a"\\\0\u2028😀', "raw": "", "at": "1000-01-01 00:00:00", "seen": "2026-11-21 00:00:00+00:00",
+            "took": "838:00:00", "bits": 0, "flags": 0, "made": 0,
+        },
+        {**dict.fromkeys(ROW), "id": 0},
+    ]  # fmt: skip
+    assert [type(found[0][name]) for name in ("id", "tiny", "bits", "made")] == [int] * 4  # True and 1.0 are equal to 1
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.type)
+def test_each_type_of_the_page_has_its_form_in_an_envelope(example: Example) -> None:
+    column, value = example.column, example.value
+    made = json.loads(RowJson([column]).texts(None, (value,))[0])
+    kind = spark_arrow_type(column)
+    if isinstance(value, (ZeroDate, InvalidText)):
+        assert made == {"c": None, "_exact": {"c": value.hex() if isinstance(value, bytes) else str(value)}}
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or kind == pa.decimal128(20, 0):
+        assert (made["c"], type(made["c"])) == (value, type(value))
+    elif pa.types.is_binary(kind):
+        assert base64.b64decode(made["c"], validate=True) == value
+    elif pa.types.is_duration(kind):
+        assert made["c"] == "-00:00:00.005000"
+    else:
+        assert made["c"] == (format(value, "f") if isinstance(value, Decimal) else str(value))
+    assert set(made) == ({"c", "_exact"} if made["c"] is None else {"c"})
+
+
+def test_what_no_type_holds_stands_in_exact_of_the_envelope() -> None:
+    columns = [
+        column_from_text("day", "date"), column_from_text("note", "varchar(9)", charset="utf8mb4"),
+        column_from_text("mood", "enum('a')", charset="gbk"), column_from_text("doc", "json"), column_from_text("b", "blob"),
+        column_from_text("odd", "varchar(9)", charset="utf8mb4"), column_from_text("ratio", "double"),
+    ]  # fmt: skip
+    step = PartialJson((JsonDiff("REPLACE", "$.a", "1"),))
+    row = (ZeroDate("2026-00-15"), InvalidText(b"\xff", "utf8mb4"), "x\udcff", step, b"\xff", b"raw", float("nan"))
+    data, old = RowJson(columns).texts(None, row)
+    assert old is None
+    assert json.loads(data) == {
+        "day": None, "note": None, "mood": None, "doc": None, "b": "/w==", "odd": None, "ratio": "NaN",
+        "_exact": {
+            "day": "2026-00-15", "note": "ff", "mood": b"x\xff".hex(), "doc": "JSON_REPLACE(doc, '$.a', 1)", "odd": b"raw".hex(),
+        },
+    }  # fmt: skip
+
+
+def test_old_of_an_envelope_has_the_columns_whose_values_the_update_changed() -> None:
+    columns = [column_from_text(name, kind) for name, kind in (("id", "int"), ("day", "date"), ("ratio", "double"), ("c", "int"))]
+    made = RowJson(columns)
+    days = ZeroDate("0000-00-00"), ZeroDate("2026-00-00")
+    assert [json.loads(str(text)) for text in made.texts((1, days[0], 0.0, 5), (1, days[1], -0.0, ABSENT))] == [
+        {"id": 1, "day": None, "ratio": -0.0, "_exact": {"day": "2026-00-00"}},
+        {"day": None, "ratio": 0.0, "_exact": {"day": "0000-00-00"}},
+    ]
+    assert made.texts((1, None, 0.0, 5), (1, None, 0.0, 5))[1] == "{}"
+    assert made.texts((1, days[0], 0.0, ABSENT), None) == ('{"id":1,"day":null,"ratio":0.0,"_exact":{"day":"0000-00-00"}}', None)
+    assert made.texts((ABSENT,), (7,)) == ('{"id":7}', "{}")
+
+
+def test_a_column_named_as_exact_keeps_its_name_in_an_envelope() -> None:
+    columns = [column_from_text("_Exact", "int"), column_from_text("__exact", "date")]
+    assert RowJson(columns).texts(None, (1, ZeroDate("0000-00-00")))[0] == (
+        '{"_Exact":1,"__exact":null,"___exact":{"__exact":"0000-00-00"}}'
+    )

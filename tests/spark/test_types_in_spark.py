@@ -9,7 +9,7 @@ import os
 import pickle
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.functions import expr, from_json
+from pyspark.sql.types import DayTimeIntervalType, StringType, StructType
 
 from canal.schema import column_from_text
-from canal.spark.types import Shape
+from canal.spark.types import Envelope, Shape
 from canal.testing.servers import ThrowawayServer
 from tests.programs.types_table import EXAMPLES
 from tests.support.fix_spark import WORKER_ZONE
 from tests.support.live import end_of_log
-from tests.support.oracle_cases import CASES
+from tests.support.oracle_cases import CASES, Case
 from tests.support.oracle_tables import Table, available
 from tests.support.snapshots import logged, shape_of, snapshot, write_cases
 
@@ -81,7 +83,7 @@ def zoned(spark: SparkSession) -> Iterator[SparkSession]:
     time.tzset()
 
 
-def in_spark(spark: SparkSession, shape: Shape, batches: list[pa.RecordBatch], path: Path) -> DataFrame:
+def in_spark(spark: SparkSession, shape: Shape | Envelope, batches: list[pa.RecordBatch], path: Path) -> DataFrame:
     (path / "shape").write_bytes(pickle.dumps(shape))
     with pa.OSFile(str(path / "rows"), "wb") as file, pa.ipc.new_stream(file, shape.arrow) as writer:
         for batch in batches:
@@ -107,6 +109,41 @@ ASKED: dict[str, tuple[str, str]] = {
 MOMENTS = ("date", "timestamp", "timestamp_ntz")
 
 
+#: Of a TIME that an envelope has as text.
+TIME = ("IF({0} LIKE '%.%', {0}, {0} || '.000000')", "CAST(CAST({} AS TIME(6)) AS CHAR)")
+
+
+class Asked:
+    """What a table of cases holds, as the server has it; ``selects`` is what to ask Spark for."""
+
+    def __init__(self, server: ThrowawayServer, database: str, cases: Sequence[Case], kinds: Mapping[str, str]) -> None:
+        self.cases = cases
+        self.selects, asks, texts = [], [], []
+        for number in range(len(cases)):
+            name = f"c{number}"
+            kind = kinds[name]
+            ours, theirs = TIME if kind == "time" else ASKED.get(kind, ("CAST({} AS STRING)", "CAST({}+0 AS CHAR)"))
+            self.selects.append(f"{ours.format(name)} AS {name}")
+            asks.append(theirs.format(name))
+            texts.append(f"CAST({name} AS CHAR)" if kind in MOMENTS else "NULL")
+        with server.connect(database=database) as connection, connection.cursor() as cursor:
+            cursor.execute("SET time_zone='+00:00', sql_mode='ALLOW_INVALID_DATES'")
+            cursor.execute(f"SELECT id, {', '.join(asks)}, {', '.join(texts)} FROM cases")
+            self.held = {row[0]: row[1:] for row in cursor.fetchall()}
+
+    def check(self, rows: Sequence[Any]) -> None:
+        wrong = []
+        for row in rows:
+            for number, case in enumerate(self.cases):
+                name, theirs = f"c{number}", self.held[row["id"]][number]
+                ours, exact = row[name], (row["_exact"] or {}).get(name)
+                if exact is not None:
+                    ours, theirs = exact, self.held[row["id"]][len(self.cases) + number]
+                if ours != theirs:
+                    wrong.append(f"{case.type} {row['_op']}: Spark has {ours!r:.80}, the server {theirs!r:.80}")
+        assert wrong == [], "\n".join(wrong)
+
+
 @pytest.mark.every_spark
 def test_every_type_is_in_spark_what_the_server_holds(
     zoned: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
@@ -118,35 +155,41 @@ def test_every_type_is_in_spark_what_the_server_holds(
     write_cases(server, database, table)
     shape = shape_of(server, database, "cases")
     batches = [*logged(server, start, {"cases": shape}, database)["cases"], *snapshot(server, shape)[1]]
-    types = {field.name: field.dataType.simpleString() for field in shape.struct.fields}
-    selects, asks, texts = [], [], []
-    for number in range(len(cases)):
-        name = f"c{number}"
-        ours, theirs = ASKED.get(types[name], ("CAST({} AS STRING)", "CAST({}+0 AS CHAR)"))
-        selects.append(f"{ours.format(name)} AS {name}")
-        asks.append(theirs.format(name))
-        texts.append(f"CAST({name} AS CHAR)" if types[name] in MOMENTS else "NULL")
-    with server.connect(database=database) as connection, connection.cursor() as cursor:
-        cursor.execute("SET time_zone='+00:00', sql_mode='ALLOW_INVALID_DATES'")
-        cursor.execute(f"SELECT id, {', '.join(asks)}, {', '.join(texts)} FROM cases")
-        held = {row[0]: row[1:] for row in cursor.fetchall()}
+    asked = Asked(server, database, cases, {field.name: field.dataType.simpleString() for field in shape.struct.fields})
 
     frame = in_spark(zoned, shape, batches, tmp_path)
     assert frame.schema == shape.struct
     # Nothing is lost or moved on the way through the JVM and back.
     assert frame.toArrow().to_pylist() == pa.Table.from_batches(batches).to_pylist()
-    rows = frame.selectExpr("id", "_op", "_exact", *selects).collect()
+    rows = frame.selectExpr("id", "_op", "_exact", *asked.selects).collect()
     assert sorted(row["_op"] for row in rows) == ["I"] * table.row_count + ["r"] * table.row_count
-    wrong = []
-    for row in rows:
-        for number, case in enumerate(cases):
-            name, theirs = f"c{number}", held[row["id"]][number]
-            ours, exact = row[name], (row["_exact"] or {}).get(name)
-            if exact is not None:
-                ours, theirs = exact, held[row["id"]][len(cases) + number]
-            if ours != theirs:
-                wrong.append(f"{case.type} {row['_op']}: Spark has {ours!r:.80}, the server {theirs!r:.80}")
-    assert wrong == [], "\n".join(wrong)
+    asked.check(rows)
+
+
+@pytest.mark.every_spark
+def test_from_json_reads_of_an_envelope_what_the_server_holds(
+    zoned: SparkSession, server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    """With the types of a stream of the one table, but TIME, which is text."""
+    cases = [case for case in CASES if available(case.since, server) and not UNWANTED.search(case.type)]
+    table = Table("cases", cases)
+    start = end_of_log(server)
+    write_cases(server, database, table)
+    types = {field.name: field.dataType for field in shape_of(server, database, "cases").struct.fields}
+    kinds = {name: "time" if isinstance(kind, DayTimeIntervalType) else kind.simpleString() for name, kind in types.items()}
+    asked = Asked(server, database, cases, kinds)
+    server.query(f"UPDATE `{database}`.cases SET id = id + 1000")
+    batches = logged(server, start, {"cases": Envelope()}, database)["cases"]
+
+    typed = StructType()
+    for name in ("id", *(f"c{number}" for number in range(len(cases))), "_exact"):
+        typed.add(name, StringType() if kinds[name] == "time" else types[name])
+    frame = in_spark(zoned, Envelope(), batches, tmp_path)
+    read = frame.select("_op", from_json("data", typed).alias("row"), from_json("old", typed).alias("old"))
+    rows = read.selectExpr("_op", "old", "row.*").withColumn("id", expr("coalesce(old.id, id)"))
+    found = rows.selectExpr("id", "_op", "_exact", *asked.selects).collect()
+    assert sorted(row["_op"] for row in found) == ["I"] * table.row_count + ["U"] * table.row_count
+    asked.check(found)
 
 
 def test_no_type_of_the_page_is_left_out() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 import canal
 from canal.spark.snapshot import SnapshotPlan, plan, read_chunk, read_table
-from canal.spark.types import Shape
+from canal.spark.types import Envelope, Shape
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import source
 from tests.support.oracle_tables import Table
@@ -18,7 +19,9 @@ def shape_of(server: ThrowawayServer, schema: str, table: str) -> Shape:
     return Shape(read_table(source(server), schema, table))
 
 
-def logged(server: ThrowawayServer, start: canal.Position, shapes: dict[str, Shape], database: str) -> dict[str, list[Any]]:
+def logged(
+    server: ThrowawayServer, start: canal.Position, shapes: Mapping[str, Shape | Envelope], database: str
+) -> dict[str, list[Any]]:
     """The rows that the log has since ``start``, by table, up to one of a table that is made for it."""
     server.query(f"CREATE TABLE `{database}`.the_end (id INT PRIMARY KEY)")
     server.query(f"INSERT INTO `{database}`.the_end VALUES (1)")

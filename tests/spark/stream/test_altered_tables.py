@@ -297,6 +297,6 @@ def test_many_tables_come_as_an_envelope(shop: Shop, query: Callable[..., Engine
         engine.step()
         assert engine.rows == before
     assert [(row["_op"], row["table"], row["data"], row["old"], row["sql"]) for row in rows] == [
-        ("I", "orders", '{"id":"1","note":"a"}', None, None), ("Q", "orders", None, None, "TRUNCATE TABLE orders"),
-        ("I", "other", '{"id":"2","note":null}', None, None), ("U", "other", '{"id":"2","note":"é"}', '{"note":null}', None),
+        ("I", "orders", '{"id":1,"note":"a"}', None, None), ("Q", "orders", None, None, "TRUNCATE TABLE orders"),
+        ("I", "other", '{"id":2,"note":null}', None, None), ("U", "other", '{"id":2,"note":"é"}', '{"note":null}', None),
     ]  # fmt: skip
