@@ -28,7 +28,7 @@ def claim(owner: object, destination: str, *parts: object) -> Callable[[], None]
             part, other, user = _claims.get(key, (None, owner, ""))
             if other is not owner:
                 raise StateError(
-                    f"{part!r} is in use by the instance of {user!r}", destination=destination,
+                    f"{_shown(part)} is in use by the instance of {user!r}", destination=destination,
                     remedy="Give each instance an object of its own; attrs.evolve() gives a config the same ones again.",
                 )  # fmt: skip
         _claims.update(mine)
@@ -40,6 +40,12 @@ def claim(owner: object, destination: str, *parts: object) -> Callable[[], None]
                     del _claims[key]
 
     return let_go
+
+
+def _shown(part: object) -> str:
+    """What to call a part in a message: a FileMeta by its directory."""
+    name, directory = type(part).__name__, getattr(part, "directory", None)
+    return name if directory is None else f"{name}({str(directory)!r})"
 
 
 def _after_fork() -> None:

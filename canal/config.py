@@ -29,7 +29,9 @@ from canal.sink import Hook, Kind, LeaveOut, RowPredicate
 from canal.zookeeper import ZooKeeper
 
 
-def _check_destination(instance: object, attribute: object, value: str) -> None:
+def _check_destination(instance: object, attribute: object, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"destination must be a str, not {type(value).__name__}", remedy='Name it, as "example".')
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", value):
         raise ConfigError(f"destination {value!r}: letters, digits, '_', '-' and '.' only, 128 at most")
 

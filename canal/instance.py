@@ -69,6 +69,11 @@ class Instance:
     _turns: Turns | None = None
 
     def __init__(self, config: InstanceConfig) -> None:
+        if not isinstance(config, InstanceConfig):  # it is not shown, for it may have a password
+            raise ConfigError(
+                f"Instance takes a canal.InstanceConfig, not {type(config).__name__}",
+                remedy="Use Instance(InstanceConfig(destination=…, source=MySQLSource.from_url(url))).",
+            )
         self.config = config
         parser = parser_of(config)
         heartbeat = config.heartbeat or (Heartbeat() if config.standby is not None else None)
@@ -545,6 +550,7 @@ class Instance:
                 from the last cursor.
         """
         batch_id = batch_id.id if isinstance(batch_id, Message) else batch_id
+        _check_batch_id(batch_id)
         if batch_id == -1 and self.is_running:
             return
         if self._turns is not None and self.is_running:
@@ -568,6 +574,8 @@ class Instance:
             if not batch_id:
                 return
             batch_id = batch_id.id
+        if batch_id is not None:
+            _check_batch_id(batch_id)
         self._client(client_id).rollback(batch_id)
 
     def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:
@@ -712,6 +720,14 @@ def _check_get(batch_size: Any, timeout: Any) -> None:
         raise ConfigError(f"batch_size must be at least 1, not {batch_size!r}")
     if isinstance(timeout, str):
         raise ConfigError(f"timeout must be a number of seconds, or None, not {timeout!r}")
+
+
+def _check_batch_id(batch_id: Any) -> None:
+    if isinstance(batch_id, bool) or not isinstance(batch_id, int):
+        raise ConfigError(
+            f"a batch is named by its id, which is a number, or by its message, not by {batch_id!r}",
+            remedy="Give the message that a get returned, or its id.",
+        )
 
 
 def _nothing(client: Delivery) -> None:

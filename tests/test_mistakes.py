@@ -76,6 +76,29 @@ def test_a_package_of_which_canal_python_has_taken_a_part_says_so(left: bool, us
     assert done.stderr.splitlines()[-1].startswith("ImportError: the package canal is not whole: canal-python")
 
 
+@pytest.mark.parametrize("wrong", ["1", 1.0, True, []])
+def test_a_batch_is_named_by_a_number_or_its_message(wrong: Any) -> None:
+    log = FakeBinlog()
+    log.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
+    with canal.Instance(config(source=log)) as instance:
+        instance.subscribe()
+        message = instance.get_without_ack(10, timeout=30)
+        for call in (instance.ack, instance.rollback):
+            with pytest.raises(ConfigError, match="named by its id, which is a number, or by its message"):
+                call(wrong)
+        nothing: Any = None
+        with pytest.raises(ConfigError, match="not by None"):
+            instance.ack(nothing)
+        assert instance.list_batches() == [message.id]
+
+
+def test_a_meta_in_use_is_named_by_its_directory(tmp_path: Path) -> None:
+    meta = FileMeta(tmp_path)
+    with canal.Instance(config(meta=meta)), pytest.raises(canal.StateError) as caught:
+        canal.Instance(config(destination="other", meta=meta)).start()
+    assert f"FileMeta({str(tmp_path)!r}) is in use by the instance of 'shop'" in str(caught.value)
+
+
 def test_a_number_that_is_a_text_is_told() -> None:
     wrong: Any = "1"
     with canal.Instance(config()) as instance:
@@ -102,6 +125,10 @@ SECRET = "s3cret"
         (lambda: config(source={"host": "db", "password": SECRET}), "source must be a source such as .*, not dict"),
         (lambda: config(standby=f"mysql://canal:{SECRET}@db/"), "standby must be a source"),
         (lambda: config(ha="zk1:2181"), r"canal\.ZooKeeper\(hosts="),
+        (lambda: config(destination=3), "destination must be a str, not int"),
+        (lambda: canal.Instance({}), r"Instance takes a canal\.InstanceConfig, not dict"),  # type: ignore[arg-type]
+        (lambda: canal.Instance(f"mysql://canal:{SECRET}@db/"), "not str"),  # type: ignore[arg-type]
+        (lambda: FileMeta(None), "directory of FileMeta must be a path, not NoneType"),  # type: ignore[arg-type]
         (lambda: canal.ZooKeeper(hosts=["zk1:2181", "zk2:2181"]), r"hosts of ZooKeeper must be a str"),
         (lambda: canal.ZooKeeper(hosts="zk1:2181", session_timeout="1"), "session_timeout of ZooKeeper must be a number"),
     ],

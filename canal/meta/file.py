@@ -70,6 +70,11 @@ class FileMeta(MemoryMeta):
     def __init__(
         self, directory: str | os.PathLike[str], durability: Literal["ack", "interval"] = "ack", interval: float = 1.0
     ) -> None:
+        if not isinstance(directory, (str, os.PathLike)):
+            raise ConfigError(
+                f"directory of FileMeta must be a path, not {type(directory).__name__}",
+                remedy='Give the folder in which to keep cursors, as FileMeta("cursors").',
+            )
         if durability not in ("ack", "interval"):
             raise ConfigError(f'durability is "ack" or "interval", not {durability!r}')
         if not 0.0 < interval < threading.TIMEOUT_MAX:
