@@ -723,7 +723,7 @@ def _check_get(batch_size: Any, timeout: Any) -> None:
 
 
 def _check_batch_id(batch_id: Any) -> None:
-    if isinstance(batch_id, bool) or not isinstance(batch_id, int):
+    if isinstance(batch_id, bool) or not hasattr(batch_id, "__index__"):
         raise ConfigError(
             f"a batch is named by its id, which is a number, or by its message, not by {batch_id!r}",
             remedy="Give the message that a get returned, or its id.",

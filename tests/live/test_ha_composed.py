@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -137,9 +138,12 @@ def processes(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    os.environ.get("CANAL_SOAK") != "full", reason="make soak: one run in twenty waited too long, and why is not known"
+)
 @pytest.mark.parametrize("processes", ["group", "router"], indirect=True)
 def test_what_was_acked_is_there_once_whatever_happens_to_the_owner(
-    processes: Processes, mysql_server: ThrowawayServer, mariadb_server: ThrowawayServer, full_size: bool
+    processes: Processes, mysql_server: ThrowawayServer, mariadb_server: ThrowawayServer
 ) -> None:
     servers = {"east": mariadb_server, "west": mysql_server}
     options = processes._options
@@ -153,7 +157,7 @@ def test_what_was_acked_is_there_once_whatever_happens_to_the_owner(
     until(lambda: len(processes.records("SUBSCRIBED")) == 2 * len(processes.names), 60)  # "latest" is before the first row
     with writer:
         processes.await_acks()
-        for _ in range(10 if full_size else 1):
+        for _ in range(10):
             owner = processes.owner()
             processes.kill(owner)
             processes.await_acks(owner)
