@@ -117,7 +117,7 @@ class Instance:
 
         With ``ha`` processes that compose the same destination take turns: the parts run in one of them, and are started again
         with each turn. ``meta`` is a ``ZooKeeperMeta`` then, when none is given. Without ``binlog_row_metadata=FULL`` give each
-        ``BinlogParser`` a :class:`canal.ZooKeeperHistory`. ``alarm`` is told what concerns the turns; parsers have their own.
+        ``BinlogParser`` a :class:`canal.ZooKeeperHistory`. ``alarm`` gets what concerns the turns; parsers have their own.
         """
         self = cls.__new__(cls)
         for part, protocol in ((parser, EventParser), (sink, Sink), (store, EntryStore), (meta, MetaManager)):

@@ -708,7 +708,7 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
         return []
     names = table.names
     before, after = decode_images(entry)
-    rows: Any = before if after is None else after  # each row takes the place of its values
+    rows: Any = before if after is None else after  # each row replaces its values
     for i in range(len(rows)):
         row = ChangedRow.__new__(ChangedRow)
         row.before = None if before is None else _row(before[i], names)

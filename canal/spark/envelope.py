@@ -23,7 +23,7 @@ from canal.schema import ColumnSchema, is_sure
 from canal.targets.tables.types import spark_arrow_type
 
 _quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
-#: The JSON of a value, by the value's own class; None, as that of any other class, is told by ``_exact``.
+#: The JSON of a value, by the value's own class; None: such a value, as one of any other class, stands in ``_exact``.
 _Forms = Mapping[type, Callable[[Any], str | None]]
 
 
