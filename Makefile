@@ -8,6 +8,9 @@ SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED))
 IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
+# Tests and benchmarks start hundreds of processes, which would compile all of canal each time.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Beside the newest Spark, those that are tested too: queries on all of them but 3.5, which has no Python sources.
 OLDER_SPARKS := 4.0 4.1
 SPARK_QUERIES := tests/spark/test_live.py tests/spark/test_types_in_spark.py tests/spark/test_apply_spark.py

@@ -62,7 +62,7 @@ def start(contestant: Contestant, job: dict[str, Any], directory: Path) -> subpr
     with open(directory / "errors", "w") as errors:
         process = subprocess.Popen(
             [*command, str(file)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
-            env={**os.environ, "TZ": "UTC", **contestant.environment},
+            env={**os.environ, "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "", **contestant.environment},
         )  # fmt: skip
     os.sched_setaffinity(process.pid, cores()[-contestant.cores :])
     return process
