@@ -47,20 +47,22 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 	@$(BIN)/python examples/spark_demo.py
 
 # The suite runs once in the compiled build with the servers, once interpreted without them. Most tests wait for a server, a
-# clock or a JVM, so two runs share the cores; what the second one prints comes when the first has ended. A shell starts what
+# clock or a JVM, so three runs share the cores; what those beside print comes when the first has ended. A shell starts what
 # runs beside it with Ctrl-C ignored.
 BESIDE := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
-APART := tests/ha tests/targets
+APART := tests/live tests/spark tests/ha tests/targets
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
-		{ echo "== compiled, Spark"; CANAL_PURE=0 $(BESIDE) tests/spark; second=$$?; \
-		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || second=1; \
-		echo "== compiled, $(APART)"; CANAL_PURE=0 $(BESIDE) $(APART) || second=1; \
-		echo "== interpreted"; \
-		CANAL_PURE=1 $(BESIDE) -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' && test $$second = 0; \
-		} >$(VENV)/second.log 2>&1 & \
-		echo "== compiled, all but these" && CANAL_PURE=0 $(BIN)/python -m pytest --ignore=tests/spark $(APART:%=--ignore=%); first=$$?; \
-		echo "== waiting for the rest" && wait $$!; second=$$?; cat $(VENV)/second.log; test $$first = 0 -a $$second = 0; \
+		{ echo "== compiled, tests/live"; CANAL_PURE=0 $(BESIDE) tests/live; } >$(VENV)/second.log 2>&1 & second=$$!; \
+		{ echo "== compiled, tests/spark"; CANAL_PURE=0 $(BESIDE) tests/spark; third=$$?; \
+		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || third=1; \
+		echo "== compiled, tests/ha tests/targets"; CANAL_PURE=0 $(BESIDE) tests/ha tests/targets && test $$third = 0; \
+		} >$(VENV)/third.log 2>&1 & third=$$!; \
+		echo "== compiled, all but $(APART)"; CANAL_PURE=0 $(BIN)/python -m pytest $(APART:%=--ignore=%); first=$$?; \
+		echo "== interpreted"; CANAL_PURE=1 $(BIN)/python -m pytest -p no:cacheprovider \
+		-m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' || first=1; \
+		echo "== waiting for the rest"; wait $$second || first=1; wait $$third || first=1; \
+		cat $(VENV)/second.log $(VENV)/third.log; test $$first = 0; \
 	else \
 		echo "== interpreted only" && CANAL_PURE=1 $(BIN)/python -m pytest; \
 	fi

@@ -72,6 +72,8 @@ class Statement:
     remade: tuple[Table, ...] = ()
     #: The text, where masks withhold it from whoever is given the entry: what the statement did to rows is read from it.
     withheld: str = attrs.field(default="", repr=False, eq=False)
+    #: The session's, by which the text is to be read.
+    sql_mode: int = attrs.field(default=0, repr=False, eq=False)
 
 
 def doubtful_statement(schema: str) -> Statement:

@@ -135,7 +135,7 @@ def test_rows_are_decoded_without_a_log() -> None:
 
 #: What each of these may import of the others, and of the parts.
 BEHIND = {
-    "changes": {"canal.changes", "canal.parse.schema.scanner"},
+    "changes": {"canal.changes", "canal.parse.schema"},
     "targets": {"canal.changes", "canal.targets", "canal.parse.source.information_schema"},
     "pipes": {"canal.changes", "canal.targets", "canal.pipes", "canal.instance", "canal.rules", "canal.narrowing"},
 }

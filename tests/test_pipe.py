@@ -411,6 +411,117 @@ def test_a_column_that_is_made_narrower_stops_the_pipe_also_when_it_is_read_agai
     assert read(target, "SELECT id FROM orders") == [(1,)]
 
 
+_NARROWER = "ALTER TABLE orders MODIFY n TINYINT", "id INT PRIMARY KEY, n TINYINT, note VARCHAR(40)"
+
+
+def test_a_column_that_is_made_narrower_stops_the_pipe_where_no_row_comes_behind_it(
+    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
+) -> None:
+    table = orders(fake_binlog)
+    table.insert({"id": 1, "n": 300})
+    table.alter(*_NARROWER)
+    fake_binlog.end()
+    with life(fake_binlog, folder) as instance, pytest.raises(canal.UnloggedChangeError, match="n was int, is tinyint") as error:
+        canal.pipe(instance, target).run()
+    assert read(target, "SELECT id, n FROM orders") == [(1, 300)]
+
+    with life(fake_binlog, folder) as instance:
+        canal.pipe(instance, target, acknowledged=[error.value.position]).run()
+
+
+def test_an_acknowledged_alter_is_not_refused_at_the_next_row(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    table = orders(fake_binlog)
+    table.insert({"id": 1, "n": 1})
+    table.alter(*_NARROWER)
+    table.insert({"id": 2, "n": 1})
+    fake_binlog.end()
+    with life(fake_binlog) as instance, pytest.raises(canal.UnloggedChangeError) as error:
+        canal.pipe(instance, target).run()
+    with life(fake_binlog) as instance:  # from the start: the row before the ALTER comes again
+        canal.pipe(instance, SQLiteTarget(target.path, progress_table="other"), acknowledged=[error.value.position]).run()
+
+    assert read(target, "SELECT id FROM orders") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    "change", ["MODIFY n TINYINT", "CHANGE n n TINYINT", "CONVERT TO CHARACTER SET latin1", "ADD c INT, MODIFY COLUMN n BIGINT"]
+)
+def test_an_alter_of_types_stops_a_pipe_that_has_seen_no_row_of_the_table(
+    change: str, fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
+) -> None:
+    table = orders(fake_binlog)
+    table.insert({"id": 1, "n": 300})
+    orders(fake_binlog, "others").insert({"id": 1})
+    at = fake_binlog.position
+    fake_binlog.ddl(f"ALTER TABLE orders {change}", "shop")
+    fake_binlog.end()
+    with life(fake_binlog, start=at) as instance, pytest.raises(canal.UnloggedChangeError, match="no row of it") as error:
+        canal.pipe(instance, target).run()
+    assert "shop.orders" in error.value.message
+
+    with life(fake_binlog, start=at) as instance:
+        canal.pipe(instance, target, acknowledged=[error.value.position]).run()
+
+
+@pytest.mark.parametrize(
+    "change", ["ADD c INT", "ADD INDEX (n)", "ENGINE=InnoDB", "ALTER n SET DEFAULT 3", "COMMENT 'modify'", "CHARACTER SET latin1"]
+)
+def test_an_alter_that_changes_no_value_passes_where_no_row_came(
+    change: str, fake_binlog: FakeBinlog, target: SQLiteTarget
+) -> None:
+    fake_binlog.ddl(f"ALTER TABLE orders {change}", "shop")
+    orders(fake_binlog).insert({"id": 1})
+    fake_binlog.end()
+    with life(fake_binlog) as instance:
+        canal.pipe(instance, target).run()
+    assert read(target, "SELECT id FROM orders") == [(1,)]
+
+
+def test_an_alter_of_a_table_that_is_new_or_empty_passes(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    fake_binlog.ddl("CREATE TABLE orders (id INT PRIMARY KEY, n BIGINT, note VARCHAR(40))", "shop")
+    fake_binlog.ddl("ALTER TABLE orders MODIFY n INT", "shop")
+    table = orders(fake_binlog)
+    table.insert({"id": 1, "n": 300})
+    fake_binlog.ddl("TRUNCATE TABLE orders", "shop")
+    table.alter(*_NARROWER)
+    table.insert({"id": 2, "n": 1})
+    fake_binlog.end()
+    with life(fake_binlog) as instance:
+        canal.pipe(instance, target).run()
+    assert read(target, "SELECT id, n FROM orders") == [(2, 1)]
+
+
+def test_a_table_that_may_have_been_there_is_not_taken_for_new(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    fake_binlog.ddl("CREATE TABLE IF NOT EXISTS orders (id INT PRIMARY KEY, n BIGINT)", "shop")
+    fake_binlog.ddl("ALTER TABLE orders MODIFY n INT", "shop")
+    fake_binlog.end()
+    with life(fake_binlog) as instance, pytest.raises(canal.UnloggedChangeError, match="no row of it has come"):
+        canal.pipe(instance, target).run()
+
+
+def test_a_table_that_was_read_again_is_not_taken_for_empty(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    table = orders(fake_binlog)
+    table.insert({"id": 1, "n": 1})
+    fake_binlog.ddl("TRUNCATE TABLE orders", "shop")
+    table.insert({"id": 2, "n": 300})
+    table.alter(*_NARROWER)
+    fake_binlog.end()
+    at = fail(canal.ConnectionLostError("gone"), canal.ConnectionLostError("gone"))
+    with life(fake_binlog) as instance, pytest.raises(canal.UnloggedChangeError, match="n was int, is tinyint"):
+        canal.pipe(instance, Faulty(target, at), on_error=QUICK).run()
+
+
+@pytest.mark.parametrize("change", ["MODIFY n BIGINT", "MODIFY note VARCHAR(80)", "CHANGE note note TEXT CHARACTER SET utf8mb4"])
+def test_an_alter_that_keeps_all_values_passes_where_a_row_came(
+    change: str, fake_binlog: FakeBinlog, target: SQLiteTarget
+) -> None:
+    orders(fake_binlog).insert({"id": 1, "n": 1})
+    fake_binlog.ddl(f"ALTER TABLE orders {change}", "shop")
+    fake_binlog.end()
+    with life(fake_binlog) as instance:
+        canal.pipe(instance, target).run()
+
+
 # -- transactions ----------------------------------------------------------------------------------------------------------
 
 

@@ -9,12 +9,19 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import attrs
+
+from canal.parse.schema.alter import TableState
+from canal.parse.schema.catalog import Catalog
 from canal.rows.charsets import MAX_CHAR_BYTES
-from canal.schema import ColumnSchema, column_from_text
+from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.statement import Statement
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BLOBS: Final = {"tiny": 1 << 8, "": 1 << 16, "medium": 1 << 24, "long": 1 << 32}
 _TIMES: Final = ("time", "datetime", "timestamp")
+#: Rows do not tell the charset of their table. A column that differs with it is in that one.
+_DEFAULTS: Final = ("utf8mb4", "utf8mb3")
 _CHARS: Final = ("char", "varchar", "binary", "varbinary")
 
 
@@ -83,10 +90,15 @@ def _arguments(column: ColumnSchema) -> tuple[int, ...]:
     return numbers
 
 
+def altered(table: str, what: str) -> str:
+    """What is said of an ALTER of a table."""
+    return f"an ALTER of {table} may have changed values of rows, which the log does not tell: {what}"
+
+
 def unfollowed(table: str, old: Sequence[ColumnSchema], new: Sequence[ColumnSchema]) -> str:
     """What an ALTER between these columns of a table did, or may have done, that no row of the log tells; "" for nothing."""
     if changed := changed_values(old, new):
-        return f"an ALTER of {table} may have changed values of rows, which the log does not tell: {changed}"
+        return altered(table, changed)
     before, after = ({column.name.lower(): column.name for column in one if column.key} for one in (old, new))
     if not before or after and after.keys() <= before.keys():
         return ""
@@ -99,6 +111,35 @@ def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> 
     before = {column.name.lower(): column for column in old}
     pairs = [(before[column.name.lower()], column) for column in new if column.name.lower() in before]
     return ", ".join(_difference(one, two) for one, two in pairs if not _keeps(one, two))
+
+
+def altered_values(old: TableSchema, sql: str, statement: Statement, flavor: str) -> str:
+    """As ``changed_values``, of the text of an ALTER; what that does not tell counts as changed."""
+    made, others = (_after(old, sql, statement, flavor, charset) for charset in _DEFAULTS)
+    if made is None or others is None:
+        return "its new columns are not known"
+    before = {column.name.lower(): column for column in old.columns}
+    pairs = zip(made.columns, others.columns, strict=True)
+    new = [_like(before.get(one.name.lower()), one, one.charset != other.charset) for one, other in pairs]
+    return changed_values(old.columns, new)
+
+
+def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charset: str) -> TableSchema | None:
+    """The table behind an ALTER, where this is its charset; None where the text does not tell."""
+    probe = Catalog(lower_case_table_names=1)
+    probe.put(TableState(attrs.evolve(old, columns=tuple(column.of_source for column in old.columns)), charset))
+    probe.apply(sql, statement.default_schema, sql_mode=statement.sql_mode, flavor=flavor, statement=statement)
+    after = probe.get(old.schema, old.table)
+    return None if after is None else after.schema
+
+
+def _like(old: ColumnSchema | None, new: ColumnSchema, is_default: bool) -> ColumnSchema:
+    """A column of a statement: masked as it was before, in the charset that it had where the text names none."""
+    if old is None:
+        return new
+    if is_default and old.of_source.charset not in (None, "binary"):  # bytes that become text are other values in any charset
+        new = attrs.evolve(new, charset=old.of_source.charset)
+    return new if old.unmasked is None else attrs.evolve(old, unmasked=new)
 
 
 def _keeps(old: ColumnSchema, new: ColumnSchema) -> bool:

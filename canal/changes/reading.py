@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-from canal.changes.alters import changed_values
+from canal.changes.alters import altered, altered_values, changed_values
 from canal.changes.change import Change, Origin, Table
-from canal.changes.unlogged import statement_of, unlogged
+from canal.changes.unlogged import gives_types, statement_of, text_of, unlogged
 from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType
 from canal.recent import Recent
@@ -91,16 +91,22 @@ class Reader:
         if found is not None and found[0] is schema:
             return found[1]
         if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
-            what = f"an ALTER of {schema.name} may have changed values of rows, which the log does not tell: {changed}"
-            self._refuse(what, _position(entry))
+            self._refuse(altered(schema.name, changed), _position(entry))
         columns = {column.name: column for column in schema.columns}
         keys = tuple(column.name for column in schema.keys)  # without one of them, which a field filter took, none are left
         table = Table(
             schema.name, schema.name, tuple(columns[name] for name in names), keys if set(keys) <= set(names) else ()
         )
-        self._undo.append((schema.name, found))
-        self._tables[schema.name] = schema, table
+        self._set(schema.name, (schema, table))
         return table
+
+    def _set(self, name: str, known: tuple[TableSchema, Table] | None) -> None:
+        """What is known of a table from now on."""
+        self._undo.append((name, self._tables.get(name)))
+        if known is None:
+            self._tables.pop(name, None)
+        else:
+            self._tables[name] = known
 
     # -- statements -----------------------------------------------------------------------------------------------------
 
@@ -115,8 +121,31 @@ class Reader:
             what = unlogged(entry, schema, table)
             if what and entry.event_type is EventType.TRUNCATE and not statement_of(entry).doubtful:
                 yield self._change(entry, name, EventType.TRUNCATE)
-            elif what:
+                self._set_empty(schema, table)
+            elif what := what or self._altered(entry, schema, table):
                 self._refuse(what, _position(entry))
+                self._set(name, None)
+            elif _is_new(entry, schema, table):
+                self._set_empty(schema, table)
+
+    def _altered(self, entry: Entry, schema: str, table: str) -> str:
+        """What an ALTER may have changed of values, or that nobody knows the columns before it; "" for nothing."""
+        if not gives_types(entry, schema, table):
+            return ""
+        name = f"{schema}.{table}"
+        known = self._tables.get(name) or next((one for n, one in self._tables.items() if n.lower() == name.lower()), None)
+        if known is None:
+            return altered(name, "no row of it has come since the pipe began, so its columns before that are not known")
+        if not known[0].columns:
+            return ""
+        is_mariadb = isinstance(entry.transaction.gtid_source, tuple)
+        changed = altered_values(known[0], text_of(entry), statement_of(entry), "mariadb" if is_mariadb else "mysql")
+        return altered(name, changed) if changed else ""
+
+    def _set_empty(self, schema: str, table: str) -> None:
+        """It has no rows now, so an ALTER before the next one changes no value."""
+        name = f"{schema}.{table}"
+        self._set(name, (TableSchema(schema, table, ()), Table(name, name)))
 
     def _change(self, entry: Entry, name: str, op: EventType) -> Change:
         known = self._tables.get(name)
@@ -147,6 +176,13 @@ def touched(
     if statement.schema_wide or statement.doubtful:
         found += [(one.schema, one.table) for one in known] or [(statement.database or statement.default_schema, ALL)]
     return list(dict.fromkeys(found))
+
+
+def _is_new(entry: Entry, schema: str, table: str) -> bool:
+    """Whether the statement makes the table, which was not there before, without rows."""
+    statement = statement_of(entry)
+    is_create = entry.event_type is EventType.CREATE and (schema, table) in statement.tables
+    return is_create and not (statement.conditional or statement.doubtful or statement.temporary or statement.selects)
 
 
 def _position(entry: Entry) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from canal.changes.alters import altered
 from canal.model import Entry, EventType
 from canal.parse.schema.scanner import END, WORD, Scanner
 from canal.rows.mask import WITHHELD
@@ -23,8 +24,9 @@ def statement_of(entry: Entry) -> Statement:
     return entry.statement
 
 
-def _text(entry: Entry) -> str | None:
-    return statement_of(entry).withheld or entry.sql
+def text_of(entry: Entry) -> str:
+    """The text of a statement, also where masks withhold it from others."""
+    return statement_of(entry).withheld or entry.sql or ""
 
 
 def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | None = None) -> str:
@@ -35,7 +37,7 @@ def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     """
     statement = statement_of(entry)
     found = _loss(entry, schema, table)
-    is_unknown = statement.doubtful or _text(entry) == WITHHELD and _touches(entry, schema, table)
+    is_unknown = statement.doubtful or text_of(entry) == WITHHELD and _touches(entry, schema, table)
     if not found and is_unknown and not statement.temporary:
         return f"{NOT_UNDERSTOOD} may have changed {schema}.{table}"
     return found or _altered(entry, schema, table, columns)
@@ -54,7 +56,7 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
         return f"another table was renamed to {name}, with rows that were not in the stream"
     if any((old[0].lower(), old[1].lower()) == (schema, table) for old, _ in statement.renames):
         return f"{name} was renamed"
-    words = _words(_text(entry)) if ours or statement.schema_wide else ""
+    words = _words(entry) if ours or statement.schema_wide else ""
     if statement.schema_wide and statement.database.lower() == schema and (statement.replaces or words.startswith("DROP ")):
         return f"{name} was dropped with its database"
     if not ours:
@@ -67,7 +69,7 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
         return f"partitions of {name} were emptied, dropped or exchanged"
     if _IGNORE.match(words):
         return f"{name} was altered with IGNORE, which leaves out rows"
-    if _drops_primary_key(_text(entry)):
+    if _drops_primary_key(entry):
         return f"an ALTER of {name} drops its primary key: a target with that key cannot hold rows which are equal in it"
     return ""
 
@@ -76,17 +78,23 @@ def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     """What the text of an ALTER tells of new values of rows, which the columns before and after it do not."""
     if not _touches(entry, schema, table) or "ALTER" not in statement_of(entry).event_types:
         return ""
-    dropped, renamed = _gone(_text(entry))
+    dropped, renamed = _gone(entry)
     gone = dropped | renamed if columns is None else renamed & {name.lower() for name in columns}
     what = f"{', '.join(sorted(gone))} was dropped or renamed" if gone else ""
-    if not what and _GENERATED.search(_words(_text(entry))):
+    if not what and _GENERATED.search(_words(entry)):
         what = "a generated column was defined anew"
-    return f"an ALTER of {schema}.{table} may have changed values of rows, which the log does not tell: {what}" if what else ""
+    return altered(f"{schema}.{table}", what) if what else ""
+
+
+def gives_types(entry: Entry, schema: str, table: str) -> bool:
+    """Whether a statement is an ALTER of the table that may give columns other types."""
+    is_alter = _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types
+    return is_alter and _TYPES.search(_words(entry)) is not None
 
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:
     """Names, in lower case, of columns that an ALTER of the table drops; others of that name may come, with other values."""
-    return _gone(_text(entry))[0] if _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types else set()
+    return _gone(entry)[0] if _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types else set()
 
 
 def _touches(entry: Entry, schema: str, table: str) -> bool:
@@ -96,21 +104,26 @@ def _touches(entry: Entry, schema: str, table: str) -> bool:
 _PARTITIONS: Final = re.compile(
     r"\b(?:(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT|CONVERT) (?:PARTITION|TABLESPACE)|CONVERT TABLE)\b"
 )
+_TYPES: Final = re.compile(r"\b(?:MODIFY|CHANGE|CONVERT TO)\b")
 _GENERATED: Final = re.compile(r"\b(?:MODIFY|CHANGE)\b.*\bAS\b")
 _IGNORE: Final = re.compile(r"ALTER (?:ONLINE )?IGNORE TABLE\b")
 
 
-def _words(sql: str | None) -> str:
+def _scanner(entry: Entry) -> Scanner:
+    return Scanner(text_of(entry), statement_of(entry).sql_mode)
+
+
+def _words(entry: Entry) -> str:
     """The words of a statement with one space between, without comments; "?" for names in quotes, texts and marks."""
-    take, found = Scanner(sql or "").take, []
+    take, found = _scanner(entry).take, []
     while (token := take())[0] != END:
         found.append(token[2] if token[0] == WORD else "?")
     return " ".join(found)
 
 
-def _gone(sql: str | None) -> tuple[set[str], set[str]]:
+def _gone(entry: Entry) -> tuple[set[str], set[str]]:
     """Names, in lower case, of columns that an ALTER drops; and of those that it renames, with their new names."""
-    scan, dropped, renamed = Scanner(sql or ""), set(), set()
+    scan, dropped, renamed = _scanner(entry), set(), set()
     while (token := scan.take())[0] != END:
         if token[0] != WORD or token[2] not in ("DROP", "CHANGE", "RENAME"):
             continue
@@ -127,9 +140,9 @@ def _gone(sql: str | None) -> tuple[set[str], set[str]]:
     return dropped, renamed
 
 
-def _drops_primary_key(sql: str | None) -> bool:
+def _drops_primary_key(entry: Entry) -> bool:
     """Also where another one is made in its stead."""
-    scan = Scanner(sql or "")
+    scan = _scanner(entry)
     while (token := scan.take())[0] != END:
         if token[0] == WORD and token[2] == "DROP":
             is_index = scan.accept("INDEX") or scan.accept("KEY") or scan.accept("CONSTRAINT")

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from canal.errors import DecodeError, SourceError, UnsupportedError
 from canal.event_types import QUERY
 from canal.model import Entry, EntryType, EventType, Transaction
@@ -69,7 +71,7 @@ class Statements:
                 decoder.is_undecided = False
                 _leave_out(decoder, data, start, statement)
             else:
-                self._deliver(decoder, data, start, sql, statement)
+                self._deliver(decoder, data, start, sql, attrs.evolve(statement, sql_mode=sql_mode))
 
     def _deliver(self, decoder: BinlogDecoder, data: bytes, start: int, sql: str, statement: Statement) -> None:
         assembly = decoder.assembly
