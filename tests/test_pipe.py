@@ -511,7 +511,10 @@ def test_a_table_that_was_read_again_is_not_taken_for_empty(fake_binlog: FakeBin
         canal.pipe(instance, Faulty(target, at), on_error=QUICK).run()
 
 
-@pytest.mark.parametrize("change", ["MODIFY n BIGINT", "MODIFY note VARCHAR(80)", "CHANGE note note TEXT CHARACTER SET utf8mb4"])
+@pytest.mark.parametrize(
+    "change",
+    ["MODIFY n BIGINT", "MODIFY n INT NOT NULL", "MODIFY note VARCHAR(80)", "CHANGE note note TEXT CHARACTER SET utf8mb4"],
+)
 def test_an_alter_that_keeps_all_values_passes_where_a_row_came(
     change: str, fake_binlog: FakeBinlog, target: SQLiteTarget
 ) -> None:

@@ -6,7 +6,7 @@ Never looks at a row: the declared types decide.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -20,16 +20,15 @@ from canal.statement import Statement
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BLOBS: Final = {"tiny": 1 << 8, "": 1 << 16, "medium": 1 << 24, "long": 1 << 32}
 _TIMES: Final = ("time", "datetime", "timestamp")
+#: STRICT_TRANS_TABLES and STRICT_ALL_TABLES.
+_STRICT: Final = 3 << 21
 #: Rows do not tell the charset of their table. A column that differs with it is in that one.
 _DEFAULTS: Final = ("utf8mb4", "utf8mb3")
 _CHARS: Final = ("char", "varchar", "binary", "varbinary")
 
 
 def keeps_values(old: ColumnSchema, new: ColumnSchema) -> bool:
-    """Whether every value of the one type is the same in the other, as a stream gives it.
-
-    A NULL that becomes another value, because the column is made NOT NULL without a strict sql_mode, is not seen.
-    """
+    """Whether every value of the one type but NULL is the same in the other, as a stream gives it."""
     before, after = old.base_type, new.base_type
     first, second = _arguments(old), _arguments(new)
     if before in _INTEGERS and after in _INTEGERS:
@@ -113,15 +112,22 @@ def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> 
     return ", ".join(_difference(one, two) for one, two in pairs if not _keeps(one, two))
 
 
-def altered_values(old: TableSchema, sql: str, statement: Statement, flavor: str) -> str:
-    """As ``changed_values``, of the text of an ALTER; what that does not tell counts as changed."""
+def altered_values(old: TableSchema, sql: str, statement: Statement, flavor: str) -> str | None:
+    """As ``changed_values``, of the text of an ALTER; None where that does not tell the new columns."""
     made, others = (_after(old, sql, statement, flavor, charset) for charset in _DEFAULTS)
     if made is None or others is None:
-        return "its new columns are not known"
+        return None
     before = {column.name.lower(): column for column in old.columns}
     pairs = zip(made.columns, others.columns, strict=True)
     new = [_like(before.get(one.name.lower()), one, one.charset != other.charset) for one, other in pairs]
-    return changed_values(old.columns, new)
+    return changed_values(old.columns, new) or ("" if statement.sql_mode & _STRICT else _filled(before, new))
+
+
+def _filled(before: Mapping[str, ColumnSchema], new: Iterable[ColumnSchema]) -> str:
+    """The columns whose NULLs become other values: a strict sql_mode refuses that."""
+    is_null = {name: bool(column.of_source.nullable) for name, column in before.items()}
+    filled = [one.name for one in new if is_null.get(one.name.lower()) and one.of_source.nullable is False]
+    return ", ".join(f"NULLs of {name}, which is NOT NULL now" for name in filled)
 
 
 def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charset: str) -> TableSchema | None:

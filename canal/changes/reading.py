@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-from canal.changes.alters import altered, altered_values, changed_values
+from canal.changes.alters import altered, changed_values
 from canal.changes.change import Change, Origin, Table
-from canal.changes.unlogged import gives_types, statement_of, text_of, unlogged
+from canal.changes.unlogged import gives_types, retyped, statement_of, unlogged
 from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType
 from canal.recent import Recent
@@ -136,11 +136,8 @@ class Reader:
         known = self._tables.get(name) or next((one for n, one in self._tables.items() if n.lower() == name.lower()), None)
         if known is None:
             return altered(name, "no row of it has come since the pipe began, so its columns before that are not known")
-        if not known[0].columns:
-            return ""
-        is_mariadb = isinstance(entry.transaction.gtid_source, tuple)
-        changed = altered_values(known[0], text_of(entry), statement_of(entry), "mariadb" if is_mariadb else "mysql")
-        return altered(name, changed) if changed else ""
+        found = retyped(entry, known[0]) if known[0].columns else ""
+        return altered(name, "its columns behind that are not known") if found is None else found
 
     def _set_empty(self, schema: str, table: str) -> None:
         """It has no rows now, so an ALTER before the next one changes no value."""

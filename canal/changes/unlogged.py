@@ -9,10 +9,11 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from canal.changes.alters import altered
+from canal.changes.alters import altered, altered_values
 from canal.model import Entry, EventType
 from canal.parse.schema.scanner import END, WORD, Scanner
 from canal.rows.mask import WITHHELD
+from canal.schema import TableSchema
 from canal.statement import Statement
 
 NOT_UNDERSTOOD: Final = "a statement that is not understood"
@@ -90,6 +91,13 @@ def gives_types(entry: Entry, schema: str, table: str) -> bool:
     """Whether a statement is an ALTER of the table that may give columns other types."""
     is_alter = _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types
     return is_alter and _TYPES.search(_words(entry)) is not None
+
+
+def retyped(entry: Entry, table: TableSchema) -> str | None:
+    """What an ALTER that ``gives_types`` does to values of a table with these columns; "": nothing, None: that is not known."""
+    flavor = "mariadb" if isinstance(entry.transaction.gtid_source, tuple) else "mysql"
+    changed = altered_values(table, text_of(entry), statement_of(entry), flavor)
+    return changed and altered(table.name, changed)
 
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:

@@ -30,7 +30,7 @@ TABLES = 150
 
 
 def alter(rng: random.Random) -> str:
-    kind = rng.choice(list(TYPES))
+    kind = rng.choice(list(TYPES)) + rng.choice(["", "", " NOT NULL"])
     return rng.choice([f"MODIFY a {kind}", f"CHANGE COLUMN a a {kind}", f"ADD c INT, MODIFY COLUMN a {kind}", rng.choice(OTHERS)])
 
 
@@ -47,7 +47,7 @@ def test_an_alter_that_changes_values_is_never_silent(
             cursor.execute(
                 f"CREATE TABLE t{number} (id INT PRIMARY KEY, a {kind}, b INT) CHARACTER SET {rng.choice(('utf8mb4', 'latin1'))}"
             )
-            for id, value in enumerate(rng.choices(TYPES[kind], k=2)):
+            for id, value in enumerate(rng.choices([*TYPES[kind], "NULL"], k=2)):
                 cursor.execute(f"INSERT INTO t{number} VALUES ({id}, {value}, 1)")
         between = end_of_log(server)
         for number in range(TABLES):

@@ -428,6 +428,21 @@ def test_a_narrower_column_is_told_by_the_types_that_the_target_has_met(old: str
     assert target.rows["id"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize(("old", "new"), NARROWER)
+def test_a_narrower_column_is_told_where_no_row_comes_behind_it(old: str, new: str) -> None:
+    log, target = FakeBinlog(), MemoryTarget()
+    orders = log.table("shop", "orders", f"id INT PRIMARY KEY, v {old}")
+    orders.insert({"id": 1})
+    log.ddl(f"ALTER TABLE orders MODIFY v {new}", "shop")
+    with following(log) as instance:
+        for _ in range(2):
+            with pytest.raises(UnloggedChangeError, match="v was .*, is .*acknowledge"):
+                foreach_batch(None, instance, apply_changes(target, ["id"]))
+        apply_changes(target, ["id"]).acknowledge()
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+    assert rows(target) == {1: None}
+
+
 def test_of_a_target_without_rows_nothing_is_lost() -> None:
     log, target = FakeBinlog(), MemoryTarget()
     orders = log.table("shop", "orders", COLUMNS)

@@ -212,6 +212,24 @@ def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> N
         assert seen(engine.until(1)) == shop.expected
 
 
+def test_a_narrower_column_ends_a_query_where_no_row_comes_behind_it(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        shop.insert(2)
+        engine.until(2)
+        shop.fake.ddl("ALTER TABLE orders MODIFY note VARCHAR(2)", "shop")
+        shop.fake.ddl("ALTER TABLE orders ADD INDEX (note)", "shop")
+        for _ in range(2):
+            with pytest.raises(UnloggedChangeError, match=r"note was varchar\(\d+\).*, is varchar\(2\)") as found:
+                engine.until(3)
+            engine.stop()
+            engine.start()
+        engine.stop()
+        engine.start(acknowledge=found.value.position)
+        shop.insert(1)
+        engine.until(3)
+
+
 def test_truncate_and_drop_as_rows(shop: Shop, query: Callable[..., Engine]) -> None:
     with query(onTruncate="row") as engine:
         engine.start()
