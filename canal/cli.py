@@ -353,8 +353,13 @@ def _has_rich() -> bool:
 
 
 class _VisibleFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(map(visible, super().format(record).split("\n")))
+    """A message takes one line, whatever is in it; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
 
 def _print_json(message: Message) -> int:

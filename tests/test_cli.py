@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -240,6 +241,28 @@ def test_what_a_server_says_of_itself_is_shown_too(capsys: pytest.CaptureFixture
     assert main(["tail", "mysql://u:p@127.0.0.1:1/"]) == 1
 
     assert capsys.readouterr().err == f"canal: it says {SHOWN}\n"
+
+
+def test_what_is_logged_is_shown_too_and_forges_no_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A traceback keeps its lines."""
+
+    def tell(source: canal.MySQLSource) -> None:
+        try:
+            raise ValueError(f"it says {NASTY}")
+        except ValueError:
+            logging.getLogger("canal").warning("it says %s\nERROR forged", NASTY, exc_info=True)
+        raise canal.ServerError("enough")
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(canal.MySQLSource, "connect", tell)
+    assert main(["tail", "mysql://u:p@127.0.0.1:1/"]) == 1
+
+    first, second, *lines = capsys.readouterr().err.split("\n")
+    assert first == rf"WARNING it says {SHOWN}\nERROR forged"
+    assert second == "Traceback (most recent call last):"
+    assert [one for line in lines for one in line if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Cs")] == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]], ids=["people", "json"])
