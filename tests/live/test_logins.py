@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -292,6 +293,58 @@ def test_a_password_without_tls_needs_an_rsa_key_of_the_server(line: Line) -> No
             mine = {"user": make_account(server, line, kind, "pw"), "password": "pw"}
             assert answer(server, **mine, ssl_mode="DISABLED") == meaning("TLS needed"), kind
             assert answer(server, **mine) == "TLS"
+
+
+@pytest.mark.lines("mysql>=8.0")
+def test_a_new_account_and_every_one_after_a_restart_are_asked_for_the_password_itself(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = meaning("password to a stranger")
+    plain: dict[str, Any] = {"ssl_mode": "DISABLED", "get_server_public_key": False}
+    with line.server() as server:
+        cached, always = (
+            {"user": make_account(server, line, kind, "pw"), "password": "pw"}
+            for kind in ("caching_sha2_password", "sha256_password")
+        )
+        for _ in range(2):
+            assert [answer(server, **mine, **plain) for mine in (cached, always)] == [refused, refused]
+            assert [answer(server, **mine, ssl_mode="REQUIRED") for mine in (cached, always)] == ["TLS", "TLS"]
+            assert [answer(server, **mine, **plain) for mine in (cached, always)] == ["plain", refused]
+            server.restart()
+
+        monkeypatch.setattr("canal.parse.source._pymysql.is_encrypted", lambda connection: False)
+        key = {"ssl_mode": "REQUIRED", "get_server_public_key": True}
+        assert [answer(server, **mine, **key) for mine in (cached, always)] == [meaning("TLS needed")] * 2  # it has no key there
+
+
+@pytest.mark.lines("mysql>=9.0")
+def test_modes_and_options_mean_what_they_mean_to_mysqls_own_client(line: Line) -> None:
+    """Which gives its password, or does not, to the same server with the same options."""
+    with line.server() as server:
+        mysql = [*server.program("mysql"), "--no-defaults", f"--host={server.host}", f"--port={server.port}", "--password=pw"]
+
+        def is_let_in(*options: str) -> bool:
+            user = make_account(server, line, "caching_sha2_password", "pw")
+            return not subprocess.run([*mysql, f"--user={user}", *options, "-e", "SELECT 1"], capture_output=True).returncode
+
+        def are_we(**options: Any) -> bool:
+            user = make_account(server, line, "caching_sha2_password", "pw")
+            given = {"get_server_public_key": False, **options}
+            return answer(server, user=user, password="pw", **given) in ("plain", "TLS")
+
+        ca, key = str(server.data_dir / "ca.pem"), str(server.data_dir / "public_key.pem")
+        theirs = [is_let_in(f"--ssl-mode={mode}") for mode in SSL_MODES[:3]] + [
+            is_let_in("--ssl-mode=DISABLED", "--get-server-public-key"),
+            is_let_in("--ssl-mode=DISABLED", f"--server-public-key-path={key}"),
+            *(is_let_in(f"--ssl-mode={mode}", f"--ssl-ca={ca}") for mode in SSL_MODES[3:]),
+        ]
+        ours = [are_we(ssl_mode=mode) for mode in SSL_MODES[:3]] + [
+            are_we(ssl_mode="DISABLED", get_server_public_key=True),
+            are_we(ssl_mode="DISABLED", server_public_key=key),
+            *(are_we(ssl_mode=mode, ssl_ca=ca) for mode in SSL_MODES[3:]),
+        ]
+        assert theirs == ours == [False, True, True, True, True, True, False]
+        assert not is_let_in("--ssl-mode=MAYBE")
 
 
 def test_a_server_without_tls_is_logged_in_to_unless_tls_is_asked_for(line: Line, server: ThrowawayServer) -> None:

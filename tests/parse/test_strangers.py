@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import ipaddress
+import itertools
 import socket
 import ssl
 import struct
@@ -16,22 +18,32 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import attrs
+import nacl.bindings
+import nacl.exceptions
+import nacl.signing
 import pymysql
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+import canal
+import canal.targets
 from canal import (
     AuthenticationError,
     CanalError,
     ConfigError,
     ConnectionLostError,
+    DecodeError,
     InstanceConfig,
     MySQLSource,
     ServerError,
 )
+from canal.parse.log.framing import PacketFramer
 from canal.parse.source import _pymysql
+from canal.parse.source.packets import COM_REGISTER_SLAVE
+from canal.testing import FakeBinlog
 
 PASSWORD: Final = "geheim"
 SALT: Final = b"0123456789abcdefghij"
@@ -53,8 +65,7 @@ class Papers(NamedTuple):
         return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-@pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+def make_papers(folder: Path) -> Papers:
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)
@@ -64,7 +75,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    path = tmp_path_factory.mktemp("papers") / "certificate.pem"
+    path = folder / "certificate.pem"
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
@@ -74,14 +85,29 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     return Papers(key, str(path), context)
 
 
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return make_papers(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    """Of somebody whom the stranger cannot stand in for."""
+    return make_papers(tmp_path_factory.mktemp("others"))
+
+
 class Stranger:
-    """One connection, in the server's stead. ``learned`` is the password, when it has got it."""
+    """One connection, in the server's stead.
+
+    ``learned`` is the password, when it has got it, and ``way_of`` how it came; ``was_asked`` tells whether it sent its key.
+    """
 
     def __init__(self, sock: socket.socket, papers: Papers) -> None:
         self._sock = sock
         self._papers = papers
         self._sequence = 0
-        self.learned = ""
+        self.learned = self.way_of = ""
+        self.was_asked = False
 
     def close(self) -> None:
         self._sock.close()
@@ -129,9 +155,12 @@ class Stranger:
     def take(self, answer: bytes, wants_key: bytes) -> None:
         """Learn the password from an answer, or hand out the key by which it comes next."""
         if answer == wants_key:
+            self.was_asked = True
             self.say(b"\1" + self._papers.public)
             answer = self.hear()
+        self.way_of = "TLS" if isinstance(self._sock, ssl.SSLSocket) else "plain"
         if len(answer) == 256:
+            self.way_of = "RSA"
             scheme = padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)  # noqa: S303
             answer = bytes(a ^ b for a, b in zip(self._papers.key.decrypt(answer, scheme), SALT))
         if answer == PASSWORD.encode() + b"\0":
@@ -211,17 +240,30 @@ WAYS: Final[dict[str, tuple[bool, dict[str, str]]]] = {
     "VERIFY_CA, public": (True, {"ssl_mode": "VERIFY_CA"}),
     "VERIFY_IDENTITY": (True, {"ssl_mode": "VERIFY_IDENTITY", "ssl_ca": "papers"}),
     "another authority": (True, {"ssl_mode": "VERIFY_CA"}),
+    "another authority than ours": (True, {"ssl_mode": "VERIFY_CA", "ssl_ca": "others"}),
+    "another authority, by name": (True, {"ssl_mode": "VERIFY_IDENTITY", "ssl_ca": "others"}),
     "another name": (True, {"ssl_mode": "VERIFY_IDENTITY", "ssl_ca": "papers", "host": "localhost"}),
     "socket": (False, {"path": "socket"}),
 }
+PLAIN: Final = {"DISABLED", "PREFERRED, no TLS"}
 PROVED: Final = {"VERIFY_CA", "VERIFY_IDENTITY", "socket"}
-NOTICED: Final = {"another authority", "another name"}
+NOTICED: Final = {way for way in WAYS if "another" in way}
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "nothing": {},
     "get_server_public_key": {"get_server_public_key": True},
     "server_public_key": {"server_public_key": "papers"},
     "allow_cleartext": {"allow_cleartext": True},
 }
+
+
+def way_options(
+    way: str, papers: Papers, others: Papers, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[bool, dict[str, str]]:
+    """Whether the stranger offers TLS, and the options of a source that connects so."""
+    monkeypatch.setenv("SSL_CERT_FILE", papers.path if way == "VERIFY_CA, public" else "/nowhere")  # whom the system trusts
+    given = {"papers": papers.path, "others": others.path, "socket": str(folder / "s")}
+    offers_tls, options = WAYS[way]
+    return offers_tls, {name: given.get(value, value) for name, value in options.items()}
 
 
 def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
@@ -232,7 +274,7 @@ def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
         return False
     if option == "get_server_public_key" or way in PROVED or way in ("PREFERRED", "REQUIRED", "VERIFY_CA, public"):
         return True
-    return option == "server_public_key" and way in ("DISABLED", "PREFERRED, no TLS")  # it has the key, so it is the server
+    return option == "server_public_key" and way in PLAIN  # it has the key, so it is the server
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -241,14 +283,12 @@ def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
     "ask", [ask_sha256, ask_caching_sha2, ask_behind_the_cache, ask_behind_another, ask_in_clear_text, ask_by_dialog]
 )
 def test_who_answers_learns_the_password_only_where_an_option_says_so(
-    papers: Papers, tmp_path: Path, ask: Callable[[Stranger], None], way: str, option: str,
+    papers: Papers, others: Papers, tmp_path: Path, ask: Callable[[Stranger], None], way: str, option: str,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    offers_tls, options = WAYS[way]
-    monkeypatch.setenv("SSL_CERT_FILE", papers.path if way == "VERIFY_CA, public" else "/nowhere")  # whom the system trusts
-    given = {"ssl_ca": papers.path, "server_public_key": papers.public.decode(), "path": str(tmp_path / "s")}
-    options = {name: given.get(name, value) for name, value in options.items()}
-    more = {name: given[name] if value == "papers" else value for name, value in OPTIONS[option].items()}
+    offers_tls, options = way_options(way, papers, others, tmp_path, monkeypatch)
+    key = papers.public.decode()
+    more = {name: key if value == "papers" else value for name, value in OPTIONS[option].items()}
 
     def act(one: Stranger) -> None:
         one.greet(tls=offers_tls)
@@ -258,6 +298,11 @@ def test_who_answers_learns_the_password_only_where_an_option_says_so(
         source.connect()
 
     assert bool(met[-1].learned) == may_learn(ask, way, option)
+    by_rsa = way in PLAIN and ask in (ask_sha256, ask_caching_sha2, ask_behind_another) or (ask, way) == (ask_sha256, "socket")
+    believed = option == "get_server_public_key" or way == "socket"
+    assert met[-1].was_asked == (by_rsa and believed and option != "server_public_key")
+    if met[-1].learned:
+        assert met[-1].way_of == ("RSA" if by_rsa else "plain" if way == "socket" else "TLS")
     assert PASSWORD not in str(caught.value) + repr(source) + caplog.text
     if way in NOTICED:
         assert isinstance(caught.value, ServerError)
@@ -269,6 +314,75 @@ def test_who_answers_learns_the_password_only_where_an_option_says_so(
         assert isinstance(caught.value, AuthenticationError)
         assert "server_public_key" in caught.value.remedy
         assert "nothing proves who answers" in caught.value.message
+
+
+@contextlib.contextmanager
+def overheard(port: int) -> Iterator[tuple[int, bytearray]]:
+    """An ear on the way to a port: the port to connect to instead, and all that goes by."""
+    heard, threads = bytearray(), []
+
+    def pass_on(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                heard.extend(data)
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    def listen() -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = listener.accept()
+            with sock, socket.create_connection(("127.0.0.1", port)) as beyond:
+                back = threading.Thread(target=pass_on, args=(beyond, sock))
+                back.start()
+                pass_on(sock, beyond)
+                back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threads.append(threading.Thread(target=listen))
+        threads[0].start()
+        yield listener.getsockname()[1], heard
+        threads[0].join()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "socket"])
+def test_an_ear_reads_the_data_where_there_is_no_tls_and_never_the_password(
+    papers: Papers, others: Papers, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And who answers is noticed where the mode says so only: else its answer to a query is believed."""
+    offers_tls, options = way_options(way, papers, others, tmp_path, monkeypatch)
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=offers_tls)
+        one.take(one.switch("sha256_password"), b"\1")
+        one.say(OK)
+        while True:
+            is_set = one.hear()[1:5].lower() == b"set "
+            for payload in [OK] if is_set else (*columns(1), b"\3abc", EOF):
+                one.say(payload)
+
+    everything = {"get_server_public_key": True, **options}
+    with stood_in_for(papers, act, **everything) as (source, met), overheard(source.port) as (port, heard):
+        session = attrs.evolve(source, port=port).open_session()
+        caught = contextlib.nullcontext() if way not in NOTICED else pytest.raises(ServerError, match="certificate")
+        with caught, closing(session):
+            assert session.rows("SELECT 'the data'", doing="ask")[0][0] == "abc"
+
+    assert bool(met[-1].learned) == (way not in NOTICED)
+    assert (b"the data" in heard) == (way in PLAIN)
+    assert PASSWORD.encode() not in heard
+
+
+def test_a_stranger_that_is_not_noticed_sends_changes_that_never_were() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "orders", "id INT").insert({"id": 666})
+    with fake.serve() as server:
+        source = MySQLSource(host=server.host, port=server.port, password=PASSWORD)
+        with canal.Instance(InstanceConfig(destination="d", source=source, start="earliest")) as instance:
+            instance.subscribe()
+            rows = [entry.rows for entry in instance.get(10, timeout=60) if entry.rows]
+
+    assert source.ssl_mode == "PREFERRED"
+    assert [row.after["id"] for row in rows[0]] == [666]
 
 
 def test_a_pinned_key_is_the_one_that_counts(papers: Papers) -> None:
@@ -479,7 +593,25 @@ def test_a_second_result_of_a_query_is_not_read(papers: Papers, is_streamed: boo
 # -- what is said of a password ----------------------------------------------------------------------------------------
 
 
+def is_proof_of_native(password: str, answer: bytes) -> bool:
+    once = hashlib.sha1(password.encode()).digest()
+    mask = hashlib.sha1(SALT + hashlib.sha1(once).digest()).digest()
+    return answer == bytes(a ^ b for a, b in zip(once, mask))
+
+
+def is_proof_of_ed25519(password: str, answer: bytes) -> bool:
+    """A signature of what the server sent, by the key that the password is."""
+    half = bytearray(hashlib.sha512(password.encode()).digest()[:32])
+    half[0], half[31] = half[0] & 248, half[31] & 127 | 64
+    key = nacl.signing.VerifyKey(nacl.bindings.crypto_scalarmult_ed25519_base_noclamp(bytes(half)))
+    try:
+        return bool(key.verify(SALT + b"\0", answer))
+    except nacl.exceptions.BadSignatureError:
+        return False
+
+
 def test_a_native_password_goes_as_a_proof_of_it(papers: Papers) -> None:
+    """Against which a guess can be tried."""
     heard = []
 
     def act(one: Stranger) -> None:
@@ -490,7 +622,96 @@ def test_a_native_password_goes_as_a_proof_of_it(papers: Papers) -> None:
     with stood_in_for(papers, act) as (source, _), pytest.raises(CanalError):
         source.connect()
 
-    assert [len(one) for one in heard] == [20, 64]
+    for is_proof, answer in zip((is_proof_of_native, is_proof_of_ed25519), heard, strict=True):
+        assert [is_proof(guess, answer) for guess in (PASSWORD, "guess", "")] == [True, False, False]
+
+
+@pytest.mark.parametrize("plugin", ["mysql_native_password", "sha256_password", "caching_sha2_password", "client_ed25519",
+                                    "mysql_clear_password", "dialog"])  # fmt: skip
+@pytest.mark.parametrize("more", [b"\1\4", b"\1\2", b"\1more"])
+def test_who_goes_on_to_ask_gets_no_answer(papers: Papers, plugin: str, more: bytes) -> None:
+    """Also where the plugin would give the password itself: once is enough."""
+    heard = []
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=True)
+        one.switch(plugin)
+        if plugin == "caching_sha2_password":
+            one.say(b"\1\3")
+        one.say(more)
+        heard.append(one.hear())
+
+    options = {"ssl_mode": "VERIFY_CA", "ssl_ca": papers.path, "allow_cleartext": True, "get_server_public_key": True}
+    with stood_in_for(papers, act, **options) as (source, _), pytest.raises(AuthenticationError, match="asks for more than"):
+        source.connect()
+
+    assert heard == []
+
+
+def by_option(port: int) -> MySQLSource:
+    return MySQLSource(port=port, password=PASSWORD, get_server_public_key=True)
+
+
+def by_url(port: int) -> MySQLSource:
+    return MySQLSource.from_url(f"mysql://root:{PASSWORD}@127.0.0.1:{port}/?get_server_public_key=true")
+
+
+def by_option_of_spark(port: int) -> MySQLSource:
+    pytest.importorskip("pyarrow")
+    from canal.spark.options import parse_options
+
+    server = {"host": "127.0.0.1", "port": str(port), "user": "u", "password": PASSWORD, "table": "shop.orders"}
+    source = parse_options({**server, "getServerPublicKey": "true"}).source
+    assert isinstance(source, MySQLSource)
+    return source
+
+
+@pytest.mark.parametrize("made", [by_option, by_url, by_option_of_spark])
+def test_the_option_of_a_first_look_is_there_wherever_a_source_is_named(
+    papers: Papers, made: Callable[[int], MySQLSource]
+) -> None:
+    def act(one: Stranger) -> None:
+        one.greet(tls=False)
+        ask_caching_sha2(one)
+
+    with stood_in_for(papers, act) as (source, met), pytest.raises(CanalError):
+        made(source.port).connect()
+
+    assert met[-1].learned == PASSWORD
+    assert met[-1].was_asked
+
+
+def spark_target(connect: dict[str, Any]) -> contextlib.AbstractContextManager[object]:
+    pytest.importorskip("pyarrow")
+    from canal.spark.targets import MySQLTarget
+
+    return MySQLTarget("shop.orders", connect).begin("stream", ("id",))
+
+
+def pipe_target(connect: dict[str, Any]) -> contextlib.AbstractContextManager[object]:
+    return canal.targets.MySQLTarget(connect).begin("stream")
+
+
+@pytest.mark.parametrize("begin", [spark_target, pipe_target])
+@pytest.mark.parametrize(("ssl_ca", "learned"), [("", PASSWORD), ("papers", PASSWORD), ("others", "")])
+def test_a_target_gives_its_password_by_pymysqls_rules(
+    papers: Papers, others: Papers, begin: Callable[[dict[str, Any]], contextlib.AbstractContextManager[object]], ssl_ca: str,
+    learned: str,
+) -> None:  # fmt: skip
+    """To whoever answers, unless ``ssl`` names an authority."""
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=bool(ssl_ca))
+        ask_caching_sha2(one)
+
+    with stood_in_for(papers, act) as (source, met), pytest.raises(CanalError) as caught:
+        ssl_options = {"ssl": {"ca": {"papers": papers, "others": others}[ssl_ca].path}} if ssl_ca else {}
+        connect = {"host": "127.0.0.1", "port": source.port, "user": "u", "password": PASSWORD}
+        with begin({**connect, **ssl_options}):
+            pass
+
+    assert met[-1].learned == learned
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("is_let_in", [True, False])
@@ -529,8 +750,66 @@ def want_file_for_a_login(one: Stranger) -> None:
     one.say(FILE)
 
 
-@pytest.mark.parametrize("act", [logged_in(want_file_for_a_query), want_file_for_a_login], ids=["query", "login"])
+def want_file_for_an_answer(one: Stranger) -> None:
+    one.greet(tls=False)
+    one.switch("mysql_native_password")
+    one.say(FILE)
+
+
+@pytest.mark.parametrize(
+    "act", [logged_in(want_file_for_a_query), want_file_for_a_login, want_file_for_an_answer], ids=["query", "login", "password"]
+)
 def test_no_file_of_ours_is_given_to_who_asks_for_one(papers: Papers, act: Callable[[Stranger], None]) -> None:
     with stood_in_for(papers, act) as (source, _), pytest.raises(ServerError, match="LOCAL INFILE") as caught:
         source.connect()
     assert "find out what answers there" in caught.value.remedy
+
+
+def query_again(connection: Any) -> None:
+    connection.query("SELECT 1")
+
+
+def stream_rows(connection: Any) -> None:
+    list(_pymysql.stream(connection, "SELECT 1", 1, 1))
+
+
+def register(connection: Any) -> None:
+    _pymysql.command_ok(connection, COM_REGISTER_SLAVE, b"")
+
+
+@pytest.mark.parametrize("ask", [query_again, stream_rows, register])
+@pytest.mark.parametrize("number", [1, 3])
+def test_no_file_of_ours_is_given_for_any_question(papers: Papers, ask: Callable[[Any], None], number: int) -> None:
+    """However many before were answered as they should be."""
+    answers = itertools.count(1)
+    heard: list[bytes] = []
+
+    def act(one: Stranger) -> None:
+        one.greet(tls=False)
+        one.switch("mysql_native_password")
+        one.say(OK)
+        while True:
+            question = one.hear()
+            if question[1:4].lower() == b"set":
+                one.say(OK)
+            elif next(answers) == number:
+                one.say(FILE)
+                heard.append(one.hear())
+            else:
+                for payload in [OK] if ask is register else (*columns(1), b"\3abc", EOF):
+                    one.say(payload)
+
+    with stood_in_for(papers, act) as (source, _), closing(source.log_in(_pymysql.Opening())) as connection:
+        for _ in range(number - 1):
+            ask(connection)
+        with pytest.raises(pymysql.err.OperationalError, match="LOCAL INFILE"):
+            ask(connection)
+        assert not connection.open
+
+    assert heard == []
+
+
+def test_a_dump_that_asks_for_a_file_is_damaged() -> None:
+    framer = PacketFramer()
+    assert framer.feed(struct.pack("<I", len(FILE))[:3] + b"\1" + FILE) == []
+    assert isinstance(framer.error, DecodeError)
