@@ -74,16 +74,21 @@ def keep_position(directory: Path) -> None:
 def keep_entries(directory: Path) -> Any:
     pytest.importorskip("pyarrow")
     from canal.spark.spool import Spool
-    from canal.testing.fake import FakeBinlog
 
     spool = Spool(str(directory))
+    add_entry(spool)
+    return spool
+
+
+def add_entry(spool: Any) -> None:
+    from canal.testing.fake import FakeBinlog
+
     fake = FakeBinlog()
     fake.table("shop", "t", "id INT").insert({"id": 1})
     config = canal.InstanceConfig(destination="d", source=fake, start="earliest")
     with canal.Instance(config) as instance:
         instance.subscribe()
         spool.add(next(entry for entry in instance.get(100, timeout=60) if entry.rows), 0, 1 << 20)
-    return spool
 
 
 def keep_rows(directory: Path) -> Any:
@@ -159,6 +164,21 @@ def test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link(tmp_path:
 
         with pytest.raises(canal.StoreError):
             list(files.write(iter([pa.record_batch([[1]], schema)]), schema, 10))
+
+    assert victim.read_text() == "mine"
+
+
+def test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from canal.spark.spool import Spool
+
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    with closing(Spool(str(tmp_path / "spool"))) as spool:
+        (spool.directory / "00000001").symlink_to(victim)
+
+        with pytest.raises(OSError, match="symbolic links"):
+            add_entry(spool)
 
     assert victim.read_text() == "mine"
 

@@ -40,6 +40,7 @@ from canal import (
     MySQLSource,
     ServerError,
 )
+from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log.framing import PacketFramer
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE
@@ -548,6 +549,7 @@ def test_the_budgets_are_those_of_the_page() -> None:
     """Each byte of a packet counts twice: as it came, and in what is made of it."""
     assert (_pymysql._LOGIN_BYTES, _pymysql._ANSWER_BYTES) == (1 << 20, 256 << 20)
     assert 1 << 30 <= _pymysql._ROW_BYTES // 2 <= (1 << 30) + (1 << 20)
+    assert MAX_INFLATED_BYTES == 256 << 20
 
 
 def test_a_row_that_is_read_as_it_arrives_has_a_budget_of_its_own(
@@ -573,6 +575,17 @@ def test_a_row_that_is_read_as_it_arrives_has_a_budget_of_its_own(
 
     assert seen == [1 << 20] * 9
     assert peak < 12 << 20
+
+
+def test_a_row_of_a_snapshot_beyond_its_budget_is_an_error_of_the_server(
+    papers: Papers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    from canal.spark.snapshot import _Session
+
+    monkeypatch.setattr(_pymysql, "_ROW_BYTES", 4 << 20)
+    with stood_in_for(papers, logged_in(flood_with_one_value)) as (source, _), pytest.raises(ServerError, match="4 MiB"):
+        list(_Session(source).stream("SELECT 1"))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
