@@ -20,7 +20,7 @@ from canal.ha import Role
 from canal.testing.journal import changes_of
 from canal.testing.zookeeper import ZooKeeperServer
 from tests.programs.ha_child import log_position
-from tests.support.ha_group import Group, end_session
+from tests.support.ha_group import Group, end_session, end_wait
 from tests.support.ha_journal import Record, judge
 from tests.support.steps import Steps, is_monitor
 from tests.support.waiting import until
@@ -155,14 +155,38 @@ class Stage:
         self._settle()
         return is_held
 
+    def claim_with_a_pause(self, count: int) -> bool:
+        """The next owner is held at a step of its take-over, and the one before takes its turn again meanwhile."""
+        owner, other = self.owner, self.other
+        self.group.write(1)
+        self.is_held.clear()
+        self.go.clear()
+        self.steps.arm(other.monitor, count)
+        owner.instance.release()
+        until(lambda: self.is_held.is_set() or other.is_active())
+        self.steps.disarm()
+        is_held = self.is_held.is_set()
+        if is_held:
+            with other.deaf():
+                end_session(other.ha.session)
+                end_wait(owner.instance, Role.ACTIVE)
+                self.group.write(1)
+                owner.consume()
+                other.ahead += 1000.0
+                self.go.set()
+                other.consume(timeout=0.3)  # whatever it takes itself for
+        self._settle()
+        return is_held
+
     def _cycle(self, process: Process) -> None:
         self.steps.follow()
         process.cycle(timeout=0.3)
 
     def _settle(self) -> None:
         """Until one of them is active and the other one stands by."""
-        until(lambda: {self.owner.instance.role, self.other.instance.role} == {Role.ACTIVE, Role.STANDBY})
+        until(lambda: any(one.is_active() for one in (self.owner, self.other)))
         self._look()
+        end_wait(self.other.instance, Role.STANDBY)
 
     def finish(self) -> None:
         """Everything that was written came, in order, and nothing in two turns at once."""
@@ -204,4 +228,16 @@ def test_a_consumer_that_is_held_between_any_two_steps_of_get_and_ack(stage: Sta
         if full_size or count % 10 == 1 or count in last_looks
     ]
     assert sum(held) > 20
+    stage.finish()
+
+
+@pytest.mark.timeout(1800)
+def test_who_is_held_between_any_two_steps_of_a_take_over(stage: Stage, full_size: bool) -> None:
+    """Each step in `make soak`, one in fifteen in `make test`."""
+    assert not stage.claim_with_a_pause(1_000_000), "it was held by no step"
+    passed = list(stage.steps.passed)
+    assert any(name.startswith("RunningMonitor._claim: versions = self.session.write") for name in passed)
+    held = [stage.claim_with_a_pause(count) for count in range(1, len(passed) + 1) if full_size or count % 15 == 1]
+    print(f"{sum(held)} of {len(passed)} steps")
+    assert sum(held) > 10
     stage.finish()
