@@ -227,13 +227,17 @@ class Position:
 
     def to_text(self) -> str:
         """Canonical text: one line of JSON, equal for equal positions; fields at their default are left out."""
+        return _encode(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """What ``to_text`` has, as a JSON object in a larger document."""
         fields = {name: value for name in _FIELDS if (value := getattr(self, name))}
         if self.xa:
             fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
         if self.members:
-            fields["members"] = {name: json.loads(one.to_text()) for name, one in self.members}
+            fields["members"] = {name: one.to_document() for name, one in self.members}
         version = FORMAT_VERSION if self.members else 3 if self.incarnation or self.at_event else 2
-        return _encode({"v": version, **fields})
+        return {"v": version, **fields}
 
     @classmethod
     def from_text(cls, text: str) -> Position:
@@ -242,12 +246,14 @@ class Position:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise CursorError("the text of a position is not JSON", remedy=_REMEDY) from error
-        return cls._from_fields(fields)
+        return cls.from_document(fields)
 
     @classmethod
-    def _from_fields(cls, fields: Any) -> Position:
-        if not isinstance(fields, dict):
+    def from_document(cls, document: Any) -> Position:
+        """Read what ``to_document`` gave; anything else is a ``CursorError``."""
+        if not isinstance(document, dict):
             raise CursorError("the text of a position is not a JSON object", remedy=_REMEDY)
+        fields = dict(document)
         version = fields.pop("v", None)
         if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
             raise CursorError(
@@ -263,7 +269,7 @@ class Position:
         if unknown:
             raise CursorError(f"the text of a position has unknown fields {sorted(unknown)}", remedy=_REMEDY)
         values = {name: _typed(fields, name, kind) for name, kind in _FIELD_TYPES.items() if name in fields}
-        of_members = {name: cls._from_fields(one) for name, one in members.items()}
+        of_members = {name: cls.from_document(one) for name, one in members.items()}
         return _built({**values, "xa": _prepared(xa), "members": of_members})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:

@@ -185,6 +185,7 @@ def test_str_stays_short() -> None:
 def test_text_round_trips(position: Position) -> None:
     text = position.to_text()
     assert Position.from_text(text) == position
+    assert Position.from_document(position.to_document()) == position
     assert "\n" not in text
     assert text.isascii()
 
@@ -390,5 +391,8 @@ def test_the_text_of_members_comes_back_and_canal_reads_all_of_them_from_the_ear
     position = Position(members=times)
 
     assert Position.from_text(position.to_text()) == position == Position(members=tuple(reversed(times.items())))
+    document = json.loads(position.to_text())
+    assert Position.from_document(document) == position
+    assert position.to_document() == document  # reading it has left it as it is
     assert position.to_text().startswith('{"v":4,"members":{"a":{"v":2,')
     assert position.to_canal()["postion"]["timestamp"] == 8000

@@ -1,6 +1,7 @@
 """The offset of a Spark stream: a position of the source, and how often the source has become another one.
 
-Never holds a batch id, a clock or a counter: an offset that did not move is the same text, which is how Spark compares.
+Never holds a batch id, a clock or a counter: the document of an offset that did not move is the same, which is how Spark
+compares.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Offset:
 
     With ``plan`` it is in a snapshot, of which ``done`` chunks are read; the stream then begins at the plan's position.
     ``types`` are the declared types of the columns that the rows before it had, as a ``Watch`` gives them; those before
-    ``types_at``, a position, where executors alone have read what lies between.
+    ``types_at``, a position, where executors alone have read what lies between. ``since`` is told with the end of a first batch
+    that began at no known offset: where it began; it makes no other offset.
     """
 
     position: Position
@@ -37,28 +39,28 @@ class Offset:
     done: int = 0
     types: str = ""
     types_at: str = ""
+    since: Offset | None = attrs.field(default=None, eq=False)
 
     @property
     def chunks_left(self) -> int:
         return 0 if self.plan is None else self.plan.size - self.done
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """What Spark writes down, its keys always in the same order."""
         if self.plan is not None:
-            plan = json.loads(self.plan.to_text())
-            return {"v": VERSION, "ph": "snap", "ep": self.epoch, "done": self.done, "plan": plan}
-        types = {"types": json.loads(self.types)} if self.types else {}
+            return {"v": VERSION, "ph": "snap", "ep": self.epoch, "done": self.done, "plan": self.plan.to_document()}
+        found = {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": self.position.to_document()}
+        if self.types:
+            found["types"] = json.loads(self.types)
         if self.types_at:
-            types["types_at"] = self.types_at
-        return {"v": VERSION, "ph": "bin", "ep": self.epoch, "position": json.loads(self.position.to_text()), **types}
-
-    @property
-    def text(self) -> str:
-        return json.dumps(self.to_dict())
+            found["types_at"] = self.types_at
+        if self.since is not None:
+            found["since"] = self.since.to_document()
+        return found
 
     @classmethod
-    def from_dict(cls, value: Any) -> Offset | None:
-        """Read what ``to_dict`` gave; None for the initial offset.
+    def from_document(cls, value: Any) -> Offset | None:
+        """Read what ``to_document`` gave; None for the initial offset.
 
         Raises:
             CursorError: it is neither.
@@ -74,10 +76,11 @@ class Offset:
         if phase == "init":
             return None
         if phase == "snap" and type(epoch) is int and epoch >= 0:
-            plan, done = SnapshotPlan.from_text(json.dumps(value.get("plan"))), value.get("done")
+            plan, done = SnapshotPlan.from_document(value.get("plan")), value.get("done")
             if type(done) is int and 0 <= done <= plan.size:
                 return cls(plan.position, epoch, plan, done, plan.types)
         if phase != "bin" or type(epoch) is not int or epoch < 0:
             raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)
         types, at = json.dumps(value["types"]) if value.get("types") else "", str(value.get("types_at", ""))
-        return cls(Position.from_text(json.dumps(value.get("position"))), epoch, types=types, types_at=at)
+        since = cls.from_document(value["since"]) if "since" in value else None
+        return cls(Position.from_document(value.get("position")), epoch, types=types, types_at=at, since=since)

@@ -5,7 +5,6 @@ Never decodes a row: what it gives are pieces of the spool, or stretches of the 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -82,42 +81,45 @@ class Runner:
         self.prepare_available_now()
         self._is_one_batch = True
         try:
-            end = self.latest(start, rows, size)
-            if Offset.from_dict(start) is None:
-                begin, end = end, self.latest(end, rows, size)
-                if end["ph"] == "bin" and end != begin:
-                    end = {**end, "since": begin}
+            known = Offset.from_document(start)
+            end = self._next(known, rows, size)
+            if known is None:
+                begin, end = end, self._next(end, rows, size)
+                if end.plan is None and end != begin:
+                    end = attrs.evolve(end, since=begin)
         finally:
             self._target, self._is_one_batch = None, False
-        return end
+        return start if end is known else end.to_document()
 
     def latest(self, start: dict[str, Any], rows: int | None, size: int | None) -> dict[str, Any]:
         """The end of the next batch; ``start`` itself where there is nothing new. All before ``start`` is done."""
-        offset = Offset.from_dict(start)
-        if offset is None:
-            return self._first().to_dict()
-        if offset.chunks_left:
-            return self._next_chunks(offset, rows, size).to_dict()
-        if offset.plan is not None:
-            self._end_snapshot(offset.plan)
-        text, tail = offset.text, self._tail
-        if tail is None or not tail.knows(text) or tail.has_end == (self._target is None):
-            end = self._backlog_end(offset)
+        known = Offset.from_document(start)
+        end = self._next(known, rows, size)
+        return start if end is known else end.to_document()
+
+    def _next(self, start: Offset | None, rows: int | None, size: int | None) -> Offset:
+        if start is None:
+            return self._first()
+        if start.chunks_left:
+            return self._next_chunks(start, rows, size)
+        if start.plan is not None:
+            self._end_snapshot(start.plan)
+        tail = self._tail
+        if tail is None or not tail.knows(start) or tail.has_end == (self._target is None):
+            end = self._backlog_end(start)
             if end is not None and not self._goes_on(end):
-                return end.to_dict()
-            if end is not None:
-                start, offset, text = end.to_dict(), end, end.text
-            tail = self._open(offset.position, offset.epoch, self._types(offset))
-            tail.rename_base(text)
-        tail.release(text)
+                return end
+            start = end or start
+            tail = self._open(start.position, start.epoch, self._types(start))
+            tail.rename_base(start)
+        tail.release(start)
         if self._target is not None:
-            found = self._wait_for_all(tail, text, rows, size)
+            found = self._wait_for_all(tail, start, rows, size)
         else:
-            found = tail.next(text, rows, size, self._options.poll, self._is_idle(tail))
-        if found == text:
-            return start
-        self._moved_at, self._moved_bytes = time.monotonic(), tail.received
-        return dict(json.loads(found))
+            found = tail.next(start, rows, size, self._options.poll, self._is_idle(tail))
+        if found != start:
+            self._moved_at, self._moved_bytes = time.monotonic(), tail.received
+        return found
 
     def _first(self) -> Offset:
         """Where the stream begins, which is found out now."""
@@ -217,17 +219,17 @@ class Runner:
         self._pace.tell(plan.progress(offset.done)["rows_done"], plan.rows)
         return attrs.evolve(offset, done=offset.done + max(len(fitting), 1))
 
-    def _wait_for_all(self, tail: Tail, text: str, rows: int | None, size: int | None) -> str:
+    def _wait_for_all(self, tail: Tail, start: Offset, rows: int | None, size: int | None) -> Offset:
         """As ``Tail.next``, but the same offset means that the end of the log is reached."""
         while os.getppid() == self._parent:
-            is_due = not self._is_one_batch or tail.fill(text, rows, size, self._options.poll)
+            is_due = not self._is_one_batch or tail.fill(start, rows, size, self._options.poll)
             over = tail.is_over()
             if not over and time.monotonic() - self._target_at >= self._options.start_timeout:
                 self._check_target()
             if not is_due:
                 continue
-            found = tail.next(text, rows, size, 0 if over else self._options.poll, over)
-            if found != text or over:
+            found = tail.next(start, rows, size, 0 if over else self._options.poll, over)
+            if found != start or over:
                 return found
         raise StateError("the process that runs the query is gone")
 
@@ -326,7 +328,9 @@ class Runner:
         Raises:
             PositionLostError: it is neither in the spool nor in the log of the source any more.
         """
-        first, last = Offset.from_dict(start) or Offset.from_dict(end.get("since", start)), Offset.from_dict(end)
+        first, last = Offset.from_document(start), Offset.from_document(end)
+        if first is None and last is not None:
+            first = last.since
         if last is not None and last.plan is not None:
             if last.plan.files:
                 keep(last.plan.files)  # Spark has written it down
@@ -337,8 +341,8 @@ class Runner:
             chunks = self._chunks(first, last, last.plan)
             return list(self._rows_of(chunks)) if self._reads_itself and not last.plan.files else chunks
         tail = self._tail
-        if tail is not None and tail.knows(first.text) and tail.knows(last.text):
-            return tail.pieces(first.text, last.text, self._carried)
+        if tail is not None and tail.knows(first) and tail.knows(last):
+            return tail.pieces(first, last, self._carried)
         stretch = Stretch(first.position, last.position, first.epoch, self._types(first))
         parts = plan(self._options, stretch)
         return self._read_here(stretch) if self._reads_itself or self._options.history_dir is not None else parts
@@ -388,7 +392,7 @@ class Runner:
         if self._tail is None:
             return None
         lag = self._tail.lag
-        return {**self._tail.last().to_dict(), **({} if lag is None else {"lag_seconds": round(lag, 3)})}
+        return {**self._tail.last().to_document(), **({} if lag is None else {"lag_seconds": round(lag, 3)})}
 
     def close(self) -> None:
         """End the stream and remove the spool. A second call does nothing."""

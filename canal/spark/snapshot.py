@@ -154,7 +154,11 @@ class SnapshotPlan:
 
     def to_text(self) -> str:
         """Canonical text: one line of JSON, equal for equal plans."""
-        fields = {
+        return json.dumps(self.to_document(), separators=(",", ":"))
+
+    def to_document(self) -> dict[str, Any]:
+        """What ``to_text`` has, as a JSON object in a larger document."""
+        return {
             "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
             "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
             **({"kept": self.kept, "count": self.count} if self.kept else
@@ -162,13 +166,21 @@ class SnapshotPlan:
             "collations": self.collations, **({"types": self.types} if self.types else {}),
             **({"row_bytes": self.row_bytes} if self.row_bytes else {}),
         }  # fmt: skip
-        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Read what ``to_text`` wrote; anything else is a ``CursorError``."""
         try:
-            fields = json.loads(text)
+            document = json.loads(text)
+        except ValueError:
+            document = None
+        return cls.from_document(document)
+
+    @classmethod
+    def from_document(cls, document: Any) -> Self:
+        """Read what ``to_document`` gave; anything else is a ``CursorError``."""
+        try:
+            fields = dict(document)
             if fields.pop("v") != FORMAT_VERSION:
                 raise ValueError("another format")
             chunks = tuple(

@@ -44,7 +44,7 @@ class _Mark:
     rows: int
     bytes: int
     types: str  # of the columns of the rows before it
-    text: str = ""  # once Spark was given it
+    known: Offset | None = None  # once Spark was given it
 
     @property
     def offset(self) -> Offset:
@@ -55,7 +55,7 @@ class Tail:
     """Reads on from a position into the spool, on a thread of its own.
 
     Args:
-        start: where from; where it is an offset, ``start_text`` is how Spark knows it.
+        start: where from.
         until: where to end; None for never.
     """
 
@@ -90,9 +90,9 @@ class Tail:
         self._start: Position | None = position
         self._stretch = None if until is None else Stretch(position, until)
         base = _Mark(position, epoch, (0, 0), 0, 0, watch.types)
-        base.text = base.offset.text
+        base.known = base.offset
         self._marks = deque([base])
-        self._given = {base.text: base}
+        self._given = {base.known: base}
         # How far the thread has read, how much of that lies behind its last mark, and marks that nobody has seen yet.
         self._address, self._rows, self._bytes = (0, 0), 0, 0
         self._open_rows = self._open_bytes = 0
@@ -112,14 +112,14 @@ class Tail:
         """Where it began, or what was released last."""
         return self._marks[0].offset
 
-    def rename_base(self, text: str) -> None:
-        """Spark knows the start by another text."""
+    def rename_base(self, offset: Offset) -> None:
+        """Spark knows the start by another offset."""
         with self._changed:
-            self._marks[0].text = text
-            self._given[text] = self._marks[0]
+            self._marks[0].known = offset
+            self._given[offset] = self._marks[0]
 
-    def knows(self, text: str) -> bool:
-        return text in self._given
+    def knows(self, offset: Offset) -> bool:
+        return offset in self._given
 
     def last(self) -> Offset:
         """The newest position that a batch may end at."""
@@ -199,7 +199,7 @@ class Tail:
         with self._changed:
             marks = self._marks
             for mark in self._fresh:
-                if len(marks) > 1 and not marks[-1].text and self._is_near(marks[-2], mark):
+                if len(marks) > 1 and marks[-1].known is None and self._is_near(marks[-2], mark):
                     marks.pop()
                 marks.append(mark)
             self._fresh.clear()
@@ -220,8 +220,8 @@ class Tail:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    def next(self, text: str, rows: int | None, size: int | None, timeout: float, idle: bool) -> str:
-        """Where the batch behind the offset ``text`` ends: ``text`` itself where there is nothing within ``timeout`` s.
+    def next(self, offset: Offset, rows: int | None, size: int | None, timeout: float, idle: bool) -> Offset:
+        """Where the batch behind ``offset`` ends: ``offset`` itself where there is nothing within ``timeout`` s.
 
         Args:
             rows, size: how much it may hold; one transaction may be more.
@@ -231,16 +231,16 @@ class Tail:
             CanalError: what stopped the stream, once all before it has been given.
         """
         with self._changed:
-            start = self._given[text]
+            start = self._given[offset]
             self._wait_for_rows(start, rows, size, timeout)
             end = self._end_of(start, rows, size)
             if end is start and self._fault is not None:
                 raise fresh(self._fault) if isinstance(self._fault, CanalError) else self._fault
             if end is start or (end.rows == start.rows and not idle and self._fault is None):
-                return text
-            end.text = end.text or end.offset.text
-            self._given[end.text] = end
-            return end.text
+                return offset
+            end.known = end.known or end.offset
+            self._given[end.known] = end
+            return end.known
 
     def _wait_for_rows(self, start: _Mark, rows: int | None, size: int | None, timeout: float) -> None:
         """Wait for the first rows, and where they are the beginning of a burst, for its end: a batch costs Spark more."""
@@ -255,10 +255,10 @@ class Tail:
             seen = last.bytes
             self._changed.wait_for(self.is_over, min(left, _BURST_SECONDS))
 
-    def fill(self, text: str, rows: int | None, size: int | None, timeout: float) -> bool:
+    def fill(self, offset: Offset, rows: int | None, size: int | None, timeout: float) -> bool:
         """Wait until there is as much as a batch may hold, or all; False where there is not within ``timeout`` seconds."""
         with self._changed:
-            start = self._given[text]
+            start = self._given[offset]
             return self._changed.wait_for(lambda: self._over or self._is_full(start, rows, size), timeout)
 
     def _is_full(self, start: _Mark, rows: int | None, size: int | None) -> bool:
@@ -281,18 +281,19 @@ class Tail:
         """Whether nothing more will come."""
         return self._over
 
-    def pieces(self, start: str, end: str, carried: bool) -> list[Piece]:
+    def pieces(self, start: Offset, end: Offset, carried: bool) -> list[Piece]:
         with self._changed:
             first, last = self._given[start], self._given[end]
             return self._spool.pieces(first.address, last.address, carried)
 
-    def release(self, text: str) -> None:
+    def release(self, offset: Offset) -> None:
         """Everything up to an offset is done for good."""
         with self._changed:
-            mark = self._given[text]
+            mark = self._given[offset]
             while self._marks[0] is not mark:
                 gone = self._marks.popleft()
-                self._given.pop(gone.text, None)
+                if gone.known is not None:
+                    self._given.pop(gone.known, None)
             self._spool.release(mark.address[0])
             self._changed.notify_all()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from canal.errors import ConfigError, CursorError
@@ -116,12 +117,25 @@ def test_the_text_of_an_offset_is_fixed() -> None:
     offset = Offset(Position(journal="b.000002", offset=77, gtid="B0E:1".replace("B0E", "0" * 8 + "-0000-0000-0000-" + "0" * 12),
                              row=3, timestamp=5000, server_id=9, source="abc"), 2)  # fmt: skip
     assert json.dumps(INITIAL) == '{"v": 1, "ph": "init"}'
-    assert offset.text == (
+    assert json.dumps(offset.to_document()) == (
         '{"v": 1, "ph": "bin", "ep": 2, "position": {"v": 2, "journal": "b.000002", "offset": 77, '
         '"gtid": "00000000-0000-0000-0000-000000000000:1", "row": 3, "timestamp": 5000, "server_id": 9, "source": "abc"}}'
     )
-    assert Offset.from_dict(json.loads(offset.text)) == offset
-    assert Offset.from_dict(json.loads(json.dumps(INITIAL))) is None
+    assert Offset.from_document(offset.to_document()) == offset
+    assert Offset.from_document(json.loads(json.dumps(INITIAL))) is None
+
+
+def test_the_end_of_a_first_batch_has_with_it_where_it_began_and_is_the_same_offset() -> None:
+    begin = Offset(Position(journal="b.000002", offset=77), types='[["id", "int", null, 1]]')
+    end = attrs.evolve(begin, position=Position(journal="b.000002", offset=99), types_at="b.000002:77")
+    document = attrs.evolve(end, since=begin).to_document()
+    found = Offset.from_document(json.loads(json.dumps(document)))
+
+    assert document == {**end.to_document(), "since": begin.to_document()}
+    assert found == end
+    assert {found: 1}[end] == 1
+    assert found.since == begin
+    assert found.to_document() == document  # reading it has left it as it is
 
 
 @pytest.mark.parametrize(
@@ -138,9 +152,9 @@ def test_the_text_of_an_offset_is_fixed() -> None:
 )
 def test_an_offset_of_an_older_release_is_read_and_means_the_same(text: str) -> None:
     """As it stands in checkpoints: another text would be another offset, and without end a batch without rows."""
-    offset = Offset.from_dict(json.loads(text))
+    offset = Offset.from_document(json.loads(text))
     assert offset is not None
-    assert offset.text == text
+    assert json.dumps(offset.to_document()) == text
 
 
 @pytest.mark.parametrize(
@@ -149,11 +163,12 @@ def test_an_offset_of_an_older_release_is_read_and_means_the_same(text: str) -> 
         [], {}, {"v": 2, "ph": "bin"}, {"v": 1, "ph": "else"}, {"v": 1, "ph": "bin", "ep": -1, "position": {"v": 2}},
         {"v": 1, "ph": "bin", "ep": True, "position": {"v": 2}}, {"v": 1, "ph": "bin", "ep": 0, "position": None},
         {"v": 1, "ph": "bin", "ep": 0, "position": {"v": 2, "journal": 3}},
+        {"v": 1, "ph": "bin", "ep": 0, "position": {"v": 2}, "since": []},
     ],
 )  # fmt: skip
 def test_an_offset_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(CursorError):
-        Offset.from_dict(value)
+        Offset.from_document(value)
 
 
 def test_the_module_that_spark_imports_at_every_look_up_is_cheap() -> None:
