@@ -19,10 +19,11 @@ from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
 from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.parse.log_positions import LogPositionManager
+from canal.parse.options import ColumnTypes, UnknownColumns
 from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.schema.zookeeper_history import ZooKeeperHistory
 from canal.parse.source.protocol import Source
-from canal.parse.start import ON_LOST
+from canal.parse.start import ON_LOST, OnLost
 from canal.position import Position
 from canal.rows.mask import Mask, Masks
 from canal.sink import Hook, Kind, LeaveOut, RowPredicate
@@ -212,10 +213,8 @@ class InstanceConfig:
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     leave_out: Sequence[Kind] = attrs.field(default=(), validator=lambda _, __, value: LeaveOut(value))
     shadow_tables: bool = False
-    unknown_columns: Literal["positions", "error", "leave_out"] = attrs.field(
-        default="positions", validator=_check_unknown_columns
-    )
-    column_types: Literal["log", "history"] = attrs.field(default="log", validator=_check_column_types)
+    unknown_columns: UnknownColumns = attrs.field(default="positions", validator=_check_unknown_columns)
+    column_types: ColumnTypes = attrs.field(default="log", validator=_check_column_types)
     start: str | Position = attrs.field(default="latest", validator=check_start)
     standby: Source | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))
@@ -224,7 +223,7 @@ class InstanceConfig:
     heartbeat: Heartbeat | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Heartbeat, "a canal.Heartbeat"))
     )
-    on_lost: Literal["fail", "earliest", "latest", "time"] = attrs.field(default="fail", validator=_check_on_lost)
+    on_lost: OnLost = attrs.field(default="fail", validator=_check_on_lost)
     dump_error_threshold: int = attrs.field(default=2, validator=not_negative)
     fallback_interval: float = attrs.field(default=60.0, validator=not_negative)
     log_positions: LogPositionManager | None = attrs.field(

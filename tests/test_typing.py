@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_type_hints
 
 import attrs
 import pytest
 
 import canal
+from canal.parse.options import ParserKeywords
 
 ROOT = Path(__file__).resolve().parents[1]
 RIGHT = '''
@@ -23,6 +25,10 @@ source = canal.MySQLSource(
     host="db", port=3307, user="canal", password="...", ssl_mode="VERIFY_CA", ssl_ca="ca.pem", tls_min_version="TLSv1.2",
     connect_timeout=3, server_id=7,
 )
+parser = canal.BinlogParser(
+    source, start="earliest", tables=canal.TableFilter("shop"), history=canal.FileHistory("cursors"), standby=None, masks=None,
+)
+parser = canal.BinlogParser(canal.ParserOptions(source=source, on_lost="earliest"), backoff=(1, 60))
 config = canal.InstanceConfig(
     destination="example", source=source, filter="shop", on_lost="earliest", json="objects", meta=canal.FileMeta("cursors"),
     standby=canal.MySQLSource.from_url("mysql://db2/"), start=canal.Position(timestamp=1_700_000_000_000),
@@ -52,6 +58,12 @@ canal.InstanceConfig(destination="e", source=source, on_slow="drop")  # wrong
 canal.InstanceConfig(destination="e", source=source, start_timeout="1")  # wrong
 canal.InstanceConfig(destination="e", source=source, meta="/var/lib")  # wrong
 canal.InstanceConfig(destination="e", source="mysql://db/")  # wrong
+canal.BinlogParser(source, strat="earliest")  # wrong
+canal.BinlogParser(source, start=5)  # wrong
+canal.BinlogParser(source, tables="shop")  # wrong
+canal.BinlogParser(source, on_lost="ignore")  # wrong
+canal.BinlogParser(canal.ParserOptions(source=source), backoff=1)  # wrong
+canal.ParserOptions(source=source, strat="earliest")  # wrong
 canal.Heartbeat(interval="1")  # wrong
 canal.ZooKeeper(hosts=["zk1:2181"])  # wrong
 canal.ZooKeeper(hosts="zk1:2181", session_timeout="1")  # wrong
@@ -82,6 +94,12 @@ def test_wrong_types_are_found_and_right_ones_pass(checker: Callable[[Path], lis
 
     found = {(name, int(line)) for name, line in re.findall(r"\b((?:right|wrong)\.py):(\d+)[^\n]* error: ", done.stdout)}
     assert found == wrong, done.stdout + done.stderr
+
+
+def test_the_keywords_of_a_parser_are_its_options() -> None:
+    options, keywords = get_type_hints(canal.ParserOptions), get_type_hints(ParserKeywords)
+    assert [*options] == ["source", *keywords]
+    assert {name: kind for name, kind in keywords.items() if kind not in (options[name], options[name] | None)} == {}
 
 
 def test_every_option_of_a_server_is_described() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timezone, tzinfo
-from typing import Protocol
+from typing import Literal, Protocol, TypedDict
 
 import attrs
 
@@ -14,8 +14,12 @@ from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.schema.history import MemoryHistory, SchemaHistory
 from canal.parse.source.protocol import Source, Start
+from canal.parse.start import OnLost
 from canal.position import Position
 from canal.rows.mask import Masks
+
+UnknownColumns = Literal["positions", "error", "leave_out"]
+ColumnTypes = Literal["log", "history"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -52,11 +56,11 @@ class ParserOptions:
     time_zone: tzinfo = timezone.utc
     json_text: bool = True
     shadow_tables: bool = False
-    unknown_columns: str = "positions"
-    column_types: str = "log"
+    unknown_columns: UnknownColumns = "positions"
+    column_types: ColumnTypes = "log"
     history: SchemaHistory = attrs.field(factory=MemoryHistory)
     log_positions: LogPositionManager = attrs.field(factory=MemoryLogPositionManager)
-    on_lost: str = "fail"
+    on_lost: OnLost = "fail"
     dump_error_threshold: int = 2
     fallback_interval: float = 60.0
     backoff: tuple[float, float] = (0.1, 10.0)
@@ -69,6 +73,32 @@ class ParserOptions:
     def sources(self) -> list[tuple[Source, Start]]:
         """The source and its standby, each with its start position."""
         return [(self.source, self.start)] + ([(self.standby, self.standby_start)] if self.standby is not None else [])
+
+
+class ParserKeywords(TypedDict, total=False):
+    """The types of the :class:`ParserOptions` that are given to a :class:`BinlogParser` by name; None where a default is made."""
+
+    start: Start
+    standby: Source | None
+    standby_start: Start
+    tables: TableFilter | None
+    fields: FieldFilter | None
+    masks: Masks | None
+    time_zone: tzinfo
+    json_text: bool
+    shadow_tables: bool
+    unknown_columns: UnknownColumns
+    column_types: ColumnTypes
+    history: SchemaHistory | None
+    log_positions: LogPositionManager | None
+    on_lost: OnLost
+    dump_error_threshold: int
+    fallback_interval: float
+    backoff: tuple[float, float]
+    piece_bytes: int
+    piece_entries: int
+    inflated_bytes: int
+    alarm: Alarm
 
 
 class Owner(Protocol):

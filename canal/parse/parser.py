@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import warnings
-from typing import Any, Callable, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Callable, Protocol, TypeVar, Unpack, cast, runtime_checkable
 
 import attrs
 
 from canal.errors import CanalError, CursorError, StateError
-from canal.parse.options import ParserOptions
+from canal.parse.options import ParserKeywords, ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import SchemaHistory
 from canal.parse.source.protocol import Completed, Source
@@ -126,12 +126,13 @@ class BinlogParser(OwnParser):
         began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
     """
 
-    def __init__(self, source: ParserOptions | Source, **options: Any) -> None:
+    def __init__(self, source: ParserOptions | Source, **options: Unpack[ParserKeywords]) -> None:
         super().__init__()
+        given: dict[str, Any] = {**options}
         if isinstance(source, ParserOptions):
-            self.options = attrs.evolve(source, **options)
+            self.options = attrs.evolve(source, **given)
         else:
-            self.options = ParserOptions(source=source, **{key: value for key, value in options.items() if value is not None})
+            self.options = ParserOptions(source=source, **{key: value for key, value in given.items() if value is not None})
         self.history = self.options.history
         self.masks = self.options.masks
         self.began: Callable[[Position], None] = lambda position: None

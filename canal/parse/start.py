@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
+from typing import Final, Literal, get_args
 
 import attrs
 
@@ -17,7 +18,8 @@ from canal.parse.source.packets import MAX_DUMP_OFFSET
 from canal.position import Position, journal_key
 
 #: What to do when the source no longer has the log that the position names.
-ON_LOST = ("fail", "earliest", "latest", "time")
+OnLost = Literal["fail", "earliest", "latest", "time"]
+ON_LOST: Final = get_args(OnLost)
 
 
 class How(enum.Enum):
