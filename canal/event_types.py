@@ -59,6 +59,7 @@ DELETE_ROWS_COMPRESSED_V1 = 168
 WRITE_ROWS_COMPRESSED = 169
 UPDATE_ROWS_COMPRESSED = 170
 DELETE_ROWS_COMPRESSED = 171
+PARTIAL_ROW_DATA = 172
 
 #: Names of the event types.
 EVENT_NAMES = {number: name for name, number in list(globals().items()) if name.isupper() and isinstance(number, int)}

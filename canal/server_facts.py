@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 import attrs
 
-from canal.errors import ServerError
+from canal.errors import ServerError, UnsupportedError
 
 Feature = Literal[
     "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_by_old_column", "converts_in_place",
@@ -166,6 +166,7 @@ class Asked(Protocol):
 _VARIABLES: Final = (
     "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
     "binlog_checksum", "binlog_row_image", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
+    "binlog_storage_engine",
 )  # fmt: skip
 
 
@@ -188,6 +189,12 @@ def read_server(ask: Ask, source: Asked) -> Server:
         raise ServerError(
             f"{source.address} writes no binary log",
             remedy="Set log_bin and a server_id in its configuration, and restart it.",
+        )
+    if engine := found.get("binlog_storage_engine"):
+        raise UnsupportedError(
+            f"{source.address} keeps its binary log in {engine} (.ibb files), whose stream has no offsets, names of logs or "
+            "checksums by which a lost change would show",
+            remedy="Start it without binlog_storage_engine, or read a replica that keeps its log in files.",
         )
     row_format = found.get("binlog_format", "ROW").upper()
     if row_format != "ROW" and source.require_row_format:

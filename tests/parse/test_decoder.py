@@ -681,4 +681,4 @@ def test_numbers_of_the_compiled_form() -> None:
     listed = {name: int(number, 0) for name, number in re.findall(r"^    (\w+) = (\w+)$", path.read_text(), re.MULTILINE)}
 
     assert listed == {name: value for name, value in vars(event_types).items() if name.isupper() and isinstance(value, int)}
-    assert len(event_types.EVENT_NAMES) == 54
+    assert len(event_types.EVENT_NAMES) == 55

@@ -643,6 +643,7 @@ def test_a_position_in_a_missing_file_names_what_is_there(tmp_path: Path, log_of
     [
         (b"\xfdbin" + bytes(100), "is encrypted"),
         (b"PK\x03\x04" + bytes(100), "is not a binlog file"),
+        (b"\xfe\xfe\x0d\x01" + bytes(100), "keeps its log in InnoDB"),
         (MAGIC + struct.pack("<IBIIIH", 0, 1, 1, 19, 23, 0), "does not begin with a FORMAT_DESCRIPTION"),
         (Journal(version=b"5.0.96-log").data, "written by version 5.0.96"),
     ],
@@ -652,6 +653,15 @@ def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path, data: bytes, m
 
     with pytest.raises(UnsupportedError, match=message):
         LocalBinlogSource(tmp_path).connect()
+
+
+@pytest.mark.parametrize("place", ["", "binlog-000000.ibb"])
+def test_a_log_that_mariadb_keeps_in_innodb_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "binlog-000000.ibb").write_bytes(struct.pack("<IIIIQ", 0x010DFEFE, 14, 1, 0, 0) + bytes(16360))
+
+    for follow in (False, True):
+        with pytest.raises(UnsupportedError, match=r"binlog-000000\.ibb is of a MariaDB that keeps its log in InnoDB"):
+            LocalBinlogSource(tmp_path / place, follow=follow).connect()
 
 
 def test_a_file_that_mariadb_encrypted_is_refused(tmp_path: Path) -> None:

@@ -72,6 +72,16 @@ def test_a_server_without_what_is_needed_is_refused(variables: dict[str, str], w
         read_server(lambda sql: list(variables.items()), MySQLSource())
 
 
+def test_a_server_that_keeps_its_log_in_innodb_is_refused() -> None:
+    """MariaDB 12.3"""
+    said = {"log_bin": "ON", "binlog_format": "ROW", "binlog_storage_engine": "InnoDB", "version": "12.3.2-MariaDB-log"}
+    with pytest.raises(canal.UnsupportedError, match=r"in InnoDB \(\.ibb files\)"):
+        read_server(lambda sql: list(said.items()), MySQLSource())
+
+    said["binlog_storage_engine"] = ""
+    assert read_server(lambda sql: list(said.items()), MySQLSource()).version == (12, 3, 2)
+
+
 def test_a_server_of_long_ago_says_little_of_itself() -> None:
     """MySQL 5.1: no checksums, no GTIDs, no UUID, no choice of row images."""
     said = {"log_bin": "ON", "binlog_format": "ROW", "version": "5.1.73", "server_id": "7", "hostname": "h", "port": "3306"}

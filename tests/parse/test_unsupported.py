@@ -44,6 +44,16 @@ def test_an_unknown_event_that_says_it_may_be_ignored_is() -> None:
     assert rows_of(decoded(log_with(99, b"\0" * 30, flags=0x80))) == [("INSERT", None, 1)]
 
 
+@pytest.mark.parametrize("flags", [0, 0x80])
+def test_a_piece_of_a_rows_event_is_refused_whatever_its_flags_say(flags: int) -> None:
+    piece = struct.pack("<IIBQ", 1, 2, 1, 4000) + b"\0" * 40
+
+    with pytest.raises(canal.UnsupportedError, match=r"PARTIAL_ROW_DATA event \(type 172\).*at binlog[.]000001:\d+") as caught:
+        decoded(log_with(172, piece, flags=flags, flavor="mariadb"), flavor="mariadb")
+
+    assert "binlog_row_event_fragment_threshold" in str(caught.value)
+
+
 def test_an_incident_is_loud() -> None:
     """T36"""
     with pytest.raises(canal.SourceError, match="INCIDENT"):

@@ -178,6 +178,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_unsupported.py::test_an_event_that_is_not_decoded_is_named",
     ),
     _mutant(
+        "a piece of a rows event is passed over where it says that it may be", "parse/log/decoder.py",
+        "elif kind == kinds.PARTIAL_ROW_DATA:", "elif kind == kinds.PARTIAL_ROW_DATA and not wire.u16(p, 17):",
+        "parse/test_unsupported.py::test_a_piece_of_a_rows_event_is_refused_whatever_its_flags_say[128]",
+    ),
+    _mutant(
         "an incident is passed over", "parse/log/decoder.py", "        elif kind == kinds.INCIDENT:\n            raise",
         "        elif kind == kinds.INCIDENT:\n            return\n            raise",
         "parse/test_unsupported.py::test_an_incident_is_loud",

@@ -233,6 +233,11 @@ LIMITS: Final[dict[str, str]] = {
         "begin no dump while another one with the same `server_id` blocks: our own are ended, another's is an "
         "alarm."
     ),
+    "MariaDB 12.3": (
+        "cannot be had here. Logs in InnoDB (`binlog_storage_engine`, `.ibb` files) are refused: their stream has no "
+        "offsets, rotations or checksums that would show a loss. So is a rows event that it cuts into pieces (type 172): one "
+        "larger than `binlog_row_event_fragment_threshold`, 1 GiB unless it is set lower."
+    ),
 }
 
 BY_NAME: Final[dict[str, Line]] = {line.name: line for line in LINES}

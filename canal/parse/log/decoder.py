@@ -396,6 +396,12 @@ class BinlogDecoder:
             )
         elif kind == kinds.XA_PREPARE:
             self.xa.prepare(self, data, end, start)
+        elif kind == kinds.PARTIAL_ROW_DATA:  # whatever its flags say
+            raise UnsupportedError(
+                f"{event_name(kind)}, a piece of a rows event that the source has cut, is not supported", event_type=kind,
+                remedy="Nothing was skipped. MariaDB 12.3 cuts what is larger than binlog_row_event_fragment_threshold: raise "
+                "that, change fewer or smaller rows with one statement, copy the table anew and start behind this transaction.",
+            )
         elif wire.u16(p, 17) & kinds.IGNORABLE_F:
             return
         else:

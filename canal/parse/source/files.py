@@ -54,6 +54,8 @@ log = logging.getLogger("canal.parse")
 
 MAGIC = b"\xfebin"
 _ENCRYPTED_MAGIC = b"\xfdbin"
+#: Of MariaDB's logs in InnoDB, whose files are of pages.
+_INNODB_MAGIC, _INNODB_SUFFIX = b"\xfe\xfe\x0d\x01", ".ibb"
 _CRASH_SAFE = "_crash_safe"
 #: Seconds for which a file that is not there is looked for again, and between two looks.
 _PATIENCE, _PAUSE = 5.0, 0.02
@@ -134,6 +136,13 @@ def _no_such(path: object) -> ConfigError:
     return ConfigError(f"there is no {path}", remedy="Give a binlog file, its index file or a directory of them.")
 
 
+def _in_innodb(path: Path) -> UnsupportedError:
+    return UnsupportedError(
+        f"{path} is of a MariaDB that keeps its log in InnoDB (binlog_storage_engine), whose files are not read",
+        remedy="Read the files of a server that was started without binlog_storage_engine, such as a replica.",
+    )
+
+
 def _patiently(
     find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None
 ) -> _T:
@@ -159,9 +168,11 @@ def _patiently(
 
 
 def _in_directory(path: Path) -> Callable[[], list[Path]]:
-    names = (entry.name.removesuffix(_CRASH_SAFE) for entry in os.scandir(path))  # MySQL writes an index anew beside it
-    indexes = sorted({path / name for name in names if name.endswith(".index")})
-    in_use = [index for index in indexes if _from_index(index)]
+    names = {entry.name.removesuffix(_CRASH_SAFE) for entry in os.scandir(path)}  # MySQL writes an index anew beside it
+    in_use = [path / name for name in sorted(names) if name.endswith(".index") and _from_index(path / name)]
+    pages = sorted(name for name in names if name.endswith(_INNODB_SUFFIX))
+    if pages and not in_use:
+        raise _in_innodb(path / pages[0])
     if len(in_use) > 1:
         raise ConfigError(
             f"{path} has {len(in_use)} index files: {', '.join(index.name for index in in_use)}",
@@ -605,6 +616,8 @@ class _JournalReader:
         magic = self._file.read(4)
         if magic == _ENCRYPTED_MAGIC:
             raise self._encrypted()
+        if magic == _INNODB_MAGIC:
+            raise _in_innodb(self.path)
         if magic != MAGIC[: len(magic)]:
             raise UnsupportedError(
                 f"{self.path} is not a binlog file", position=f"{self.path.name}:0",

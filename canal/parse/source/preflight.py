@@ -14,9 +14,12 @@ from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.session import Session
 
 _DAY: Final = 86_400
+#: Rows events of that size no MariaDB sends in one piece.
+_LARGEST_EVENT: Final = 1 << 30
 _VARIABLES: Final = (
     "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options", "binlog_checksum",
     "binlog_expire_logs_seconds", "expire_logs_days", "gtid_mode", "innodb_native_foreign_keys", "server_id",
+    "binlog_storage_engine", "binlog_row_event_fragment_threshold",
 )  # fmt: skip
 
 
@@ -32,12 +35,13 @@ def look(source: MySQLSource) -> list[Finding]:
         names = ", ".join(f"'{name}'" for name in _VARIABLES)
         rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})", doing="look at its settings")
         values = {str(name).lower(): str(value) for name, value in rows}
-        return [*_settings(values), *_retention(values), _privileges(session), _cascades(session, values), _tls(session)]
+        return [*settings(values), *_retention(values), _privileges(session), _cascades(session, values), _tls(session)]
     finally:
         session.close()
 
 
-def _settings(values: Mapping[str, str]) -> Iterator[Finding]:
+def settings(values: Mapping[str, str]) -> Iterator[Finding]:
+    """What is said of those that the server has."""
     checks: tuple[tuple[str, Callable[[str], bool], Literal["warning", "error"], str, str], ...] = (
         ("log_bin", lambda value: value == "ON", "error", "there is no binary log.", "Start the server with --log-bin."),
         ("binlog_format", lambda value: value == "ROW", "error", "rows are not in the log.", "SET GLOBAL binlog_format=ROW;"),
@@ -58,6 +62,15 @@ def _settings(values: Mapping[str, str]) -> Iterator[Finding]:
         (
             "binlog_checksum", lambda value: value != "NONE", "warning", "damage on the way is not noticed.",
             "SET GLOBAL binlog_checksum=CRC32;",
+        ),
+        (
+            "binlog_storage_engine", lambda value: not value, "error", "the log is in .ibb files, and its stream is not read.",
+            "Start the server without binlog_storage_engine.",
+        ),
+        (
+            "binlog_row_event_fragment_threshold", lambda value: int(value) >= _LARGEST_EVENT, "warning",
+            "larger rows events come in pieces, which are refused.",
+            f"SET GLOBAL binlog_row_event_fragment_threshold={_LARGEST_EVENT};",
         ),
         (
             "gtid_mode", lambda value: value == "ON", "warning", "another server of the replication is found by its contents.",
