@@ -2,13 +2,15 @@
 
     python -m tests.programs.turns_child OPTIONS_AS_JSON OUTPUT_FILE
 
-SIGUSR1 asks for a release, SIGUSR2 stops it (SIGSTOP) between its next get and that batch's ack. It dies with who started it.
+SIGUSR1 asks for a release, SIGUSR2 stops it (SIGSTOP) between its next get and that batch's ack, which SIGCONT ends or takes
+back. It dies with who started it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
@@ -33,6 +35,9 @@ class Follower:
 
     def stop_soon(self, *signalled: Any) -> None:
         self._stops.set()
+
+    def go_on(self, *signalled: Any) -> None:
+        self._stops.clear()
 
     def run(self, instances: dict[str, canal.Instance]) -> None:
         threads = [threading.Thread(target=self._follow, args=one) for one in instances.items()]
@@ -75,6 +80,7 @@ class Follower:
 
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     options, output = json.loads(sys.argv[1]), sys.argv[2]
     follower = Follower(os.open(output, os.O_WRONLY | os.O_APPEND))
     ha = ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=2.0, takeover_delay=0.2)
@@ -102,6 +108,7 @@ def main() -> None:
         instances = {"all": composed.output("all"), "t": composed.output("only-t", r"turns\.t")}
     signal.signal(signal.SIGUSR1, lambda *signalled: composed.release())
     signal.signal(signal.SIGUSR2, follower.stop_soon)
+    signal.signal(signal.SIGCONT, follower.go_on)
     with composed:
         follower.run(instances)
 
