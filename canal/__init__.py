@@ -2,12 +2,9 @@
 
     import canal
 
-    config = canal.InstanceConfig(destination="example", source=canal.MySQLSource(host="127.0.0.1", user="canal"))
-    with canal.Instance(config) as instance:
-        instance.subscribe()
-        for message in instance.stream():
-            for entry in message.entries:
-                print(entry.header.table, entry.rows)
+    with canal.connect("mysql://canal:secret@127.0.0.1:3306/shop", meta="/var/lib/app/canal") as instance:
+        for change in instance.changes():
+            print(change.table, change.op, change.before, change.after)
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from canal.alarm import AlarmKind, AlarmMessage
     from canal.config import InstanceConfig
     from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource
+    from canal.connecting import connect
     from canal.errors import (
         AuthenticationError,
         BatchError,
@@ -225,6 +223,7 @@ __all__ = [
     "ZooKeeperMeta",
     "ZooKeeperSource",
     "compiled",
+    "connect",
     "load",
     "pipe",
 ]
@@ -236,6 +235,7 @@ _MODULES: Final[dict[str, str]] = {
         "alarm": "AlarmKind AlarmMessage",
         "config": "InstanceConfig",
         "configuration": "ConfigSource DirectorySource ZooKeeperSource",
+        "connecting": "connect",
         "errors": (
             "AuthenticationError BatchError CanalError ChecksumError ConfigError ConnectionLostError "
             "CoordinationError CursorError DecodeError HistoryError HookError LostReason MissingTableMapError "

@@ -22,7 +22,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import canal
 from canal import formats, launch, top
@@ -30,7 +29,7 @@ from canal.changes import Reader
 from canal.formats.canal_json import to_canal_json
 from canal.ha import overview
 from canal.model import Entry, EntryType, EventType, Message, Row
-from canal.parse.source.mysql import URL_FORM, parse_url
+from canal.parse.source.mysql import URL_FORM, database, parse_url
 from canal.parse.source.preflight import look
 from canal.zookeeper import ROOT, Session
 
@@ -301,7 +300,7 @@ def _server(url: str) -> canal.MySQLSource:
 
 def _database(url: str) -> str:
     """A filter of the database that a URL names; "" for none."""
-    name = unquote(urlsplit(url).path.strip("/"))
+    name = database(url)
     return rf"{re.escape(name)}\..*" if name else ""
 
 

@@ -53,7 +53,10 @@ def check_start(instance: object, attribute: object, value: object) -> None:
 def _meets(protocol: Any, what: str) -> Any:
     def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
         if isinstance(value, str) and "://" in value:  # it is not shown, for it may have a password
-            raise ConfigError(f"{attribute.name} must be {what}, not a URL", remedy="Use canal.MySQLSource.from_url(url).")
+            raise ConfigError(
+                f"{attribute.name} must be {what}, not a URL",
+                remedy="Use canal.MySQLSource.from_url(url), or canal.connect(url).",
+            )
         if not isinstance(value, protocol):
             shown = repr(value) if value is None or isinstance(value, (str, int, float)) else type(value).__name__
             raise ConfigError(f"{attribute.name} must be {what}, not {shown}")

@@ -72,7 +72,7 @@ class Instance:
         if not isinstance(config, InstanceConfig):  # it is not shown, for it may have a password
             raise ConfigError(
                 f"Instance takes a canal.InstanceConfig, not {type(config).__name__}",
-                remedy="Use Instance(InstanceConfig(destination=…, source=MySQLSource.from_url(url))).",
+                remedy="Use Instance(InstanceConfig(destination=…, source=MySQLSource.from_url(url))), or canal.connect(url).",
             )
         self.config = config
         parser = parser_of(config)

@@ -103,7 +103,7 @@ LAYERS = (
     "delivery",
     "clients stream turns",
     "instance",
-    "aio router_turns",
+    "aio connecting router_turns",
     "pipes pymysqlreplication router server spark",
     "launch metrics testing",
     "top web",

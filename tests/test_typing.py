@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RIGHT = '''
 import canal
 
+with canal.connect("mysql://canal@db/shop", tables=["orders"], meta="cursors", password="...", json="objects") as connected:
+    for change in connected.changes():
+        print(change.table, change.op, change.before, change.after, change.key)
 minimal = canal.InstanceConfig(destination="example", source=canal.MySQLSource(host="db"))
 source = canal.MySQLSource(
     host="db", port=3307, user="canal", password="...", ssl_mode="VERIFY_CA", ssl_ca="ca.pem", tls_min_version="TLSv1.2",
@@ -44,6 +47,9 @@ WRONG = '''
 import canal
 
 source = canal.MySQLSource()
+canal.connect("mysql://db/shop", tables=3)  # wrong
+canal.connect("mysql://db/shop", meta=3)  # wrong
+canal.connect("mysql://db/shop", start=3)  # wrong
 canal.MySQLSource(user=None)  # wrong
 canal.MySQLSource(port="3306")  # wrong
 canal.MySQLSource(ssl_mode="maybe")  # wrong
@@ -70,7 +76,13 @@ canal.ZooKeeper(hosts="zk1:2181", session_timeout="1")  # wrong
 '''
 
 
-PROGRAMS = {"right.py": RIGHT, "wrong.py": WRONG}
+#: What a page shows first of all.
+_SHOWN = re.compile(r"```python\n(import canal\n.*?)```", re.DOTALL)
+PROGRAMS = {"right.py": RIGHT, "wrong.py": WRONG} | {
+    f"right_{path.stem}_{number}.py": code
+    for path in (ROOT / "README.md", ROOT / "docs/index.md")
+    for number, code in enumerate(_SHOWN.findall(path.read_text("utf-8")))
+}
 
 
 def mypy(folder: Path) -> list[str]:
@@ -92,7 +104,8 @@ def test_wrong_types_are_found_and_right_ones_pass(checker: Callable[[Path], lis
         (tmp_path / name).write_text(text)
     done = subprocess.run(checker(tmp_path), cwd=tmp_path, capture_output=True, text=True)
 
-    found = {(name, int(line)) for name, line in re.findall(r"\b((?:right|wrong)\.py):(\d+)[^\n]* error: ", done.stdout)}
+    assert len(PROGRAMS) > 4
+    found = {(name, int(line)) for name, line in re.findall(r"\b((?:right|wrong)\w*\.py):(\d+)[^\n]* error: ", done.stdout)}
     assert found == wrong, done.stdout + done.stderr
 
 

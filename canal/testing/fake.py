@@ -630,6 +630,11 @@ class FakeBinlog:
             found = self._tables.get((schema, table))
             return found._schema_now() if found else None
 
+    def table_names(self) -> list[tuple[str, str]]:
+        """Schema and name of every table, as of now."""
+        with self.log.changed:
+            return list(self._tables)
+
     # -- as a source ---------------------------------------------------------------------------------------------------
 
     def connect(self, server_id_hint: int | None = None) -> FakeConnection:
@@ -1009,6 +1014,9 @@ class FakeConnection(FullConnection):
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         return self._fake.table_columns(schema, table)
+
+    def table_names(self) -> list[tuple[str, str]]:
+        return self._fake.table_names()
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
         """One table, as ``table_columns`` tells it."""

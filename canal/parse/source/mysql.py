@@ -87,7 +87,9 @@ def _check_flag(instance: Any, attribute: attrs.Attribute[Any], value: object) -
 def _check_host(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
     text(instance, attribute, value)
     if "/" in str(value) or "@" in str(value):  # it is not shown, for it may have a password
-        raise ConfigError("host must be a name or an address, not a URL", remedy="Use MySQLSource.from_url(url).")
+        raise ConfigError(
+            "host must be a name or an address, not a URL", remedy="Use MySQLSource.from_url(url) or canal.connect(url)."
+        )
 
 
 def _check_port(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -102,6 +104,14 @@ def _check_server_id(instance: Any, attribute: attrs.Attribute[Any], value: obje
         raise ConfigError(
             f"server_id must be between 1 and 4294967295, not {value!r}", remedy="Leave it out for one that is drawn at random."
         )
+
+
+def database(url: str) -> str:
+    """The database that a URL names; "" for none. Raises ConfigError."""
+    try:
+        return unquote(urlsplit(url).path.strip("/"))
+    except ValueError:
+        raise ConfigError("the URL cannot be read", remedy=URL_FORM) from None
 
 
 def parse_url(url: str) -> dict[str, Any]:
@@ -208,8 +218,11 @@ class MySQLSource:
             ConfigError: what it says of the URL never shows the password.
         """
         found = parse_url(url)
-        if urlsplit(url).path.strip("/"):
-            raise ConfigError("the URL names a database, and a server has one log for all", remedy="Use a filter for it.")
+        if database(url):
+            raise ConfigError(
+                "the URL names a database, and a server has one log for all",
+                remedy="Use a filter for it, or canal.connect(url), which takes only its changes.",
+            )
         return cls(**{**found, **options})
 
     @property
