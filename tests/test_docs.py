@@ -23,8 +23,8 @@ import canal
 from canal.testing import FakeBinlog
 
 ROOT = Path(__file__).parent.parent
-#: tests/spark/test_document.py runs what docs/spark.md shows, tests/targets/test_document.py what docs/targets.md does.
-ELSEWHERE = (ROOT / "docs/spark.md", ROOT / "docs/targets.md")
+#: tests/spark/test_document.py runs what docs/spark.md shows, tests/targets/test_document.py what the pages of targets do.
+ELSEWHERE = (ROOT / "docs/spark.md", ROOT / "docs/targets.md", *sorted((ROOT / "docs/targets").glob("*.md")))
 DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in ELSEWHERE)]
 #: A block of Python, and the output that is shown for it.
 _BLOCK = re.compile(r"```python\n(.*?)```(?:\n\nIt prints:\n\n```text\n(.*?)```)?", re.DOTALL)
@@ -83,7 +83,7 @@ def test_each_trap_is_named_by_a_test_of_its_row() -> None:
 def test_every_file_that_is_named_is_there() -> None:
     named = re.compile(r"\]\((?!http)([^)#]+)|`((?:docs|examples|tests|canal|benchmarks)/[\w./-]+\.\w+)`")
     missing = []
-    for path in [*DOCUMENTS, ROOT / "docs/spark.md", ROOT / "docs/targets.md"]:
+    for path in (*DOCUMENTS, *ELSEWHERE):
         for link, name in named.findall(path.read_text("utf-8")):
             if not (path.parent / link if link else ROOT / name).exists():
                 missing.append(f"{path.name}: {link or name}")

@@ -16,7 +16,7 @@ from datetime import UTC, timedelta
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from canal.targets import (
     DeltaTarget,
@@ -139,12 +139,12 @@ def postgresql(conninfo: str) -> Harness:
     return Harness(lambda: PostgreSQLTarget(conninfo), rows=rows, unique=unique)
 
 
-def json_lines(path: Path) -> Harness:
+def json_lines(path: Path, file: BinaryIO | None = None) -> Harness:
     def messages(table: str) -> Rows:
         lines = path.read_text().splitlines() if path.exists() else []
         return [message for message in map(_message, lines) if message["table"] == table]
 
-    return Harness(lambda: JSONLinesTarget(path), messages=messages)
+    return Harness(lambda: JSONLinesTarget(file or path), messages=messages)
 
 
 def _message(text: str | bytes) -> dict[str, Any]:

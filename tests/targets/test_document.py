@@ -1,64 +1,90 @@
-"""docs/targets.md: its table is what the targets declare, its code runs, and the examples do what they say."""
+"""The pages of targets: what they promise is what the targets declare and the suite shows, all have one form, their code runs,
+and the examples do what they say."""
 
 from __future__ import annotations
 
-import io
 import re
 import runpy
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import canal
 from canal import targets
 from canal.testing import FakeBinlog, target_suite
+from tests.programs.target_pages import SHOWN, pages
+from tests.targets import test_targets
 
 ROOT = Path(__file__).parent.parent.parent
-TEXT = (ROOT / "docs/targets.md").read_text("utf-8")
-
-#: Each target as the table names it, the extra that it needs, and one of it.
-TARGETS = [
-    ("`DeltaTarget`", "lake", targets.DeltaTarget("lake")),
-    ("`DuckDBTarget`", "duckdb", targets.DuckDBTarget("copy.duckdb")),
-    ("`HTTPTarget`", "http", targets.HTTPTarget("https://localhost")),
-    ("`IcebergTarget`", "lake", targets.IcebergTarget()),
-    ("`JSONLinesTarget` (file)", "", targets.JSONLinesTarget("changes.jsonl")),
-    ("`JSONLinesTarget` (pipe)", "", targets.JSONLinesTarget(io.BytesIO())),
-    ("`KafkaTarget`", "kafka", targets.KafkaTarget("localhost")),
-    ("`MongoDBTarget`", "mongodb", targets.MongoDBTarget("mongodb://localhost")),
-    ("`MongoDBTarget` (transactions)", "mongodb", targets.MongoDBTarget("mongodb://localhost", transactions=True)),
-    ("`MySQLTarget`", "", targets.MySQLTarget({})),
-    ("`OpenSearchTarget`", "opensearch", targets.OpenSearchTarget("https://localhost:9200")),
-    ("`ParquetTarget`", "arrow", targets.ParquetTarget("changes")),
-    ("`PostgreSQLTarget`", "postgresql", targets.PostgreSQLTarget("")),
-    ("`RabbitMQTarget`", "rabbitmq", targets.RabbitMQTarget("amqp://localhost")),
-    ("`RedisTarget` (hash, json)", "redis", targets.RedisTarget("redis://localhost")),
-    ("`RedisTarget` (stream, list)", "redis", targets.RedisTarget("redis://localhost", structure="stream")),
-    ("`RocketMQTarget`", "", targets.RocketMQTarget("localhost:9876")),
-    ("`SQLiteTarget`", "", targets.SQLiteTarget("copy.db")),
-]
+DOCS = ROOT / "docs"
+PAGES = sorted({one.page for one in SHOWN})
+FORM = ["Install", "Ten lines", "Options", "Guarantee", "What each failure does"]
+_CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+#: Those whose ten lines need no server.
+FILES = ("sqlite", "duckdb", "delta", "iceberg", "parquet", "jsonlines")
 
 
-def table() -> str:
-    rows = ["| target | needs | promise | one commit has | keeps |", "|---|---|---|---|---|"]
-    for name, extra, target in TARGETS:
-        needs = f"`canal-cdc[{extra}]`" if extra else "–"
-        scope = "all tables of a transaction" if target.scope == "all" else "one table"
-        rows.append(f"| {name} | {needs} | {target.guarantee.promise} | {scope} | {'changes' if target.is_log else 'rows'} |")
-    return "\n".join(rows)
+def test_the_pages_say_what_the_targets_declare() -> None:
+    for path, text in pages():
+        assert path.read_text("utf-8") == text, f"{path.name}: python -m tests.programs.target_pages"
+    assert {one.name for one in SHOWN} == {name for name in targets.__all__ if name.endswith("Target") and name != "Target"}
 
 
-def test_the_table_is_what_the_targets_declare() -> None:
-    assert re.findall(r"<!-- table.*?-->\n(.*?)\n<!-- end -->", TEXT, re.DOTALL) == [table()]
-    assert {name.partition("`")[2].partition("`")[0] for name, _, _ in TARGETS} == {
-        name for name in targets.__all__ if name.endswith("Target") and name != "Target"
-    }
+def test_each_was_put_through_all_cases_of_the_suite() -> None:
+    for one in SHOWN:
+        marks = getattr(test_targets, one.test).pytestmark
+        cases = [list(mark.args[1]) for mark in marks if mark.name == "parametrize" and mark.args[0] == "case"]
+        assert cases == [list(target_suite.CASES)], one.test
 
 
-@pytest.mark.parametrize("number", range(TEXT.count("```python")))
-def test_its_code_runs(number: int, tmp_path: Path, fake_binlog: FakeBinlog) -> None:
-    code = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)[number].replace("/var/lib/app", str(tmp_path))
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_have_one_form(page: str) -> None:
+    text = (DOCS / page).read_text("utf-8")
+    target = next(one.target for one in SHOWN if one.page == page)
+
+    assert text.startswith(f"# {type(target).__name__}\n")
+    assert re.findall(r"^## (.*)", text, re.MULTILINE)[:5] == FORM
+    parts = dict(zip(FORM, re.split(r"^## .*\n", text, flags=re.MULTILINE)[1:]))
+    options = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", parts["Options"], re.MULTILINE))))
+    assert options == {field.alias for field in attrs.fields(type(target)) if field.init}
+    assert len(parts["What each failure does"].splitlines()) > 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_ten_lines_run(page: str, tmp_path: Path, fake_binlog: FakeBinlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = _CODE.findall((DOCS / page).read_text("utf-8"))
+    orders = fake_binlog.table("shop", "orders", "id INT PRIMARY KEY")
+    subscribe, run, ran = canal.Instance.subscribe, canal.Pipe.run, []
+
+    def subscribed(instance: canal.Instance) -> None:
+        subscribe(instance)
+        orders.insert({"id": 1})
+        fake_binlog.end()
+
+    def shown(pipe: canal.Pipe) -> None:
+        if Path(page).stem in FILES:
+            run(pipe)
+            assert pipe.status().changes == 1
+        ran.append(pipe)
+
+    monkeypatch.setattr(canal, "MySQLSource", lambda **options: fake_binlog)
+    monkeypatch.setattr(canal.Instance, "subscribe", subscribed)
+    monkeypatch.setattr(canal.Pipe, "run", shown)
+    exec(compile(code.replace("/var/lib/app", str(tmp_path)), page, "exec"), {})
+
+    assert len(code.strip().splitlines()) <= 10
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, id=f"{page}-{number}")
+             for page in ("targets.md", "targets/canal-mq.md", "targets/go-mysql-transfer.md", "targets/your-own.md")
+             for number, code in enumerate(_CODE.findall((DOCS / page).read_text("utf-8")))],
+)  # fmt: skip
+def test_other_code_runs(code: str, tmp_path: Path, fake_binlog: FakeBinlog) -> None:
+    code = code.replace("/var/lib/app", str(tmp_path))
     fake_binlog.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
     fake_binlog.end()
     own = runpy.run_path(str(ROOT / "examples/own_target.py"))
@@ -70,7 +96,7 @@ def test_its_code_runs(number: int, tmp_path: Path, fake_binlog: FakeBinlog) -> 
             return made
 
     given = {"config": canal.InstanceConfig(destination="shop", source=fake_binlog, start="earliest"), "MyTarget": MyTarget}
-    exec(compile(code, f"targets.md-{number}", "exec"), given)
+    exec(compile(code, "targets", "exec"), given)
 
 
 def test_a_target_of_ones_own_has_less_than_60_lines_and_stands_the_suite(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,12 @@ def test_json_lines(case: str, folder: Path) -> None:
 
 
 @every_case
+def test_json_lines_into_a_file_object(case: str, folder: Path) -> None:
+    with open(folder / "changes.jsonl", "ab", buffering=0) as file:
+        target_suite.run(case, harnesses.json_lines(folder / "changes.jsonl", file))
+
+
+@every_case
 def test_http(case: str, receiver: harnesses.Receiver) -> None:
     target_suite.run(case, harnesses.http(receiver, batch=5))
 
@@ -111,15 +117,8 @@ def test_postgresql(case: str, postgresql_server: PostgreSQLServer) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("structure", ["hash", "stream"])
+@pytest.mark.parametrize("structure", ["hash", "json", "stream", "list"])
 def test_redis(case: str, structure: str, redis_server: RedisServer) -> None:
-    make = harnesses.redis_rows if structure in ("hash", "json") else harnesses.redis_log
-    target_suite.run(case, make(redis_server.url, structure))
-
-
-@pytest.mark.parametrize("case", ["follows", "limits", "truncate", "order"])
-@pytest.mark.parametrize("structure", ["json", "list"])
-def test_other_structures_of_redis(case: str, structure: str, redis_server: RedisServer) -> None:
     make = harnesses.redis_rows if structure in ("hash", "json") else harnesses.redis_log
     target_suite.run(case, make(redis_server.url, structure))
 
