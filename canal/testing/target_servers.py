@@ -280,6 +280,11 @@ class OpenSearchServer(_Server):
                 return reserve_port(port)
         raise ServerUnavailableError("no port from 9201 to 9299 is free")
 
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+        settings = self.base / "node/node_1/config/opensearch.yml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("discovery.type: single-node\n")  # or it joins others of this machine
+
     def _command(self, folder: Path) -> list[str]:
         own = (java for tree in tree_candidates("zookeeper") for java in tree.glob("usr/lib/jvm/java-17-*/bin/java"))
         java = shutil.which("java") or next(map(str, own), None)

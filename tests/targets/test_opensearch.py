@@ -344,3 +344,10 @@ def test_nothing_secret_is_shown() -> None:
 
     assert f"{target}" == "OpenSearch host:9200"
     assert "pw" not in repr(target)
+
+
+def test_servers_of_one_machine_are_clusters_of_their_own(opensearch_server: OpenSearchServer) -> None:
+    with OpenSearchServer() as other:
+        urls = opensearch_server.url, other.url
+
+        assert [len(httpx.get(f"{url}/_cat/nodes", timeout=60).text.splitlines()) for url in urls] == [1, 1]
