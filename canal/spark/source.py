@@ -35,6 +35,7 @@ from canal.parse.source.mysql import MySQLSource, another
 from canal.parse.source.protocol import FullConnection, complete
 from canal.position import Position
 from canal.schema import TableSchema
+from canal.spark.filters import Condition, are_handed, conditions_of
 from canal.spark.offsets import INITIAL
 from canal.spark.options import Options, parse_options
 from canal.spark.runner import Runner, snapshot_parts, snapshot_plan
@@ -108,7 +109,8 @@ class CanalSource(DataSource):
                 remedy="For a table at one moment run the stream once, with Trigger.AvailableNow.",
             )
         shape = self._checked(schema)
-        return CanalReader(attrs.evolve(self._parsed, is_bounded=True), shape)
+        reader = FilteredReader if are_handed() else CanalReader
+        return reader(attrs.evolve(self._parsed, is_bounded=True), shape)
 
     def __repr__(self) -> str:
         return "CanalSource()"
@@ -360,6 +362,8 @@ def _to_its_end() -> Iterator[None]:
 class CanalReader(_Reading, DataSourceReader):
     """The reader of a bounded range, from startingPosition or startingTime to endingPosition or endingTime, or of a table."""
 
+    _conditions: tuple[Condition, ...] = ()
+
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         if options.mode == "snapshot":
@@ -377,7 +381,23 @@ class CanalReader(_Reading, DataSourceReader):
             )
         if end.precedes(start):
             raise ConfigError(f"the range ends at {end}, before it starts at {start}")
-        return [_Partition(what) for what in plan(options, Stretch(start, end))]
+        parts = plan(options, Stretch(start, end))
+        return [_Partition(what) for what in parts if all(one.reaches(what) for one in self._conditions)]
+
+    def _entries(self, what: Piece | Stretch) -> Iterator[tuple[int, Entry]]:
+        entries = super()._entries(what)  # all of them are looked at: what a filter leaves out may tell of an unlogged change
+        if not self._conditions:
+            return entries
+        return ((epoch, entry) for epoch, entry in entries if all(one.takes(entry, epoch) for one in self._conditions))
+
+
+class FilteredReader(CanalReader):
+    """As Spark 4.1 and later use it with ``spark.sql.python.filterPushdown.enabled``, where a query has filters."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Take note of them, and leave them all to Spark."""
+        self._conditions = conditions_of(filters)
+        return filters
 
 
 __all__ = ["CanalReader", "CanalSource", "CanalStreamReader", "find_table"]

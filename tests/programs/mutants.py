@@ -656,6 +656,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/stream/test_queries.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
     ),
     _mutant(
+        "a filter leaves files out by the clock of the server", "spark/filters.py", 'if self.column != "_txn" or not',
+        "if self.column == '_ts':\n            return False\n        if self.column != '_txn' or not",
+        "spark/test_filters.py::test_filtered_rows_are_those_that_spark_would_keep_and_the_others_are_not_decoded",
+    ),
+    _mutant(
+        "a statement is filtered as if it were rows", "spark/filters.py", "value is None or entry.table is None", "value is None",
+        "spark/test_filters.py::test_statements_pass_every_filter",
+    ),
+    _mutant(
         "a stretch that ends too soon is taken for whole", "spark/stretch.py",
         "if not self.is_over(self.parser.position.source):", "if False:",
         "spark/stream/test_ranges.py::test_files_that_end_before_a_planned_batch_are_an_error",

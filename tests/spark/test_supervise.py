@@ -154,6 +154,7 @@ def test_configure_sets_what_is_needed_and_lets_others_win(monkeypatch: pytest.M
     made = configure(Builder(), spark_sql_shuffle_partitions=4, spark_sql_session_timeZone="Asia/Tokyo")
 
     assert made["spark.sql.execution.arrow.localRelationThreshold"] == "0"
+    assert made["spark.sql.python.filterPushdown.enabled"] == "true"
     assert made["spark.sql.session.timeZone"] == "Asia/Tokyo"
     assert made["spark.sql.shuffle.partitions"] == 4
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
