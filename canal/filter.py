@@ -203,6 +203,11 @@ class FieldFilter:
     def _parse_excluded(self) -> dict[str, dict[str, str]]:
         return _parse_fields(self.exclude)
 
+    def columns(self) -> list[tuple[str, str, list[str]]]:
+        """What the two name: option, table in lower case, columns as they are written."""
+        both = ("field_filter", self._included), ("black_field_filter", self._excluded)
+        return [(option, table, list(names.values())) for option, tables in both for table, names in tables.items()]
+
     def wanted(
         self, schema: str, table: str, column_names: Sequence[str], *, strict: bool = True
     ) -> tuple[int, ...] | None:

@@ -37,7 +37,7 @@ from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, Message
 from canal.parallel import Crew, Handling, Key, ParallelConsumer
 from canal.parse.group import GroupParser
-from canal.parse.parser import BinlogParser, EventParser, OwnParser, parser_teller
+from canal.parse.parser import BinlogParser, EventParser, OwnParser, parser_teller, wait_for_rest
 from canal.position import Position
 from canal.sink import EntrySink, Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
@@ -390,7 +390,7 @@ class Instance:
                 except ConnectionLostError:
                     if not self.is_running or self.parser.is_finished:
                         raise
-            return self.parser.wait_started(max(deadline - time.monotonic(), 0.0))
+            return wait_for_rest(self.parser, deadline - time.monotonic(), timeout)
         except StateError:  # of a parser that was stopped
             self._check_running()
             raise
@@ -607,6 +607,7 @@ class Instance:
             tuple(client.status(state, store, parser, now, complete) for client, state in clients), store, parser,
             self.parser.error or (None if ha is None else ha.error),
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
+            self._alarms.count + (0 if parser is None else parser.alarms),
         )  # fmt: skip
 
     @staticmethod

@@ -63,7 +63,7 @@ def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
             source.files.config(name)
             source.files.pipe(name)
         except CanalError as error:
-            failed = 1
+            failed, error.destination = 1, ""  # it is named once
             tell(f"{name}: {error}")
             continue
         tell(f"{name}: can be used")

@@ -212,7 +212,7 @@ METRICS: tuple[tuple[str, str, str, Callable[[InstanceStatus], list[Sample]]], .
     ("canal_instance_received_events", _COUNT, "Events received", _parser("events")),
     ("canal_instance_statements", _COUNT, "Changes of rows that came as statements", _parser("statements")),
     ("canal_instance_reconnects", _COUNT, "Connections made after the first, also by a switch", _parser("reconnects")),
-    ("canal_instance_alarms", _COUNT, "Messages given to the alarm callback", _parser("alarms")),
+    ("canal_instance_alarms", _COUNT, "Messages given to the alarm callback", _one(lambda status: status.alarms)),
     ("canal_instance_errors", _COUNT, "Lost and refused connections, and what stopped the parser", _parser("errors")),
     ("canal_instance_store_entries", _PLAIN, "Entries in the store", _store("entries")),
     ("canal_instance_store_bytes", _PLAIN, "Bytes in the store", _store("bytes")),

@@ -34,7 +34,7 @@ from canal.life import Life, Steps
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, EntryType, Transaction
 from canal.narrowing import Narrowing
-from canal.parse.parser import OwnParser, parser_teller
+from canal.parse.parser import OwnParser, parser_teller, wait_for_rest
 from canal.position import Position, earliest, resume_at
 from canal.router_turns import RouterTurns
 from canal.sink.protocol import Sink
@@ -337,7 +337,10 @@ class Route(OwnParser):
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
         """How the source is read, for all outputs together; the state is this one's where it has ended."""
         status = self._asked.status(source_timeout)
-        if status is None or not self.run.is_over:
+        if status is None:
+            return None
+        status = attrs.evolve(status, alarms=status.alarms + self.alarms.count)
+        if not self.run.is_over:
             return status
         return attrs.evolve(status, state=State.ENDED if self.error is None else State.FAILED)
 
@@ -394,7 +397,7 @@ class RouteRun:
                 f"no start position within {timeout:g} s: the router does not run", destination=self.route.destination,
                 remedy="Start the router; the output waits for it.",
             )  # fmt: skip
-        self.route.reading.instance.parser.wait_started(max(deadline - time.monotonic(), 0.0))  # raises what is wrong
+        wait_for_rest(self.route.reading.instance.parser, deadline - time.monotonic(), timeout)  # raises what is wrong
         raise ConnectionLostError(
             f"no start position within {timeout:g} s", destination=self.route.destination, remedy="Subscribe again."
         )

@@ -168,7 +168,7 @@ class ParserStatus:
     statements: int = 0
     #: Connections made after the first: of a lost one, and of a switch.
     reconnects: int = 0
-    #: Messages that were given to the alarm callback.
+    #: Messages that it has given to the alarm callback.
     alarms: int = 0
     #: Lost connections, attempts to connect that failed, and what stopped the parser.
     errors: int = 0
@@ -232,6 +232,9 @@ class InstanceStatus:
     #: With ``ha``, the value of the instance's ``canal.Role``, and how many times each role was entered since it was made.
     role: str | None = None
     role_changes: dict[str, int] = attrs.field(factory=dict)
+    #: Messages that were given to the alarm callback: by the parser since it was started, and by all other parts since the
+    #: instance was made.
+    alarms: int = 0
 
     @property
     def received(self) -> Position | None:
@@ -288,7 +291,7 @@ class InstanceStatus:
         if self.role is not None:
             yield "role", f"{self.role}, active {self.role_changes['active']} times so far"
         if self.parser is not None:
-            yield from _parser_lines(self.parser)
+            yield from _parser_lines(self.parser, self.alarms)
         if self.store is not None:
             yield from _store_lines(self.store)
         for client in self.clients:
@@ -299,12 +302,12 @@ class InstanceStatus:
             yield "last error", str(self.last_error)
 
 
-def _parser_lines(parser: ParserStatus) -> Iterator[tuple[str, str]]:
+def _parser_lines(parser: ParserStatus, alarms: int) -> Iterator[tuple[str, str]]:
     yield "source", " ".join(part for part in (parser.address, parser.identity, parser.flavor) if part) or "not known"
     yield "received", f"{parser.received or 'nothing'}, {_lag(parser.lag)}"
     yield "counted", (
         f"{parser.events} events, {_bytes(parser.bytes)}, {parser.transactions} transactions, {parser.statements} statements, "
-        f"{parser.reconnects} reconnects, {parser.alarms} alarms, {parser.errors} errors"
+        f"{parser.reconnects} reconnects, {alarms} alarms, {parser.errors} errors"
     )
 
 

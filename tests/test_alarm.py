@@ -163,7 +163,7 @@ def test_an_instance_tells_of_a_source_that_is_down_once_and_of_its_return() -> 
     assert told[2].startswith("over: connected to db:3306, after")
     assert told[2].times == 25
     assert status.parser is not None
-    assert (status.parser.alarms, status.parser.errors) == (3, 25)
+    assert (status.alarms, status.parser.alarms, status.parser.errors) == (3, 3, 25)
 
 
 def test_a_connection_that_breaks_again_at_once_is_the_same_trouble() -> None:

@@ -278,6 +278,7 @@ def test_an_output_that_is_full_holds_up_the_others_and_an_alarm_names_it() -> N
         kept = router.instance.status().store
         assert kept is not None
         assert kept.entries <= 32
+        assert router.instance.status().alarms >= 1
         while len(found) < 100:
             read(router.outputs["all"], 0)
             found += read(router.outputs["one"], 0)

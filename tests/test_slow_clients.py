@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import canal
+from canal.metrics import METRICS
 from canal.testing import FakeBinlog
 from tests.support.instances import Alarms, has_all, in_thread, instance_of, is_behind, read, rows_of
 from tests.support.waiting import until
@@ -47,6 +48,16 @@ def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -
         instance.unsubscribe(2)
         reader.join(60)
         assert alarms.wait(lambda message: message.is_over)
+        status = instance.status()
+        assert status.parser is not None
+        assert (status.parser.alarms, status.alarms) == (0, 2)
+        assert "2 alarms" in str(status)
+        assert [value for _, value in sample_of("canal_instance_alarms", status)] == [2]
+
+
+def sample_of(name: str, status: canal.InstanceStatus) -> Any:
+    """Of a metric, its samples."""
+    return next(samples for metric, _, _, samples in METRICS if metric == name)(status)
 
 
 LIMITS = [{"slow_after": 0.05}, {"slow_entries": 5}, {"slow_bytes": 2000}]

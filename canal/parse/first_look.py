@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -23,8 +23,8 @@ _OF_SERVER: Final = ("mysql", "information_schema", "performance_schema", "sys")
 #: Names that are compared with a wrong one: it takes some 10 µs each.
 _COMPARED: Final = 20_000
 
-#: Tables of a mask whose columns are asked for, each by a query.
-_MASKED: Final = 50
+#: Tables that one option names by column and whose columns are asked for, each by a query.
+_ASKED: Final = 50
 
 Name = tuple[str, str]
 
@@ -44,7 +44,7 @@ def warn(
         return
     try:
         names = [name for name in connection.table_names() or () if name[0].lower() not in _OF_SERVER]
-        found = [*unmatched(wanted, names), *_unmasked(connection, masks, names)]
+        found = [*unmatched(wanted, names), *_lacking(connection, _named(fields, masks), names)]
     except SourceError as error:  # no reason not to stream
         log.info("[%s] the filters are not compared with the tables of %s: %s", destination, address, error)
         return
@@ -87,19 +87,28 @@ def _mask_patterns(masks: Masks) -> Iterator[tuple[str, str, TableFilter]]:
             yield "mask", pattern, TableFilter(pattern)
 
 
-def _unmasked(connection: FullConnection, masks: Masks, names: Sequence[Name]) -> Iterator[str]:
-    """A sentence for each column that a mask names and a table of it lacks; where it may be gone, that all of them lack."""
-    for text, columns in masks.masks.items():
-        accepted = TableFilter(text)
-        schemas = [connection.table_columns(*name) for name in [name for name in names if accepted.accepts(*name)][:_MASKED]]
+def _named(fields: FieldFilter, masks: Masks) -> Iterator[tuple[str, str, TableFilter, dict[str, bool]]]:
+    """The options that name columns: for which tables, and of each column whether a table need not have it."""
+    for option, table, columns in fields.columns():
+        yield option, table, TableFilter(re.escape(table)), dict.fromkeys(columns, False)
+    for text, by_column in masks.masks.items():
+        yield "mask", text, TableFilter(text), {column: mask.is_optional for column, mask in by_column.items()}
+
+
+def _lacking(
+    connection: FullConnection, wanted: Iterable[tuple[str, str, TableFilter, dict[str, bool]]], names: Sequence[Name]
+) -> Iterator[str]:
+    """A sentence for each column that an option names and a table of it lacks; where it may be gone, that all of them lack."""
+    for option, text, accepted, columns in wanted:
+        schemas = [connection.table_columns(*name) for name in [name for name in names if accepted.accepts(*name)][:_ASKED]]
         tables = {schema.name: [column.name for column in schema.columns] for schema in schemas if schema is not None}
-        for column, mask in columns.items():
+        for column, is_optional in columns.items():
             lacking = [name for name, known in tables.items() if column.lower() not in map(str.lower, known)]
-            if lacking and (not mask.is_optional or len(lacking) == len(tables)):
+            if lacking and (not is_optional or len(lacking) == len(tables)):
                 near = _close(column.lower(), {one.lower(): one for one in tables[lacking[0]]})
                 hint = f" Did you mean {' or '.join(near)}?" if near else ""
-                ends = "" if mask.is_optional else ", and the first row of it stops the instance"
-                yield f"mask '{text}' names the column '{column}', which {lacking[0]} does not have{ends}.{hint}"
+                ends = "" if is_optional else ", and the first row of it stops the instance"
+                yield f"{option} '{text}' names the column '{column}', which {lacking[0]} does not have{ends}.{hint}"
 
 
 def _nearest(plain: str, names: Sequence[Name]) -> list[str]:

@@ -126,7 +126,7 @@ class GroupParser(OwnParser):
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
         """How the members stand, in one: the worst state, the longest lag, the sums of counts; None where none of them tells."""
         told = {name: parser_teller(parser).status(source_timeout) for name, parser in self.members.items()}
-        return _together({name: status for name, status in told.items() if status is not None})
+        return _together({name: status for name, status in told.items() if status is not None}, self._alarms.count)
 
     def new_merge(self, torn: Iterable[str]) -> Merge:
         """That of a run; ``torn`` are members that begin inside a transaction."""
@@ -339,7 +339,7 @@ def _complete_to(parser: EventParser) -> float:
     return parser_teller(parser).complete_to
 
 
-def _together(told: dict[str, ParserStatus]) -> ParserStatus | None:
+def _together(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None:
     if not told:
         return None
     every = list(told.values())
@@ -352,7 +352,8 @@ def _together(told: dict[str, ParserStatus]) -> ParserStatus | None:
         lag=Lag(*(_whole(kind, (getattr(one.lag, name) for one in every)) for name, kind in (
             ("seconds", max), ("bytes", sum), ("transactions", sum)))),
         **{name: sum(getattr(one, name) for one in every) for name in (
-            "events", "bytes", "transactions", "statements", "reconnects", "alarms", "errors", "held_bytes")},
+            "events", "bytes", "transactions", "statements", "reconnects", "errors", "held_bytes")},
+        alarms=alarms + sum(one.alarms for one in every),
         last_error=failed.last_error, last_error_at=failed.last_error_at,
     )  # fmt: skip
 

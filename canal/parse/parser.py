@@ -11,7 +11,7 @@ from typing import Any, Callable, Protocol, TypeVar, Unpack, cast, runtime_check
 
 import attrs
 
-from canal.errors import CanalError, CursorError, StateError
+from canal.errors import CanalError, ConnectionLostError, CursorError, StateError
 from canal.parse.options import ParserKeywords, ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import SchemaHistory
@@ -60,6 +60,16 @@ class EventParser(Protocol):
     @property
     def is_finished(self) -> bool:
         """True when it has ended by itself: an error, or the end of a log that is not followed."""
+
+
+def wait_for_rest(parser: EventParser, left: float, timeout: float) -> Position:
+    """As ``wait_started``, for the rest of a wait: an error of it names the whole ``timeout``."""
+    left = max(left, 0.0)
+    try:
+        return parser.wait_started(left)
+    except ConnectionLostError as error:
+        error.message = error.message.replace(f"within {left:g} s", f"within {timeout:g} s", 1)
+        raise
 
 
 class ParserTeller(Protocol):

@@ -313,7 +313,7 @@ class ParserRun:
         self._work += 1
         for warning in connection.warnings:
             self.alarms.tell(AlarmKind.POSITION, warning)
-        log.info("[%s] reading %s from %s", self._destination, connection.identity or "binlog files", position)
+        log.info("[%s] reads the log of %s from %s", self._destination, name_of(self.link.source), position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
         self._follower.begin(
             connection, position, self.link.is_stopping, self._locator.same_as, len(self.link.sources) > 1

@@ -96,4 +96,6 @@ def test_a_mistake_is_told_by_check(
     assert main(["run", str(path), "--check"]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search(message, line), line
+    assert line.startswith("orders: ")
+    assert "[orders]" not in line
     assert "pepper-key" not in line

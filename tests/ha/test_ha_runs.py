@@ -164,3 +164,26 @@ def test_forks_of_one_process_that_have_not_started_yet_compete_with_each_other(
         os.waitpid(child, 0)
         for one in (ours, theirs, child_ready, go):
             os.close(one)
+
+
+def test_a_wait_for_the_source_names_the_seconds_that_were_asked_for(group: Group) -> None:
+    """It is made of short waits, for the turn may end meanwhile."""
+    instance = group.instance(subscribe=False, source=canal.MySQLSource(port=1))
+    assert instance.wait_active(60)
+    with pytest.raises(canal.ConnectionLostError, match=r"no start position within 0\.7 s"):
+        instance.subscribe(timeout=0.7)
+
+
+def test_alarms_of_turns_are_counted(group: Group) -> None:
+    class Failing(canal.EntrySink):
+        def start(self, destination: str, store: Any) -> None:
+            raise OSError("a full disk")
+
+    told: list[str] = []
+    instance = canal.Instance.compose(
+        "d", parser=canal.BinlogParser(group.log), sink=Failing(), ha=group.config,
+        alarm=lambda destination, text: told.append(text),
+    )  # fmt: skip
+    with instance:
+        until(lambda: told)
+        assert instance.status().alarms >= 1

@@ -115,3 +115,19 @@ def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture
         "instance. Did you mean email?",
         "mask 'shop.users2' names the column 'gone', which shop.users2 does not have.",
     ]
+
+
+def test_columns_of_a_field_filter_that_a_table_lacks_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "users", "id INT, email VARCHAR(40), phone INT")
+    fake.table("shop", "orders", "id INT, price INT")
+    options = {"field_filter": "shop.users:ID/emial", "black_field_filter": "shop.orders:prices/id"}
+    with fake.serve(user="u", password="p") as server, started(server, **options) as instance:
+        instance.subscribe()
+        where = f"[shop] {server.host}:{server.port}: "
+    assert [one.getMessage().removeprefix(where) for one in caplog.records] == [
+        "field_filter 'shop.users' names the column 'emial', which shop.users does not have, and the first row of it stops the "
+        "instance. Did you mean email?",
+        "black_field_filter 'shop.orders' names the column 'prices', which shop.orders does not have, and the first row of it "
+        "stops the instance. Did you mean price?",
+    ]

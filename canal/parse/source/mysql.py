@@ -11,6 +11,8 @@ import ssl
 import uuid
 import warnings
 from collections import deque
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -310,6 +312,24 @@ class MySQLSource:
             if opening.is_closed:  # which looks like any fault of a network, in a TLS handshake like one of TLS
                 raise ConnectionLostError(f"the connection to {self.address} was closed") from error
             raise login_error(error, self) from error
+
+
+def _by_name(init: Callable[..., None]) -> Callable[..., None]:
+    """Says what takes a URL, where Python would say that there are no positional arguments."""
+
+    @wraps(init)
+    def checked(self: MySQLSource, *arguments: object, **options: Any) -> None:
+        if arguments:  # they are not shown, for one may have a password
+            raise ConfigError(
+                "MySQLSource takes its options by name, such as host=",
+                remedy="Of a URL use MySQLSource.from_url(url) or canal.connect(url).",
+            )
+        init(self, **options)
+
+    return checked
+
+
+MySQLSource.__init__ = _by_name(MySQLSource.__init__)  # type: ignore[method-assign]
 
 
 def _public_key(given: str | None) -> bytes:

@@ -118,7 +118,8 @@ class Session:
             unread = {name[0] for name in names} - wanted
             tables = []
             for schemas, some in pieces(name for name in names if name[0] in wanted):
-                doing = f"read the columns of {len(some) or 'all'} tables of {', '.join(schemas)}, behind {len(tables)} others"
+                of = f"{len(some) or 'all'} tables of {', '.join(schemas)}"
+                doing = f"read the columns of {of}" + (f"; {len(tables)} tables are done" if tables else "")
                 log.info("%s: %s", self._source.address, doing)
                 tables += states_of(ask, schemas, some, release=self.release)
         return Description(
