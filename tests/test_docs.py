@@ -11,7 +11,6 @@ import runpy
 import signal
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,8 +20,8 @@ import pytest
 
 import canal
 from canal.testing import FakeBinlog
+from tests.support.documents import ROOT, functions
 
-ROOT = Path(__file__).parent.parent
 #: tests/spark/test_document.py runs what docs/spark.md shows, tests/targets/test_document.py what the pages of targets do.
 ELSEWHERE = (ROOT / "docs/spark.md", ROOT / "docs/targets.md", *sorted((ROOT / "docs/targets").glob("*.md")))
 DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in ELSEWHERE)]
@@ -32,19 +31,6 @@ TRAPS = range(1, 87)
 #: A test file, or one test in it.
 _PROOF = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
 _NUMBERS = re.compile(r"\bT(\d+)\b(?: to T(\d+)\b)?")
-
-
-@cache
-def functions(path: str) -> dict[str, str]:
-    """The tests of a file that pytest collects, with their text; under "" the file's own docstring."""
-    text = (ROOT / path).read_text("utf-8")
-    tree = ast.parse(text)
-    found = {
-        node.name: ast.get_source_segment(text, node) or ""
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
-    return {"": ast.get_docstring(tree) or "", **found}
 
 
 def rows() -> dict[int, str]:

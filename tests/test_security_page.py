@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.test_docs import functions
+from tests.support.documents import ROOT, functions
 
-PAGE = Path(__file__).parent.parent / "docs/security.md"
+PAGE = ROOT / "docs/security.md"
 
 #: Each sentence of the page as it stands there, and below it the tests that prove it.
 LEDGER = r"""
