@@ -69,10 +69,11 @@ def connect(
         raise ConfigError("canal.connect takes tables or filter, not both", remedy="Write all of it into filter.")
     found = _source(source, password)
     wanted = [_whole(name, schema) for name in names] or ([f"{schema}.*"] if schema else [])
+    if meta is not None:
+        options["meta"] = FileMeta(meta) if isinstance(meta, (str, os.PathLike)) else meta
     config = InstanceConfig(
         destination=destination or schema or "canal", source=found, start=start,
-        filter=",".join(map(_pattern, wanted)) if filter is None else filter,
-        **({} if meta is None else {"meta": FileMeta(meta) if isinstance(meta, (str, os.PathLike)) else meta}), **options,
+        filter=",".join(map(_pattern, wanted)) if filter is None else filter, **options,
     )  # fmt: skip
     _look(config, wanted if filter is None else [])
     instance = Instance(config)
@@ -87,7 +88,8 @@ def connect(
 
 def _source(source: str | Source, password: str | None) -> Source:
     if isinstance(source, str):
-        return MySQLSource(**parse_url(source), **({} if password is None else {"password": password}))
+        given: dict[str, Any] = {} if password is None else {"password": password}
+        return MySQLSource(**parse_url(source), **given)
     if password is not None:
         raise ConfigError("password is for a URL: a source has its own", remedy="Give it to the source.")
     return source

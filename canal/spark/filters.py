@@ -73,7 +73,8 @@ def conditions_of(filters: Iterable[Any]) -> tuple[Condition, ...]:
 def _condition(one: Any) -> Condition | None:
     is_negated = type(one).__name__ == "Not"
     inner = one.child if is_negated else one
-    name, path = type(inner).__name__, getattr(inner, "attribute", ())
+    name = type(inner).__name__
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
     if name not in _CAN_PASS or len(path) != 1 or path[0].lower() not in _KINDS:
         return None
     column = path[0].lower()
