@@ -38,6 +38,17 @@ def test_a_case_without_an_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> 
     assert "hangs" in run.findings[3]
 
 
+@pytest.mark.slow
+def test_memory_that_is_kept_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kept, findings in (("", []), ("1005:keep", [-1])):
+        monkeypatch.setenv("CANAL_FUZZ_FAULTS", kept)
+
+        run = fuzz.Run(["--seed", "1", "--layer", "parts"], 0, 1010, None).go()
+
+        assert sorted(run.findings) == findings
+    assert "memory grew from" in run.findings[-1]
+
+
 def test_a_crash_and_an_untyped_error_are_findings_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANAL_FUZZ_FAULTS", "3:crash,5:raise,8:grow")
 
