@@ -74,6 +74,8 @@ class Statement:
     withheld: str = attrs.field(default="", repr=False, eq=False)
     #: The session's, by which the text is to be read.
     sql_mode: int = attrs.field(default=0, repr=False, eq=False)
+    #: explicit_defaults_for_timestamp of the session, of a statement that changes a schema; None: not known.
+    explicit_defaults: bool | None = attrs.field(default=None, repr=False, eq=False)
 
 
 def doubtful_statement(schema: str) -> Statement:

@@ -464,8 +464,12 @@ def test_an_alter_of_types_stops_a_pipe_that_has_seen_no_row_of_the_table(
 
 
 @pytest.mark.parametrize(
-    "change", ["ADD c INT", "ADD INDEX (n)", "ENGINE=InnoDB", "ALTER n SET DEFAULT 3", "COMMENT 'modify'", "CHARACTER SET latin1"]
-)
+    "change",
+    [
+        "ADD c INT", "ADD c INT DEFAULT NULL AFTER n", "ADD (c INT, d TEXT)", "ADD c TIMESTAMP NULL", "ADD INDEX (n)",
+        "ENGINE=InnoDB", "ALTER n SET DEFAULT 3", "COMMENT 'modify'", "CHARACTER SET latin1",
+    ],
+)  # fmt: skip
 def test_an_alter_that_changes_no_value_passes_where_no_row_came(
     change: str, fake_binlog: FakeBinlog, target: SQLiteTarget
 ) -> None:
@@ -475,6 +479,23 @@ def test_an_alter_that_changes_no_value_passes_where_no_row_came(
     with life(fake_binlog) as instance:
         canal.pipe(instance, target).run()
     assert read(target, "SELECT id FROM orders") == [(1,)]
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    ["ADD c INT NOT NULL", "ADD c INT DEFAULT 5", "ADD (d INT, c INT AS (id + 1))", "ADD c INT, ADD d BIGINT AUTO_INCREMENT"],
+)
+def test_a_column_that_comes_with_values_stops_a_pipe(
+    change: str, is_seen: bool, fake_binlog: FakeBinlog, target: SQLiteTarget
+) -> None:
+    """The rows that are there have them, and the log does not tell."""
+    if is_seen:
+        orders(fake_binlog).insert({"id": 1})
+    fake_binlog.ddl(f"ALTER TABLE orders {change}", "shop")
+    fake_binlog.end()
+    with life(fake_binlog) as instance, pytest.raises(canal.UnloggedChangeError, match="[cd] is new, with a value in each row"):
+        canal.pipe(instance, target).run()
 
 
 def test_an_alter_of_a_table_that_is_new_or_empty_passes(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:

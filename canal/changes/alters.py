@@ -12,7 +12,8 @@ from typing import Final
 import attrs
 
 from canal.parse.schema.alter import TableState
-from canal.parse.schema.catalog import Catalog
+from canal.parse.schema.catalog import Catalog, filled_columns
+from canal.parse.schema.definition import Dialect, NotUnderstoodError
 from canal.rows.charsets import MAX_CHAR_BYTES
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.statement import Statement
@@ -20,6 +21,8 @@ from canal.statement import Statement
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BLOBS: Final = {"tiny": 1 << 8, "": 1 << 16, "medium": 1 << 24, "long": 1 << 32}
 _TIMES: Final = ("time", "datetime", "timestamp")
+#: Which release wrote a statement matters to none of what is asked here.
+_NEWEST: Final = (99,)
 #: STRICT_TRANS_TABLES and STRICT_ALL_TABLES.
 _STRICT: Final = 3 << 21
 #: Rows do not tell the charset of their table. A column that differs with it is in that one.
@@ -112,6 +115,16 @@ def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> 
     return ", ".join(_difference(one, two) for one, two in pairs if not _keeps(one, two))
 
 
+def added_values(sql: str, statement: Statement, flavor: str) -> str | None:
+    """The columns that the text of an ALTER adds with values in the rows that are there; None where it does not tell."""
+    dialect = Dialect(flavor, _NEWEST, statement.sql_mode, statement.explicit_defaults)
+    try:
+        names = filled_columns(sql, statement, dialect)
+    except NotUnderstoodError:
+        return None
+    return ", ".join(f"{name} is new, with a value in each row" for name in names)
+
+
 def altered_values(old: TableSchema, sql: str, statement: Statement, flavor: str) -> str | None:
     """As ``changed_values``, of the text of an ALTER; None where that does not tell the new columns."""
     made, others = (_after(old, sql, statement, flavor, charset) for charset in _DEFAULTS)
@@ -134,7 +147,10 @@ def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charse
     """The table behind an ALTER, where this is its charset; None where the text does not tell."""
     probe = Catalog(lower_case_table_names=1)
     probe.put(TableState(attrs.evolve(old, columns=tuple(column.of_source for column in old.columns)), charset))
-    probe.apply(sql, statement.default_schema, sql_mode=statement.sql_mode, flavor=flavor, statement=statement)
+    probe.apply(
+        sql, statement.default_schema, sql_mode=statement.sql_mode, flavor=flavor, version=_NEWEST,
+        explicit_defaults=statement.explicit_defaults, statement=statement,
+    )  # fmt: skip
     after = probe.get(old.schema, old.table)
     return None if after is None else after.schema
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from canal.changes.alters import altered, changed_values
 from canal.changes.change import Change, Origin, Table
-from canal.changes.unlogged import gives_types, retyped, statement_of, unlogged
+from canal.changes.unlogged import altered_by, statement_of, unlogged
 from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType
 from canal.recent import Recent
@@ -129,15 +129,13 @@ class Reader:
                 self._set_empty(schema, table)
 
     def _altered(self, entry: Entry, schema: str, table: str) -> str:
-        """What an ALTER may have changed of values, or that nobody knows the columns before it; "" for nothing."""
-        if not gives_types(entry, schema, table):
-            return ""
+        """What an ALTER may have changed of values, or that nobody knows that; "" for nothing."""
         name = f"{schema}.{table}"
         known = self._tables.get(name) or next((one for n, one in self._tables.items() if n.lower() == name.lower()), None)
-        if known is None:
+        what = altered_by(entry, schema, table, known and known[0])
+        if what is None and known is None:
             return altered(name, "no row of it has come since the pipe began, so its columns before that are not known")
-        found = retyped(entry, known[0]) if known[0].columns else ""
-        return altered(name, "its columns behind that are not known") if found is None else found
+        return altered(name, "its columns behind that are not known") if what is None else what
 
     def _set_empty(self, schema: str, table: str) -> None:
         """It has no rows now, so an ALTER before the next one changes no value."""

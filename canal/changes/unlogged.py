@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from canal.changes.alters import altered, altered_values
+from canal.changes.alters import added_values, altered, altered_values
 from canal.model import Entry, EventType
 from canal.parse.schema.scanner import END, WORD, Scanner
 from canal.rows.mask import WITHHELD
@@ -87,17 +87,25 @@ def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     return altered(f"{schema}.{table}", what) if what else ""
 
 
-def gives_types(entry: Entry, schema: str, table: str) -> bool:
-    """Whether a statement is an ALTER of the table that may give columns other types."""
-    is_alter = _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types
-    return is_alter and _TYPES.search(_words(entry)) is not None
+def altered_by(entry: Entry, schema: str, table: str, known: TableSchema | None, *, added: bool = True) -> str | None:
+    """What an ALTER of the table did to values of rows that were there, or may have done.
 
+    Args:
+        known: its columns before that; without columns it has no rows.
+        added: look at new columns too.
 
-def retyped(entry: Entry, table: TableSchema) -> str | None:
-    """What an ALTER that ``gives_types`` does to values of a table with these columns; "": nothing, None: that is not known."""
+    Returns:
+        "" for nothing, None where the text and the columns before it do not tell.
+    """
+    statement = statement_of(entry)
+    if not _touches(entry, schema, table) or "ALTER" not in statement.event_types or known is not None and not known.columns:
+        return ""
+    sql, words = text_of(entry), _words(entry)
     flavor = "mariadb" if isinstance(entry.transaction.gtid_source, tuple) else "mysql"
-    changed = altered_values(table, text_of(entry), statement_of(entry), flavor)
-    return changed and altered(table.name, changed)
+    what = added_values(sql, statement, flavor) if added and _ADDS.search(words) else ""
+    if what == "" and _TYPES.search(words):
+        what = None if known is None else altered_values(known, sql, statement, flavor)
+    return what and altered(f"{schema}.{table}", what)
 
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:
@@ -112,6 +120,7 @@ def _touches(entry: Entry, schema: str, table: str) -> bool:
 _PARTITIONS: Final = re.compile(
     r"\b(?:(?:TRUNCATE|DROP|EXCHANGE|DISCARD|IMPORT|CONVERT) (?:PARTITION|TABLESPACE)|CONVERT TABLE)\b"
 )
+_ADDS: Final = re.compile(r"\bADD\b")
 _TYPES: Final = re.compile(r"\b(?:MODIFY|CHANGE|CONVERT TO)\b")
 _GENERATED: Final = re.compile(r"\b(?:MODIFY|CHANGE)\b.*\bAS\b")
 _IGNORE: Final = re.compile(r"ALTER (?:ONLINE )?IGNORE TABLE\b")

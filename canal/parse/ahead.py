@@ -23,6 +23,7 @@ from canal.event_types import FORMAT_DESCRIPTION
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, query_context
+from canal.parse.log.statements import explicit_defaults
 from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Applied, Catalog
 from canal.parse.schema.classify import classify
@@ -112,15 +113,10 @@ def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, dat
     """What a QUERY event says: the statement and its status variables."""
     status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
     context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
-    release = Release.parse(decoder.server_version)
-    explicit = context.explicit_defaults
-    if release.is_mariadb and not explicit and not release.has("logs_explicit_defaults"):
-        explicit = None  # 0 may mean that the server does not say
-    if explicit is None and not release.has("explicit_defaults"):
-        explicit = False
     return LoggedStatement(
-        statement, sql, decoder.position, query_context(status)[1], context.server_charset or "", explicit,
-        int.from_bytes(data[19:23], "little"), decoder.flavor, release.version, int.from_bytes(data[28:30], "little"),
+        statement, sql, decoder.position, query_context(status)[1], context.server_charset or "",
+        explicit_defaults(decoder, data), int.from_bytes(data[19:23], "little"), decoder.flavor,
+        Release.parse(decoder.server_version).version, int.from_bytes(data[28:30], "little"),
         context.connection_charset or "utf8mb4",
     )  # fmt: skip
 

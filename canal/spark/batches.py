@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from canal.changes.alters import types_text
 from canal.changes.reading import ALL, touched
-from canal.changes.unlogged import gives_types, retyped, unlogged
+from canal.changes.unlogged import altered_by, unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
 from canal.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, Message
@@ -225,11 +225,6 @@ class _Loop:
     def _frame(self, rows: pa.Table) -> Any:
         return rows if self.spark is None else to_frame(self.spark, rows)
 
-    def _retyped(self, entry: Entry, schema: str, table: str) -> str:
-        """What an ALTER changes of values, as far as its text and the last row tell; else the next row tells."""
-        last = self.last.get(f"{schema}.{table}")
-        return (last is not None and gives_types(entry, schema, table) and retyped(entry, last)) or ""
-
     def _tell_losses(self, entry: Entry, batch: Batch) -> None:
         """Tell ``fn`` of each table whose rows a statement changed without any in the log.
 
@@ -237,7 +232,7 @@ class _Loop:
             UnloggedChangeError: it was not settled.
         """
         for schema, table in touched(entry, self.accepts, [shape.table for shape in self.shapes.values()]):
-            what = unlogged(entry, schema, table) or self._retyped(entry, schema, table)
+            what = unlogged(entry, schema, table) or altered_by(entry, schema, table, self.last.get(f"{schema}.{table}"))
             if not what:
                 continue
             row = _position_row(entry)

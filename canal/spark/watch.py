@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from canal.changes.alters import types_from_text, types_text, unfollowed
-from canal.changes.unlogged import NOT_UNDERSTOOD, dropped, gives_types, retyped, statement_of, unlogged
+from canal.changes.unlogged import NOT_UNDERSTOOD, altered_by, dropped, statement_of, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
@@ -100,7 +100,7 @@ class Watch:
         assert self._shape is not None
         table, options = self._shape.table, self._options
         names = {column.name.lower() for column in table.columns} | self._before.keys()
-        what = unlogged(entry, table.schema, table.table, names) or self._retyped(entry)
+        what = unlogged(entry, table.schema, table.table, names) or self._altered(entry)
         if not what:
             self._drop(dropped(entry, table.schema, table.table) & names, entry)
             return False
@@ -121,14 +121,13 @@ class Watch:
         self._before, self.types = {}, ""  # the target has all as it is behind this
         return False
 
-    def _retyped(self, entry: Entry) -> str:
+    def _altered(self, entry: Entry) -> str:
         """What an ALTER changes of values, as far as its text and the columns before it tell; else the next row tells."""
         assert self._shape is not None
         table = self._shape.table
         known = tuple(column for column in self._before.values() if column.column_type)
-        if not known or not gives_types(entry, table.schema, table.table):
-            return ""
-        return retyped(entry, attrs.evolve(table, columns=known)) or ""
+        before = attrs.evolve(table, columns=known) if known else None
+        return altered_by(entry, table.schema, table.table, before, added=not self._shape.is_chosen) or ""
 
     def _drop(self, names: set[str], entry: Entry) -> None:
         """Raise SchemaError where the query has columns that were dropped, unless it was loaded since: it has others then."""

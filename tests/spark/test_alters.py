@@ -110,9 +110,9 @@ VALUES_CHANGE = [
     ("CHANGE x y INT", "x, y was dropped or renamed"),
     ("CHANGE COLUMN x `m` INT, CHANGE m x INT", "m, x was dropped or renamed"),
     ("RENAME COLUMN x TO m, RENAME COLUMN m TO x", "m, x was dropped or renamed"),
-    ("DROP x, ADD x INT DEFAULT 7", "x was dropped, is int"),
-    ("DROP COLUMN `x`, ADD COLUMN `X` INT DEFAULT 7", "X was dropped, is int"),
-    ("DROP x; ALTER TABLE orders ADD x INT DEFAULT 7", "x was dropped, is int"),
+    ("DROP x, ADD x INT DEFAULT 7", "x is new, with a value in each row"),
+    ("DROP COLUMN `x`, ADD COLUMN `X` INT DEFAULT 7", "X is new, with a value in each row"),
+    ("DROP x; ALTER TABLE orders ADD x INT DEFAULT 7", "x is new, with a value in each row"),
 ]
 
 

@@ -15,9 +15,10 @@ import attrs
 from canal.errors import DecodeError, SourceError, UnsupportedError
 from canal.event_types import QUERY
 from canal.model import Entry, EntryType, EventType, Transaction
-from canal.parse.log.events import query_context
+from canal.parse.log.events import ddl_context, query_context
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
+from canal.server_facts import Release
 from canal.statement import Statement, Verb
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class Statements:
                 decoder.is_undecided = False
                 _leave_out(decoder, data, start, statement)
             else:
-                self._deliver(decoder, data, start, sql, attrs.evolve(statement, sql_mode=sql_mode))
+                explicit = explicit_defaults(decoder, data) if statement.kind == "ddl" else None
+                statement = attrs.evolve(statement, sql_mode=sql_mode, explicit_defaults=explicit)
+                self._deliver(decoder, data, start, sql, statement)
 
     def _deliver(self, decoder: BinlogDecoder, data: bytes, start: int, sql: str, statement: Statement) -> None:
         assembly = decoder.assembly
@@ -110,6 +113,16 @@ class Statements:
             assembly.ordinal += 1  # rows behind it are done, so it is too
         else:
             assembly.add(entry)
+
+
+def explicit_defaults(decoder: BinlogDecoder, data: bytes) -> bool | None:
+    """explicit_defaults_for_timestamp of the session of a QUERY event; None where its server does not say."""
+    status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
+    found = ddl_context(status, mariadb=decoder.flavor == "mariadb").explicit_defaults
+    release = Release.parse(decoder.server_version)
+    if release.is_mariadb and not found and not release.has("logs_explicit_defaults"):
+        return None  # 0 may mean that the server does not say
+    return False if found is None and not release.has("explicit_defaults") else found
 
 
 def _set_savepoint(assembly: Assembly, name: str, row: int) -> None:

@@ -323,6 +323,17 @@ def _differ_in_case(name: str, other: str) -> bool:
     return name != other and name.lower() == other.lower()
 
 
+def filled_columns(sql: str, statement: Statement, dialect: Dialect) -> list[str]:
+    """Names of the columns that an ALTER TABLE adds and that are not NULL in the rows that are there, or may be.
+
+    Raises:
+        NotUnderstoodError: the text says something that is not known here.
+    """
+    run = _Run(Catalog(), Scanner(sql, dialect.sql_mode, dialect.flavor), statement, dialect, "", None)
+    added = (one.definition for one in run.alteration().placed if not one.old)
+    return [column.name for column in added if column is not None and column.fills(dialect)]
+
+
 class _Run:
     """One statement on its way into a catalog."""
 
@@ -336,14 +347,24 @@ class _Run:
         self.schema = statement.default_schema
         self.found = _Change()
 
-    def change(self) -> _Change:
+    def _verb(self) -> str:
         scan = self.scan
         while scan.accept(";"):
             pass
         if scan.accept_all("SET", "STATEMENT"):
             while not scan.at_end() and scan.take()[2] != "FOR":
                 pass
-        verb = scan.take()[2]
+        return scan.take()[2]
+
+    def alteration(self) -> Alteration:
+        """The clauses of an ALTER TABLE; none of another statement."""
+        if self._verb() != "ALTER" or self._object()[0] != "TABLE":
+            return Alteration()
+        self._named_table()
+        return read_alteration(self.scan, self.dialect, self.schema)
+
+    def change(self) -> _Change:
+        scan, verb = self.scan, self._verb()
         handlers: dict[str, Callable[[], None]] = {
             "CREATE": self._create, "ALTER": self._alter, "DROP": self._drop, "RENAME": self._rename,
             "TRUNCATE": self._truncate, "OPTIMIZE": self._optimize,

@@ -94,6 +94,13 @@ class Column:
     row_bound: str = ""
     virtual: bool = False
     auto_increment: bool = False
+    #: It has a default other than NULL, or is computed.
+    has_value: bool = False
+
+    def fills(self, dialect: Dialect) -> bool:
+        """Whether it is not NULL in the rows that are there when it is added, or may be."""
+        is_null = self.nullable is not False and (self.type.base != "timestamp" or self.nullable or dialect.explicit_defaults)
+        return self.has_value or bool(self.row_bound) or not is_null
 
 
 @attrs.frozen
@@ -565,11 +572,13 @@ class _ColumnReader:
     #: Names of the keys that the attributes ask for, each once.
     keys: dict[str, None] = attrs.field(factory=dict)
     counts: bool = False
+    has_value: bool = False
 
     def column(self) -> Column:
         return Column(
-            self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual, self.counts
-        )
+            self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual, self.counts,
+            self.has_value,
+        )  # fmt: skip
 
     def key(self, unique: bool) -> None:
         self.keys["" if unique else PRIMARY] = None
@@ -634,6 +643,7 @@ class _ColumnReader:
         self.nullable = True
 
     def default(self) -> None:
+        self.has_value = self.scan.peek()[2] != "NULL"
         pass_value(self.scan)
 
     def on(self) -> None:
@@ -683,7 +693,7 @@ class _ColumnReader:
             self.row_bound = expect(self.scan, "START", "END")
         else:
             group(self.scan)
-            self.virtual = True
+            self.virtual = self.has_value = True
 
     def stored(self) -> None:
         self.virtual = False
