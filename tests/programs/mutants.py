@@ -448,7 +448,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- high availability ---------------------------------------------------------------------------------------------
     _mutant(
         "a lease is not checked", "ha/gate.py", "return self._open and clock.now() < self._lease_until",
-        "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate", _HA_RUN,
+        "return self._open", "ha/test_running.py::test_a_lease_that_is_over_shuts_the_gate",
+        "ha/test_steps.py::test_who_is_held_between_any_two_steps_of_a_take_over", _HA_RUN,
     ),
     _mutant(
         "a turn that ends while a batch is taken is overlooked", "turns.py",
@@ -682,6 +683,29 @@ MUTANTS: tuple[Mutant, ...] = (
         "[ask_in_clear_text-REQUIRED-allow_cleartext]",
     ),
     _mutant(
+        "a password goes over the network as it is", "parse/source/_pymysql.py", "if not self.password or is_encrypted(self):",
+        "if True:",
+        "parse/test_strangers.py::test_an_ear_reads_the_data_where_there_is_no_tls_and_never_the_password[DISABLED]",
+    ),
+    _mutant(
+        "a server that goes on to ask gets the password", "parse/source/_pymysql.py",
+        "            auth_packet = self._answer(plugin_name, auth_packet)\n",
+        "            auth_packet = self._answer(plugin_name, auth_packet)\n"
+        "            if auth_packet.is_extra_auth_data():\n"
+        '                auth_packet = self._ask(self.password + b"\\0")\n',
+        "parse/test_strangers.py::test_who_goes_on_to_ask_gets_no_answer",
+    ),
+    _mutant(
+        "a key that a server sends goes before the one that is named", "parse/source/_pymysql.py",
+        "self.trust.public_key or self._fetch_key(request)", "self._fetch_key(request)",
+        "parse/test_strangers.py::test_a_pinned_key_is_the_one_that_counts",
+    ),
+    _mutant(
+        "a request for a file is looked for in some answers only", "parse/source/_pymysql.py",
+        "self._left, self._begins = self._limit, True", "self._left = self._limit",
+        "parse/test_strangers.py::test_no_file_of_ours_is_given_for_any_question",
+    ),
+    _mutant(
         "a giant event comes out of a compressed one", "parse/log/events.py",
         "    if length > limit:\n        raise _too_large(length, 40, limit)", "    pass",
         "parse/test_damage.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
@@ -689,6 +713,16 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a terminal obeys", "cli.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
         "test_cli.py::test_what_a_server_says_of_itself_is_shown_too",
+    ),
+    _mutant(
+        "a server writes lines into a log", "cli.py", "return visible(super().formatMessage(record))",
+        "return super().formatMessage(record)", "test_cli.py::test_what_is_logged_is_shown_too_and_forges_no_line",
+    ),
+    _mutant(
+        "a segment of the spool is written behind a link", "spark/spool.py",
+        '"r+b" if path.exists() else "wb", _WRITE_BYTES, opener=private)',
+        '"r+b" if path.exists() else "wb", _WRITE_BYTES)',
+        "test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link",
     ),
     _mutant(
         "a symbolic link is followed", "disk.py", "flags | os.O_NOFOLLOW | os.O_CLOEXEC", "flags | os.O_CLOEXEC",
