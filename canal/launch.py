@@ -16,7 +16,9 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+from canal import surroundings
 from canal.alarm import log_alarm
+from canal.config import InstanceConfig
 from canal.configuration.sources import DirectorySource
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError
 from canal.filter import TableFilter
@@ -29,6 +31,7 @@ from canal.pipes import pipe
 from canal.rules import Rules
 from canal.server import Server
 from canal.targets import look as target_look
+from canal.targets.protocol import Guarantee
 
 log = logging.getLogger("canal")
 
@@ -73,18 +76,35 @@ def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
 
 
 def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
-    """What is found of each destination's source and target, behind its name."""
+    """What is found of each destination's source, standby, ZooKeeper, cursors and target, behind its name."""
     for name in source.files.destinations():
         try:
             config, piped = source.files.config(name), source.files.pipe(name)
-            own = config.source if isinstance(config.source, MySQLSource) else None
-            yield from ((f"{name} source  ", one) for one in ([] if own is None else preflight.look(own)))
-            if piped is not None:
-                tables = [] if own is None else _tables(own, config.table_filter(), Rules(piped["rules"]))
-                target, stream = piped["target"], piped.get("stream") or name
-                yield from ((f"{name} target  ", one) for one in target_look.look(target, stream, tables))
         except CanalError as error:
             yield f"{name}  ", Finding("destination", "error", error.message, error.remedy)
+            continue
+        for part, one in _parts(name, config, piped):
+            yield f"{name} {part}  ", one
+
+
+def _parts(name: str, config: InstanceConfig, piped: dict[str, Any] | None) -> Iterator[tuple[str, Finding]]:
+    own = config.source if isinstance(config.source, MySQLSource) else None
+    if own is not None:
+        yield from surroundings.tried("source", preflight.look, own)
+    target = None if piped is None else piped["target"]
+    yield from surroundings.look(config, target is not None and target.guarantee is Guarantee.ONCE)
+    if piped is not None:
+        yield from surroundings.tried("target", _target, name, config, piped)
+
+
+def _target(name: str, config: InstanceConfig, piped: dict[str, Any]) -> list[Finding]:
+    own, tables = config.source, []
+    if isinstance(own, MySQLSource):
+        try:
+            tables = _tables(own, config.table_filter(), Rules(piped["rules"]))
+        except CanalError:  # as the look at the source tells
+            pass
+    return target_look.look(piped["target"], piped.get("stream") or name, tables)
 
 
 def _tables(source: MySQLSource, accepted: TableFilter, rules: Rules) -> list[str]:

@@ -362,6 +362,28 @@ class Session:
         except NodeMissing:
             return []
 
+    def rights(self, path: str) -> str | None:
+        """What its ACL lets these credentials do with a node, in zkCli.sh's letters (cdrwa), and "?" where the ACL is for others
+        too of whom only ZooKeeper knows whether they are us; None when there is no node."""
+        from kazoo.exceptions import NoAuthError
+        from kazoo.security import make_digest_acl_credential
+
+        digests = [pair[1].partition(":") for pair in self.config.auth if pair[0] == "digest"]
+        own = {("world", "anyone"), *(("digest", make_digest_acl_credential(user, word)) for user, _, word in digests)}
+        try:
+            acls, _ = self._call("get_acls", path)
+        except NodeMissing:
+            return None
+        except CoordinationError as error:
+            if isinstance(error.__cause__, NoAuthError):  # the ACL itself is for who may read the node
+                return ""
+            raise
+        bits = 0
+        for acl in acls:
+            bits |= acl.perms if (acl.id.scheme, acl.id.id) in own else 0
+        others = any(acl.id.scheme not in ("world", "digest") for acl in acls)
+        return "".join(letter for bit, letter in enumerate("rwcda") if bits & 1 << bit) + "?" * others
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def make(self, path: str) -> None:

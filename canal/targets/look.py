@@ -14,6 +14,7 @@ import pymysql
 
 from canal.errors import CanalError
 from canal.findings import Finding
+from canal.targets import look_sqlite
 from canal.targets.kafka import KafkaTarget, asked_of_brokers
 from canal.targets.mysql import MySQLTarget
 from canal.targets.opensearch import OpenSearchTarget
@@ -21,6 +22,7 @@ from canal.targets.postgresql import PostgreSQLTarget
 from canal.targets.protocol import Progress, Target
 from canal.targets.redis import RedisTarget
 from canal.targets.rocketmq import DEFAULT_TOPIC, Cluster, RocketMQTarget
+from canal.targets.sqlite import SQLiteTarget
 from canal.targets.tables import need
 
 #: What rows are written by; progress is updated too.
@@ -331,4 +333,5 @@ def _release(text: str, is_good: bool, least: str) -> Finding:
 _LOOKS: Final[Mapping[type, Callable[[Any, str, Sequence[str]], Iterator[Finding]]]] = {
     PostgreSQLTarget: _postgresql, MySQLTarget: _mysql, RedisTarget: _redis, KafkaTarget: _kafka, OpenSearchTarget: _opensearch,
     RocketMQTarget: _rocketmq,
+    SQLiteTarget: look_sqlite.look,
 }  # fmt: skip

@@ -578,6 +578,8 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SHOW (?:(?:SLAVE|REPLICA) HOSTS|REPLICAS|WARNINGS|(?:SLAVE|REPLICA) STATUS)"),
      lambda session, found: (["Empty"], [])),
     (_pattern(r"SHOW PROCESSLIST"), _show_processlist),
+    (_pattern(r"SHOW GRANTS"), lambda session, found: (["Grants"], [("GRANT ALL PRIVILEGES ON *.* TO CURRENT_USER",)])),
+    (_pattern(r"SHOW STATUS LIKE 'Ssl_cipher'"), lambda session, found: (["Variable_name", "Value"], [("Ssl_cipher", "")])),
     (_pattern(r"SET (?P<settings>.*)"), _set),
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
     (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
@@ -585,6 +587,8 @@ ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
     (_pattern(r"SELECT (?P<items>table_schema, table_name(?:, table_collation, table_type, engine, create_options)?)"
               r" FROM information_schema\.tables\b(?P<rest>.*)"), _tables),
     (_pattern(r"SELECT schema_name, default_character_set_name FROM information_schema\.schemata"), _schemata),
+    (_pattern(r"SELECT COUNT\(\*\), MIN\(.*\) FROM information_schema\.referential_constraints\b.*"),
+     lambda session, found: (["COUNT", "MIN"], [(0, None)])),
     (_pattern(r"SELECT .* FROM information_schema\.(?:referential_constraints|statistics)\b.*"),
      lambda session, found: (["Empty"], [])),
     (_pattern(r"SELECT (?P<items>(?:(?! FROM ).)*)"), _select),

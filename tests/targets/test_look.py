@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +208,43 @@ target = {{ kind = "redis", url = "{redis_server.url}" }}
     assert main(["check", str(file)]) == 1
 
 
-def test_a_target_that_is_no_server_is_not_asked(tmp_path: Path) -> None:
-    assert look(SQLiteTarget(tmp_path / "copy.db"), "s") == []
-    assert list(tmp_path.iterdir()) == []
+def test_sqlite(tmp_path: Path, fake_binlog: FakeBinlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = SQLiteTarget(tmp_path / "copies" / "copy.db")
+    found = wrong(target)["file"]
+    assert found.text == f"there is no folder {tmp_path / 'copies'}."
+    assert found.remedy == f"mkdir -p {tmp_path / 'copies'}"
+    (tmp_path / "copies").mkdir()
+    assert wrong(target, ["shop.t"]) == {}
+    assert progress(target, "t").startswith("there is none of t")
+    assert list((tmp_path / "copies").iterdir()) == []
+
+    follow(fake_binlog, target, "t")
+    before = Path(target.path).read_bytes()
+    names = ["shop.T", "shop.other"]
+    assert wrong(target, names) == {}
+    strict = SQLiteTarget(target.path, create=False)
+    assert {name: one.text for name, one in wrong(strict, names, "t").items()} == {
+        "shop.other": "there is no such table, and create is False."
+    }
+    assert progress(target, "t").startswith("t is at ")
+    assert progress(target, "another").startswith("there is none of another")
+    assert [path.name for path in (tmp_path / "copies").iterdir()] == ["copy.db"]
+    assert Path(target.path).read_bytes() == before
+
+    with closing(sqlite3.connect(target.path)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("BEGIN IMMEDIATE")
+        assert progress(target, "t").startswith("t is at ")
+    with closing(sqlite3.connect(target.path)) as writer:
+        assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    for path in (tmp_path / "copies").glob("copy.db-*"):
+        path.unlink()
+    assert progress(target, "t").startswith("t is at ")
+    assert [path.name for path in (tmp_path / "copies").iterdir()] == ["copy.db"]
+
+    (tmp_path / "text.db").write_text("no database at all, but some text that is long enough to be read as a page of one" * 9)
+    assert "cannot be read: file is not a database." in wrong(SQLiteTarget(tmp_path / "text.db"))["file"].text
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).is_dir())  # root may all
+    assert wrong(target)["file"].text == f"this user may not read and write {target.path}."
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert wrong(target)["file"].text.startswith(f"this user may not write into {tmp_path / 'copies'}")
