@@ -30,8 +30,8 @@ from canal.testing.installations import ServerUnavailableError, tree_candidates
 from canal.testing.processes import Watchdog, reserve_port, scratch, tail
 
 __all__ = [
-    "FerretDBServer", "KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisServer",
-    "RocketMQServer", "ServerUnavailableError",
+    "FerretDBServer", "KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisCluster",
+    "RedisServer", "RocketMQServer", "ServerUnavailableError",
 ]  # fmt: skip
 
 #: PostgreSQL does not run as root: there it is told that it runs as nobody.
@@ -193,10 +193,108 @@ class RedisServer(_Server):
         return [str(folder / "redis-server"), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
     def _answers(self) -> bool:
+        return self._asked("PING").startswith(b"+PONG")
+
+    def _asked(self, command: str) -> bytes:
         with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 5) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(100).startswith(b"+PONG")
-        return False
+            connection.sendall(f"{command}\r\n".encode())
+            return connection.recv(4096)
+        return b""
+
+
+class _RedisNode(RedisServer):
+    """One of a cluster. Who is in it, and with which slots, it knows of its own file after a restart."""
+
+    _bus: socket.socket | None = None
+
+    @property
+    def bus(self) -> int:
+        assert self._bus is not None
+        return int(self._bus.getsockname()[1])
+
+    def _make(self, folder: Path, environment: dict[str, str]) -> None:
+        self._bus = reserve_port(0)
+
+    def _command(self, folder: Path) -> list[str]:
+        more = {"cluster-enabled": "yes", "cluster-port": self.bus, "cluster-node-timeout": 5000}
+        return [*super()._command(folder), *(word for name, value in more.items() for word in (f"--{name}", str(value)))]
+
+    def ask(self, command: str) -> str:
+        """The beginning of its answer to a command.
+
+        Raises:
+            ServerUnavailableError: it is an error, or none comes.
+        """
+        answer = self._asked(command)
+        if not answer or answer.startswith(b"-"):
+            raise ServerUnavailableError(f"{self.kind} answers {answer!r} to {command}")
+        return answer.decode()
+
+    def stop(self) -> None:
+        super().stop()
+        if self._bus is not None:
+            self._bus.close()
+            self._bus = None
+
+
+class RedisCluster:
+    """Three Redis servers, none of which has a replica, that share the slots of a cluster."""
+
+    def __init__(self, *, startup_timeout: float = 60.0) -> None:
+        self.startup_timeout = startup_timeout
+        self.servers = [_RedisNode(startup_timeout=startup_timeout) for _ in range(3)]
+
+    @property
+    def url(self) -> str:
+        """What ``redis.cluster.RedisCluster.from_url`` takes."""
+        return self.servers[0].url
+
+    @classmethod
+    def version(cls) -> str:
+        return RedisServer.version()
+
+    def start(self) -> Self:
+        """Start all, and return when they serve all slots.
+
+        Raises:
+            ServerUnavailableError: they did not come up.
+        """
+        try:
+            for server in self.servers:
+                server.start()
+            for number, server in enumerate(self.servers):
+                ends = 16384 * number // 3, 16384 * (number + 1) // 3 - 1
+                server.ask(f"CLUSTER ADDSLOTSRANGE {ends[0]} {ends[1]}")
+                server.ask(f"CLUSTER SET-CONFIG-EPOCH {number + 1}")
+            for other in self.servers[1:]:
+                self.servers[0].ask(f"CLUSTER MEET {other.host} {other.port} {other.bus}")
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def wait(self) -> None:
+        """Until each of them knows all others, and serves its slots."""
+        deadline = time.monotonic() + self.startup_timeout
+        for server in self.servers:
+            while "cluster_state:ok" not in (told := server.ask("CLUSTER INFO")) or "cluster_size:3" not in told:
+                if time.monotonic() > deadline:
+                    raise ServerUnavailableError(f"no cluster comes of the servers of redis: {told}")
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop all for good; their data is removed."""
+        for server in self.servers:
+            server.stop()
+
+    def __enter__(self) -> Self:
+        return self if self.servers[0]._process is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 class PostgreSQLServer(_Server):

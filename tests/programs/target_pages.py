@@ -73,8 +73,22 @@ SHOWN: Final = [
     Shown("", "arrow", targets.ParquetTarget("changes"), "test_parquet", "files"),
     Shown("", "postgresql", targets.PostgreSQLTarget(""), "test_postgresql", "PostgreSQL 15"),
     Shown("", "rabbitmq", targets.RabbitMQTarget("amqp://localhost"), "test_rabbitmq", "RabbitMQ 3.10"),
-    Shown("hash, json", "redis", targets.RedisTarget("redis://localhost"), "test_redis", "Redis 7"),
-    Shown("stream, list", "redis", targets.RedisTarget("redis://localhost", structure="stream"), "test_redis", "Redis 7"),
+    Shown("one server, rows", "redis", targets.RedisTarget("redis://localhost"), "test_redis", "Redis 7"),
+    Shown(
+        "one server, changes", "redis", targets.RedisTarget("redis://localhost", structure="stream"), "test_redis", "Redis 7"
+    ),
+    Shown(
+        "cluster: hash, json", "redis", targets.RedisTarget("redis://localhost", cluster=True), "test_redis_cluster",
+        "a cluster of three Redis 7",
+    ),
+    Shown(
+        "cluster: set, sortedset", "redis", targets.RedisTarget("redis://localhost", "set", cluster=True), "test_redis_cluster",
+        "a cluster of three Redis 7",
+    ),
+    Shown(
+        "cluster: stream, list", "redis", targets.RedisTarget("redis://localhost", "list", cluster=True), "test_redis_cluster",
+        "a cluster of three Redis 7",
+    ),
     Shown("", "", targets.RocketMQTarget("localhost:9876"), "test_rocketmq", "RocketMQ 5.2"),
     Shown("", "", targets.SQLiteTarget("copy.db"), "test_sqlite", "SQLite"),
 ]  # fmt: skip

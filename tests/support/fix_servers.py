@@ -40,6 +40,7 @@ from canal.testing.target_servers import (
     OpenSearchServer,
     PostgreSQLServer,
     RabbitMQServer,
+    RedisCluster,
     RedisServer,
     RocketMQServer,
 )
@@ -50,8 +51,8 @@ from tests.support.lines import BY_NAME, LINES, MAIN
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
 _TARGET_SERVERS = {
-    "redis_server", "postgresql_server", "opensearch_server", "ferretdb_server", "kafka_server", "rabbitmq_server",
-    "rocketmq_server",
+    "redis_server", "redis_cluster", "postgresql_server", "opensearch_server", "ferretdb_server", "kafka_server",
+    "rabbitmq_server", "rocketmq_server",
 }  # fmt: skip
 _names = itertools.count(1)
 
@@ -322,6 +323,12 @@ def own_ensemble() -> Iterator[ZooKeeperEnsemble]:
 def redis_server() -> Iterator[RedisServer]:
     """A Redis that all tests share: use keys of your own."""
     yield from _serve(RedisServer)
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """A cluster of Redis that all tests share: use keys of your own."""
+    yield from _serve(RedisCluster)
 
 
 @pytest.fixture(scope="session")

@@ -156,11 +156,18 @@ def _message(text: str | bytes) -> dict[str, Any]:
     return message
 
 
-def redis_rows(url: str, structure: Any) -> Harness:
+def _redis(url: str, cluster: bool) -> Any:
     import redis
 
+    return redis.cluster.RedisCluster.from_url(url) if cluster else redis.Redis.from_url(url)
+
+
+def redis_rows(url: str, structure: Any, *, cluster: bool = False) -> Harness:
     def rows(table: str) -> Rows:
-        with closing(redis.Redis.from_url(url)) as connection:
+        with closing(_redis(url, cluster)) as connection:
+            if structure in ("set", "sortedset"):
+                members = connection.zrange(table, 0, -1) if structure == "sortedset" else connection.smembers(table)
+                return [_from_json(json.loads(member)) for member in members]
             keys = list(connection.scan_iter(match=f"{table}:*", count=1000))
             if structure == "json":
                 return [_from_json(json.loads(connection.get(key))) for key in keys]
@@ -169,7 +176,8 @@ def redis_rows(url: str, structure: Any) -> Harness:
                 asked.hgetall(key)
             return [_from_hash(fields) for fields in asked.execute()]
 
-    return Harness(lambda: RedisTarget(url, structure=structure), rows=rows)
+    score = "id" if structure == "sortedset" else ""
+    return Harness(lambda: RedisTarget(url, structure=structure, score=score, cluster=cluster), rows=rows)
 
 
 def _from_hash(fields: dict[bytes, bytes]) -> dict[str, Any]:
@@ -180,16 +188,14 @@ def _from_json(row: dict[str, Any]) -> dict[str, Any]:
     return {name: base64.b64decode(value) if name in BYTES and value is not None else value for name, value in row.items()}
 
 
-def redis_log(url: str, structure: Any) -> Harness:
-    import redis
-
+def redis_log(url: str, structure: Any, *, cluster: bool = False) -> Harness:
     def messages(table: str) -> Rows:
-        with closing(redis.Redis.from_url(url)) as connection:
+        with closing(_redis(url, cluster)) as connection:
             if structure == "list":
                 return [_message(text) for text in connection.lrange(table, 0, -1)]
             return [_message(fields[b"change"]) for _, fields in connection.xrange(table)]
 
-    return Harness(lambda: RedisTarget(url, structure=structure), messages=messages)
+    return Harness(lambda: RedisTarget(url, structure=structure, cluster=cluster), messages=messages)
 
 
 class Receiver(ThreadingHTTPServer):

@@ -17,6 +17,7 @@ from canal.testing.target_servers import (
     OpenSearchServer,
     PostgreSQLServer,
     RabbitMQServer,
+    RedisCluster,
     RedisServer,
     RocketMQServer,
 )
@@ -117,10 +118,17 @@ def test_postgresql(case: str, postgresql_server: PostgreSQLServer) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("structure", ["hash", "json", "stream", "list"])
+@pytest.mark.parametrize("structure", ["hash", "json", "set", "sortedset", "stream", "list"])
 def test_redis(case: str, structure: str, redis_server: RedisServer) -> None:
-    make = harnesses.redis_rows if structure in ("hash", "json") else harnesses.redis_log
+    make = harnesses.redis_log if structure in ("stream", "list") else harnesses.redis_rows
     target_suite.run(case, make(redis_server.url, structure))
+
+
+@every_case
+@pytest.mark.parametrize("structure", ["hash", "json", "set", "sortedset", "stream", "list"])
+def test_redis_cluster(case: str, structure: str, redis_cluster: RedisCluster) -> None:
+    make = harnesses.redis_log if structure in ("stream", "list") else harnesses.redis_rows
+    target_suite.run(case, make(redis_cluster.url, structure, cluster=True))
 
 
 @every_case
