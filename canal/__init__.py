@@ -23,7 +23,7 @@ from canal._build import compiled  # noqa: E402
 
 if TYPE_CHECKING:
     from canal.alarm import AlarmKind, AlarmMessage
-    from canal.config import InstanceConfig
+    from canal.config import Group, InstanceConfig, Member
     from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource
     from canal.connecting import connect
     from canal.errors import (
@@ -146,6 +146,7 @@ __all__ = [
     "FileLogPositionManager",
     "FileMeta",
     "FlatChange",
+    "Group",
     "GroupParser",
     "Header",
     "Heartbeat",
@@ -163,6 +164,7 @@ __all__ = [
     "LogPositionManager",
     "LostReason",
     "Mask",
+    "Member",
     "MemoryHistory",
     "MemoryLogPositionManager",
     "MemoryMeta",
@@ -233,7 +235,7 @@ _MODULES: Final[dict[str, str]] = {
     name: f"canal.{module}"
     for module, names in {
         "alarm": "AlarmKind AlarmMessage",
-        "config": "InstanceConfig",
+        "config": "Group InstanceConfig Member",
         "configuration": "ConfigSource DirectorySource ZooKeeperSource",
         "connecting": "connect",
         "errors": (

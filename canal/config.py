@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -18,7 +18,8 @@ from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
 from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
-from canal.parse.log_positions import LogPositionManager
+from canal.parse.group import check_merging, check_name
+from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.options import ColumnTypes, UnknownColumns
 from canal.parse.schema.history import FileHistory, MemoryHistory, SchemaHistory
 from canal.parse.schema.zookeeper_history import ZooKeeperHistory
@@ -131,6 +132,59 @@ def check_shared(meta: MetaManager, *histories: SchemaHistory | None) -> None:
         )
 
 
+_is_source = _meets(Source, "a source such as canal.MySQLSource")
+
+
+def _is_source_or_group(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, Group):
+        _is_source(instance, attribute, value)
+
+
+def _check_members(instance: object, attribute: object, value: object) -> None:
+    if not isinstance(value, Mapping) or not value:
+        raise ConfigError(f"the members of a group are a mapping of names to canal.Member, not {value!r}")
+    for name, member in value.items():
+        check_name(name)
+        if not isinstance(member, Member):
+            raise ConfigError(f"member {name} is a canal.Member, not a {type(member).__name__}")
+
+
+@attrs.frozen(kw_only=True)
+class Member:
+    """One source of a :class:`canal.Group`, with the options that are its own: see :class:`canal.InstanceConfig`."""
+
+    source: Source = attrs.field(validator=_is_source)
+    start: str | Position = attrs.field(default="latest", validator=check_start)
+    standby: Source | None = attrs.field(default=None, validator=attrs.validators.optional(_is_source))
+    standby_start: str | Position = attrs.field(default="latest", validator=check_start)
+    schema_history: SchemaHistory | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_meets(SchemaHistory, "such as canal.FileHistory(directory)"))
+    )
+
+
+@attrs.frozen
+class Group:
+    """Several sources in one store, as ``source`` of an :class:`canal.InstanceConfig`: what makes a :class:`canal.GroupParser`.
+
+    Args:
+        members: by the names by which cursors know them.
+        order, idle_after, stalled_after, on_stalled: see :class:`canal.GroupParser`.
+    """
+
+    members: Mapping[str, Member] = attrs.field(validator=_check_members)
+    order: Literal["time", "arrival"] = "time"
+    idle_after: float = 3.0
+    stalled_after: float = 60.0
+    on_stalled: Literal["wait", "go_on"] = "wait"
+
+    def __attrs_post_init__(self) -> None:
+        check_merging(self.order, self.idle_after, self.stalled_after, self.on_stalled)
+
+
+#: Options of which each member of a group has its own.
+OF_MEMBERS: Final = ("source", "start", "standby", "standby_start", "schema_history")
+
+
 def _default_meta(config: InstanceConfig) -> MetaManager:
     return MemoryMeta() if config.ha is None else ZooKeeperMeta(config.ha)
 
@@ -141,7 +195,8 @@ class InstanceConfig:
 
     Args:
         destination: name of the instance; the key of its cursors and part of every log line.
-        source: :class:`canal.MySQLSource`, :class:`canal.LocalBinlogSource` or :class:`canal.testing.FakeBinlog`.
+        source: :class:`canal.MySQLSource`, :class:`canal.LocalBinlogSource`, :class:`canal.testing.FakeBinlog`, or a
+            :class:`canal.Group` of several, each with ``start``, ``standby`` and ``schema_history`` of its own.
         filter: tables to deliver, in canal's syntax: comma-separated regular expressions, each matched against the whole
             of ``schema.table`` without regard to case. Empty: all. A statement passes by any table that it names, or by
             ``schema.`` when it names none.
@@ -207,7 +262,7 @@ class InstanceConfig:
     """
 
     destination: str = attrs.field(validator=_check_destination)
-    source: Source = attrs.field(validator=_meets(Source, "a source such as canal.MySQLSource"))
+    source: Source | Group = attrs.field(validator=_is_source_or_group)
     filter: str = attrs.field(default="", validator=_check_text)
     black_filter: str = attrs.field(default="", validator=_check_text)
     field_filter: str = attrs.field(default="", validator=_check_text)
@@ -219,9 +274,7 @@ class InstanceConfig:
     unknown_columns: UnknownColumns = attrs.field(default="positions", validator=_check_unknown_columns)
     column_types: ColumnTypes = attrs.field(default="log", validator=_check_column_types)
     start: str | Position = attrs.field(default="latest", validator=check_start)
-    standby: Source | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_meets(Source, "a source such as canal.MySQLSource"))
-    )
+    standby: Source | None = attrs.field(default=None, validator=attrs.validators.optional(_is_source))
     standby_start: str | Position = attrs.field(default="latest", validator=check_start)
     heartbeat: Heartbeat | None = attrs.field(
         default=None, validator=attrs.validators.optional(_meets(Heartbeat, "a canal.Heartbeat"))
@@ -266,6 +319,29 @@ class InstanceConfig:
         self.table_filter()
         self.column_filter()
         self.masks()
+        if isinstance(self.source, Group):
+            self._check_group()
+            self.members()
+
+    def _check_group(self) -> None:
+        known = attrs.fields_dict(InstanceConfig)
+        given = [name for name in (*OF_MEMBERS[1:], "log_positions") if getattr(self, name) != known[name].default]
+        if given:
+            raise ConfigError(f"of a group each member has its own {', '.join(given)}", remedy="Give canal.Member what it has.")
+        if self.on_slow != "wait":
+            raise ConfigError('on_slow is "wait" with a group: a client reads on by itself from one source only')
+
+    def members(self) -> dict[str, InstanceConfig]:
+        """The config of each member of a group, as of a destination of its own; none where there is one source."""
+        if not isinstance(self.source, Group):
+            return {}
+        return {
+            name: attrs.evolve(
+                self, destination=f"{self.destination}.{name}", log_positions=MemoryLogPositionManager(),
+                **{option: getattr(member, option) for option in OF_MEMBERS},
+            )
+            for name, member in self.source.members.items()
+        }  # fmt: skip
 
     def history(self) -> SchemaHistory:
         """The schema history to use."""

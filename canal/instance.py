@@ -76,9 +76,8 @@ class Instance:
             )
         self.config = config
         parser = parser_of(config)
-        heartbeat = config.heartbeat or (Heartbeat() if config.standby is not None else None)
-        if heartbeat is not None:
-            self._healths = (SourceHealth(heartbeat, parser.open_probe, parser.switch),)
+        watched = [one for one in _binlog_parsers(parser) if config.heartbeat or one.other_source is not None]
+        self._healths = tuple(SourceHealth(config.heartbeat or Heartbeat(), one.open_probe, one.switch) for one in watched)
         self._configure(config, parser)
         if config.ha is not None:
             self._take_turns(RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms))
@@ -124,8 +123,7 @@ class Instance:
             if part is not None and not isinstance(part, protocol):
                 missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
                 raise ConfigError(f"{part!r} is no {protocol.__name__}: it lacks {', '.join(missing)}")
-        members = parser.members.values() if isinstance(parser, GroupParser) else (parser,)
-        parsers = [one for one in members if isinstance(one, BinlogParser)]
+        parsers = _binlog_parsers(parser)
         if ha is not None:
             meta = meta or ZooKeeperMeta(ha)
             check_shared(meta, *(one.history for one in parsers))
@@ -455,10 +453,11 @@ class Instance:
         return position
 
     def _own_line(self, client_id: int, start: str | Position, feeds: list[Feed], is_cursor: bool) -> tuple[Instance, Feed]:
-        if self.config is None:
+        if self.config is None or isinstance(self.parser, GroupParser):
+            what = "of a group" if self.config is not None else "that was composed of parts"
             raise StateError(
-                "a line of a client's own cannot be made of an instance that was composed of parts",
-                destination=self.destination, remedy="Make it from an InstanceConfig.",
+                f"a line of a client's own cannot be made of an instance {what}", destination=self.destination,
+                remedy="Make one from an InstanceConfig with one source.",
             )  # fmt: skip
         name = self._clients.named(client_id)
         return open_line(self.config, self._asked.source, client_id, feeds, start, is_cursor, name)
@@ -729,6 +728,12 @@ def _check_batch_id(batch_id: Any) -> None:
             f"a batch is named by its id, which is a number, or by its message, not by {batch_id!r}",
             remedy="Give the message that a get returned, or its id.",
         )
+
+
+def _binlog_parsers(parser: EventParser) -> list[BinlogParser]:
+    """The library's own, which a group's members may be."""
+    members = parser.members.values() if isinstance(parser, GroupParser) else (parser,)
+    return [one for one in members if isinstance(one, BinlogParser)]
 
 
 def _nothing(client: Delivery) -> None:

@@ -80,6 +80,17 @@ def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
     for name in source.files.destinations():
         try:
             config, piped = source.files.config(name), source.files.pipe(name)
+<<<<<<< HEAD
+=======
+            own = config.source if isinstance(config.source, MySQLSource) else None
+            for one in config.members().values() or (config,):
+                if isinstance(one.source, MySQLSource):
+                    yield from ((f"{one.destination} source  ", found) for found in preflight.look(one.source))
+            if piped is not None:
+                tables = [] if own is None else _tables(own, config.table_filter(), Rules(piped["rules"]))
+                target, stream = piped["target"], piped.get("stream") or name
+                yield from ((f"{name} target  ", one) for one in target_look.look(target, stream, tables))
+>>>>>>> fa8421f (config: a group of several sources is a config too, also canal's preset group and members in TOML)
         except CanalError as error:
             yield f"{name}  ", Finding("destination", "error", error.message, error.remedy)
             continue

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import attrs
 
 from canal.alarm import AlarmDesk, AlarmKind
-from canal.config import InstanceConfig, check_shared
+from canal.config import Group, InstanceConfig, check_shared
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -483,6 +483,8 @@ class RouteRun:
 def _check(config: object) -> None:
     if not isinstance(config, InstanceConfig):
         raise ConfigError(f"a router is made of a canal.InstanceConfig, not {config!r}")
+    if isinstance(config.source, Group):
+        raise ConfigError("a router reads one source, and no group", destination=config.destination)
     if type(config.meta) is not (MemoryMeta if config.ha is None else ZooKeeperMeta):
         raise ConfigError(
             "a router keeps no cursors", destination=config.destination,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from canal.config import InstanceConfig
+from canal.config import Group, InstanceConfig
 from canal.errors import ConfigError
+from canal.parse.group import GroupParser
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import FailbackLogPositionManager, MemoryLogPositionManager, MetaLogPositionManager
 from canal.parse.options import ParserOptions
@@ -18,9 +19,15 @@ from canal.store import HeldBack, MemoryStore, Patience
 _PIECE_ENTRIES, _PIECE_BYTES = 4096, 4 << 20
 
 
-def parser_of(config: InstanceConfig) -> BinlogParser:
+def parser_of(config: InstanceConfig) -> BinlogParser | GroupParser:
+    if isinstance(group := config.source, Group):
+        parsers = {name: parser_of(member) for name, member in config.members().items()}
+        return GroupParser(
+            parsers, order=group.order, idle_after=group.idle_after, stalled_after=group.stalled_after,
+            on_stalled=group.on_stalled, alarm=config.alarm,
+        )  # fmt: skip
     options = ParserOptions(
-        source=config.source,
+        source=group,
         start=config.start,
         tables=config.table_filter(),
         fields=config.column_filter(),

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from canal.config import InstanceConfig
+from canal.config import Group, InstanceConfig, Member
 from canal.configuration.canal_mq import mq_notes, read_mq
-from canal.configuration.keys import close_to, reason
+from canal.configuration.keys import MASTERS, close_to, reason
 from canal.configuration.properties import Values, parse
 from canal.errors import ConfigError
 from canal.ha import Heartbeat
@@ -42,8 +42,7 @@ _DEFAULTS: Final = {
     "canal.instance.memory.batch.mode": "MEMSIZE", "canal.instance.fallbackIntervalInSeconds": "60",
     "canal.instance.detecting.interval.time": "3", "canal.instance.detecting.retry.threshold": "3",
     "canal.instance.network.soTimeout": "30", "canal.instance.mysql.slaveId": "0", "canal.instance.tsdb.enable": "true",
-    "canal.instance.binlog.format": "ROW,STATEMENT,MIXED", "canal.instance.master.sslMode": "DISABLED",
-    "canal.instance.standby.sslMode": "DISABLED",
+    "canal.instance.binlog.format": "ROW,STATEMENT,MIXED",
 }  # fmt: skip
 _LEAVE_OUT: Final = {
     "rows": ("insert", "update", "delete"), "dml.insert": ("insert",), "dml.update": ("update",), "dml.delete": ("delete",),
@@ -108,7 +107,8 @@ class CanalFiles:
     def notes(self, destination: str) -> dict[str, str]:
         """Keys that are set and have no meaning here, and why."""
         values = self._of(destination)
-        return {key: why for key in sorted(values.all()) if values.written(key) and (why := reason(key))}
+        is_group = _preset(values, destination) == "group"
+        return {key: why for key in sorted(values.all()) if values.written(key) and (why := reason(key, is_group))}
 
     def config(self, destination: str) -> InstanceConfig:
         """What the destination is made of.
@@ -180,6 +180,17 @@ def _text(values: Values, *keys: str) -> str:
     return next((value for value in map(values.get, keys) if value), "")
 
 
+def _preset(values: Values, destination: str) -> str:
+    text = _text(values, *_of_one(destination, "spring.xml"))
+    found = _PRESET.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f"canal.instance.global.spring.xml is none of canal's memory, file, default and group, but {text!r}",
+            remedy="Beans of your own are parts here: canal.Instance.compose.",
+        )
+    return found[1]
+
+
 def _flag(values: Values, *keys: str) -> bool:
     text = _text(values, *keys).lower()
     if text not in ("true", "false", ""):
@@ -212,20 +223,17 @@ class _Reading:
             )
         if _flag(values, "canal.instance.multi.stream.on"):
             raise ConfigError("canal.instance.multi.stream.on: the streams of PolarDB-X cannot be read")
-        preset = self._preset()
+        preset = _preset(values, self._destination)
         size, unit = (_number(values, f"canal.instance.memory.buffer.{name}") for name in ("size", "memunit"))
         mode = values.get("canal.instance.memory.batch.mode")
         if mode not in ("MEMSIZE", "ITEMSIZE"):
             raise ConfigError(f"canal.instance.memory.batch.mode is MEMSIZE or ITEMSIZE, not {mode!r}")
         leave_out: list[Any] = [kind for key, kinds in _LEAVE_OUT.items() if self._filter(key) for kind in kinds]
-        standby = self._source("standby") if values.get("canal.instance.standby.address") else None
+        sources, has_standby = self._group() if preset == "group" else self._one("master", "standby")
         return InstanceConfig(
             destination=self._destination,
-            source=self._source("master"),
-            start=self._start("master"),
-            standby=standby,
-            standby_start=self._start("standby"),
-            heartbeat=self._heartbeat(standby is not None),
+            **sources,
+            heartbeat=self._heartbeat(has_standby),
             filter=values.get("canal.instance.filter.regex"),
             black_filter=values.get("canal.instance.filter.black.regex"),
             field_filter=values.get("canal.instance.filter.field"),
@@ -241,29 +249,28 @@ class _Reading:
             **self._kept(preset),
         )
 
+    def _one(self, master: str, standby: str) -> tuple[dict[str, Any], bool]:
+        """The options of a source and its standby, and whether it has one."""
+        has_standby = bool(self._values.get(f"canal.instance.{standby}.address"))
+        options = {
+            "source": self._source(master), "start": self._start(master), "standby_start": self._start(standby),
+            "standby": self._source(standby) if has_standby else None,
+        }  # fmt: skip
+        return options, has_standby
+
+    def _group(self) -> tuple[dict[str, Any], bool]:
+        """As canal's group its two sources, in the order in which they come, and without a history that outlasts the process."""
+        found = {name: self._one(name, name.replace("master", "standby")) for name in MASTERS}
+        members = {name: Member(**options, schema_history=MemoryHistory()) for name, (options, _) in found.items()}
+        return {"source": Group(members, order="arrival")}, any(has_standby for _, has_standby in found.values())
+
     def _filter(self, name: str) -> bool:
         return _flag(self._values, f"canal.instance.filter.{name}")
-
-    def _preset(self) -> str:
-        text = _text(self._values, *_of_one(self._destination, "spring.xml"))
-        found = _PRESET.fullmatch(text)
-        if found is None:
-            raise ConfigError(
-                f"canal.instance.global.spring.xml is none of canal's memory, file and default, but {text!r}",
-                remedy="Beans of your own are parts here: canal.Instance.compose.",
-            )
-        if found[1] == "group":
-            raise ConfigError(
-                "the preset group has two sources in one store, which no configuration makes here",
-                remedy="Compose it: canal.Instance.compose(name, parser=canal.GroupParser({name: canal.BinlogParser(source), …}, "
-                'order="arrival")); or make a destination of each of its masters.',
-            )
-        return found[1]
 
     def _kept(self, preset: str) -> dict[str, Any]:
         """Where cursors and schemas are kept. As with canal, processes take turns wherever ZooKeeper is named."""
         values, kept = self._values, {}
-        if not _flag(values, "canal.instance.tsdb.enable") or preset == "memory":
+        if preset != "group" and (preset == "memory" or not _flag(values, "canal.instance.tsdb.enable")):
             kept["schema_history"] = MemoryHistory()
         hosts = values.get("canal.zkServers").split(";")[0]
         if hosts:
@@ -272,7 +279,7 @@ class _Reading:
             return {**kept, "ha": ha, "meta": PeriodMixedMeta(ha, period)}
         if preset == "default":
             raise ConfigError("the preset default keeps cursors in ZooKeeper, and canal.zkServers names none")
-        if preset == "memory":
+        if preset in ("memory", "group"):
             return {**kept, "meta": MemoryMeta()}
         period = _number(values, "canal.file.flush.period", float) / 1000
         return {**kept, "meta": FileMeta(self._path(values.get("canal.file.data.dir")), "interval", period)}
@@ -310,7 +317,7 @@ class _Reading:
 
     def _tls(self, prefix: str) -> dict[str, Any]:
         values = self._values
-        mode = values.get(f"{prefix}.sslMode").upper()
+        mode = values.get(f"{prefix}.sslMode").upper() or "DISABLED"
         found: dict[str, Any] = {"ssl_mode": mode}
         versions = [one.strip() for one in values.get(f"{prefix}.tlsVersions").split(",") if one.strip()]
         unknown = [one for one in versions if one not in _TLS]

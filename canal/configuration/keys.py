@@ -33,7 +33,7 @@ MAPPED: Final[dict[str, str]] = {
     "canal.auto.reset.latest.pos.mode": "on_lost=\"latest\"",
     "canal.instance.global.mode": "spring; manager is refused, with what to do",
     "canal.instance.global.lazy": "whether it is started at its first use",
-    "canal.instance.global.spring.xml": "the preset: memory, file, default; group is refused, with what to do",
+    "canal.instance.global.spring.xml": "the preset: memory, file, default, group",
     "canal.instance.master.address": "source host and port",
     "canal.instance.master.journal.name": "start",
     "canal.instance.master.position": "start",
@@ -88,6 +88,21 @@ MAPPED: Final[dict[str, str]] = {
     },
 }
 
+#: Of the preset group: its two members, each with a standby.
+MASTERS: Final = ("master1", "master2")
+_OF_GROUP: Final = {
+    f"canal.instance.{which}{number}.{part}": f"{option} of member master{number}"
+    for number in (1, 2)
+    for which, source, start in (("master", "source", "start"), ("standby", "standby", "standby_start"))
+    for part, option in (
+        ("address", f"{source} host and port"),
+        *((part, start) for part in ("journal.name", "position", "timestamp", "gtid")),
+    )
+}  # fmt: skip
+MAPPED.update(_OF_GROUP)
+#: Of the other presets, in whose stead the group has those above.
+_OF_ONE_SOURCE: Final = frozenset(key for key in MAPPED if re.match(r"canal\.instance\.(master|standby)\.", key))
+
 #: Keys without a meaning here, and why.
 WITHOUT: Final[dict[str, str]] = {
     **dict.fromkeys(("canal.ip", "canal.port", "canal.register.ip", "canal.user", "canal.passwd", "canal.withoutNetty",
@@ -115,9 +130,6 @@ WITHOUT: Final[dict[str, str]] = {
                      "canal.aliyun.uid"), _ALIYUN),
     **dict.fromkeys((f"canal.instance.{which}.{what}CertificateKeyStore{part}" for which in ("master", "standby")
                      for what in ("trust", "client") for part in ("Type", "Password")), _KEYSTORE),
-    **dict.fromkeys((f"canal.instance.{which}{number}.{part}" for which in ("master", "standby") for number in (1, 2)
-                     for part in ("address", "journal.name", "position", "timestamp", "gtid")),
-                    "of the preset group, which is refused"),
 }  # fmt: skip
 
 #: Beginnings of keys without a meaning here.
@@ -127,8 +139,10 @@ PREFIXES: Final = dict.fromkeys(("canal.mq.", "kafka.", "rocketmq.", "rabbitmq."
 _OF_ONE: Final = re.compile(r"canal\.instance\.(.+)\.(mode|lazy|spring\.xml|manager\.address)")
 
 
-def reason(key: str) -> str | None:
-    """Why a key has no meaning here; "" where it has one; None for a key that there is not."""
+def reason(key: str, is_group: bool = False) -> str | None:
+    """Why a key has no meaning here, where the preset is group or not; "" where it has one; None for a key that there is not."""
+    if key in (_OF_ONE_SOURCE if is_group else _OF_GROUP):
+        return f"the preset is {'' if is_group else 'not '}group"
     if key in MAPPED:
         return ""
     if key in WITHOUT:

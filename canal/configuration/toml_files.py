@@ -12,6 +12,12 @@
     [destinations.orders]
     start = { journal = "binlog.000007", offset = 4 }
 
+    [destinations.shops]             # several sources in one store: a canal.Group
+    group = { order = "arrival" }
+
+    [destinations.shops.members.east]
+    source = { host = "db2" }        # merged with that of all
+
 Never reads a file, but those that a value refers to.
 """
 
@@ -30,7 +36,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
-from canal.config import InstanceConfig
+from canal.config import OF_MEMBERS, Group, InstanceConfig, Member
 from canal.configuration.pipe_tables import pipe_options
 from canal.errors import ConfigError
 from canal.ha import Heartbeat
@@ -45,6 +51,8 @@ from canal.zookeeper import ZooKeeper
 #: Keys of a destination that are no options of its config.
 _LAZY: Final = "lazy"
 _PIPE: Final = "pipe"
+#: Keys of a destination of several sources that become its source.
+_OF_GROUPS: Final = frozenset((*OF_MEMBERS, "members", "group"))
 
 
 class TomlFiles:
@@ -114,8 +122,12 @@ class TomlFiles:
             options = self._resolved(self._written(destination), where)
             options.pop(_LAZY, None)
             options.pop(_PIPE, None)
-            made = {name: _MAKE[name](value, f"{where}.{name}") if name in _MAKE else value for name, value in options.items()}
-            config: InstanceConfig = _call(InstanceConfig, {"destination": destination, **made}, where)
+            group: dict[str, Any] = {}
+            if "members" in options or "group" in options:
+                group = {"source": _group(options, where)}
+                options = {name: value for name, value in options.items() if name not in _OF_GROUPS}
+            made = {"destination": destination, **_made_of(options, where), **group}
+            config: InstanceConfig = _call(InstanceConfig, made, where)
             return config
         except ConfigError as error:
             error.destination = error.destination or destination
@@ -127,8 +139,9 @@ class TomlFiles:
         Raises:
             ConfigError: an option that there is not, or a value that cannot be.
         """
-        written = self._written(destination).get(_PIPE)
-        where = f"{self._where}: destinations.{destination}.pipe"
+        written, where = self._written(destination).get(_PIPE), f"{self._where}: destinations.{destination}.pipe"
+        if written is not None and "members" in self._written(destination):
+            raise ConfigError(f"{where}: a pipe has one source, and no group", remedy="Make a destination of each member.")
         return None if written is None else pipe_options(self._resolved(written, where), where, _call)
 
     def _written(self, destination: str) -> dict[str, Any]:
@@ -199,6 +212,21 @@ def _source(value: Any, where: str) -> Any:
         return _call(MySQLSource.from_url, {"url": value}, where)
     table = _table(value, where)
     return _call(LocalBinlogSource if "path" in table else MySQLSource, table, where)
+
+
+def _group(options: dict[str, Any], where: str) -> Group:
+    """What all members have stands beside ``members``; each member's own is merged with it."""
+    of_all = {name: options[name] for name in OF_MEMBERS if name in options}
+    members = {}
+    for name, own in _table(options.get("members", {}), f"{where}.members").items():
+        here = f"{where}.members.{name}"
+        members[name] = _call(Member, _made_of(_merged(of_all, _table(own, here)), here), here)
+    group: Group = _call(Group, {"members": members, **_table(options.get("group", {}), f"{where}.group")}, f"{where}.group")
+    return group
+
+
+def _made_of(options: dict[str, Any], where: str) -> dict[str, Any]:
+    return {name: _MAKE[name](value, f"{where}.{name}") if name in _MAKE else value for name, value in options.items()}
 
 
 def _position(value: Any, where: str) -> Any:

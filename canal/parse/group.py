@@ -85,12 +85,7 @@ class GroupParser(OwnParser):
         super().__init__()
         self.joined: Callable[[Position], None] = lambda start: None
         self.members = _checked(parsers)
-        if order not in ("time", "arrival"):
-            raise ConfigError(f'order is "time" or "arrival", not {order!r}')
-        if on_stalled not in ("wait", "go_on"):
-            raise ConfigError(f'on_stalled is "wait" or "go_on", not {on_stalled!r}')
-        _check_seconds("idle_after", idle_after)
-        _check_seconds("stalled_after", stalled_after)
+        check_merging(order, idle_after, stalled_after, on_stalled)
         self._merge_options = (order == "time", float(idle_after), float(stalled_after), on_stalled == "go_on")
         self._alarms = AlarmDesk(alarm)
         self._run = _GroupRun(self, "", None, {}, lambda: None)  # one that never starts, until there is another
@@ -321,8 +316,7 @@ def _checked(parsers: object) -> dict[str, EventParser]:
     if not isinstance(parsers, Mapping) or not parsers:
         raise ConfigError(f"parsers must be a mapping of names to parsers, such as canal.BinlogParser, not {parsers!r}")
     for name, parser in parsers.items():
-        if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-            raise ConfigError(f"the name of a member has letters, digits, '_' and '-' only, 64 at most, not {name!r}")
+        check_name(name)
         if not isinstance(parser, EventParser) or isinstance(parser, GroupParser):
             raise ConfigError(f"member {name} must be a parser of one source, such as canal.BinlogParser, not {parser!r}")
     if len({id(parser) for parser in parsers.values()}) < len(parsers):
@@ -330,9 +324,21 @@ def _checked(parsers: object) -> dict[str, EventParser]:
     return dict(parsers)
 
 
-def _check_seconds(name: str, seconds: object) -> None:
-    if not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ConfigError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
+def check_name(name: object) -> None:
+    """Raise ConfigError for what is no name of a member."""
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+        raise ConfigError(f"the name of a member has letters, digits, '_' and '-' only, 64 at most, not {name!r}")
+
+
+def check_merging(order: object, idle_after: object, stalled_after: object, on_stalled: object) -> None:
+    """Raise ConfigError for an option of a group that cannot be."""
+    if order not in ("time", "arrival"):
+        raise ConfigError(f'order is "time" or "arrival", not {order!r}')
+    if on_stalled not in ("wait", "go_on"):
+        raise ConfigError(f'on_stalled is "wait" or "go_on", not {on_stalled!r}')
+    for name, seconds in (("idle_after", idle_after), ("stalled_after", stalled_after)):
+        if not isinstance(seconds, (int, float)) or not seconds >= 0:
+            raise ConfigError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
 
 
 def _complete_to(parser: EventParser) -> float:

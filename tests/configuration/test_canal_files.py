@@ -143,7 +143,7 @@ def test_the_presets(tmp_path: Path) -> None:
         ("", "my.own=1", "shop/instance.properties: there is no key my.own"),
         ("canal.instance.global.mode=manager", "", "canal-admin.*ConfigSource"),
         ("canal.instance.shop.mode=manager", "", "canal-admin"),
-        ("canal.instance.global.spring.xml=classpath:spring/group-instance.xml", "", "group"),
+        ("canal.instance.global.spring.xml=classpath:spring/group-instance.xml", "", "canal.instance.master1.address"),
         ("canal.instance.global.spring.xml=classpath:spring/default-instance.xml", "", "canal.zkServers"),
         ("canal.instance.global.spring.xml=classpath:spring/mine.xml", "", "compose"),
         ("", "canal.instance.enableDruid=true", "encrypted password.*file:/run/secrets"),
