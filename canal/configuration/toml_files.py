@@ -216,7 +216,7 @@ def _source(value: Any, where: str) -> Any:
 
 def _group(options: dict[str, Any], where: str) -> Group:
     """What all members have stands beside ``members``; each member's own is merged with it."""
-    of_all = {name: options[name] for name in OF_MEMBERS if name in options}
+    of_all: dict[str, Any] = {name: options[name] for name in OF_MEMBERS if name in options}
     members = {}
     for name, own in _table(options.get("members", {}), f"{where}.members").items():
         here = f"{where}.members.{name}"
