@@ -75,7 +75,7 @@ def connect(
         destination=destination or schema or "canal", source=found, start=start,
         filter=",".join(map(_pattern, wanted)) if filter is None else filter, **options,
     )  # fmt: skip
-    _look(config, wanted if filter is None else [])
+    _look(found, config.standby, wanted if filter is None else [])
     instance = Instance(config)
     try:
         instance.start()
@@ -112,15 +112,14 @@ def _pattern(name: str) -> str:
     return re.escape(name).replace(r"\*", ".*").replace(",", r"\,")
 
 
-def _look(config: InstanceConfig, wanted: Sequence[str]) -> None:
+def _look(source: Source, standby: Source | None, wanted: Sequence[str]) -> None:
     """Raise what is wrong with the address, the login or the names; the standby is asked where the source does not answer."""
-    source = config.source
     try:
         connection = source.connect()
     except ConnectionLostError:
-        if config.standby is None:
+        if standby is None:
             raise
-        source = config.standby
+        source = standby
         connection = source.connect()
     with closing(connection):
         names = complete(connection).table_names() if wanted else None

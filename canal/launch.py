@@ -25,7 +25,6 @@ from canal.filter import TableFilter
 from canal.findings import Finding
 from canal.instance import Instance
 from canal.model import Message
-from canal.parse.source import preflight
 from canal.parse.source.mysql import MySQLSource
 from canal.pipes import pipe
 from canal.rules import Rules
@@ -80,17 +79,6 @@ def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
     for name in source.files.destinations():
         try:
             config, piped = source.files.config(name), source.files.pipe(name)
-<<<<<<< HEAD
-=======
-            own = config.source if isinstance(config.source, MySQLSource) else None
-            for one in config.members().values() or (config,):
-                if isinstance(one.source, MySQLSource):
-                    yield from ((f"{one.destination} source  ", found) for found in preflight.look(one.source))
-            if piped is not None:
-                tables = [] if own is None else _tables(own, config.table_filter(), Rules(piped["rules"]))
-                target, stream = piped["target"], piped.get("stream") or name
-                yield from ((f"{name} target  ", one) for one in target_look.look(target, stream, tables))
->>>>>>> fa8421f (config: a group of several sources is a config too, also canal's preset group and members in TOML)
         except CanalError as error:
             yield f"{name}  ", Finding("destination", "error", error.message, error.remedy)
             continue
@@ -99,9 +87,6 @@ def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
 
 
 def _parts(name: str, config: InstanceConfig, piped: dict[str, Any] | None) -> Iterator[tuple[str, Finding]]:
-    own = config.source if isinstance(config.source, MySQLSource) else None
-    if own is not None:
-        yield from surroundings.tried("source", preflight.look, own)
     target = None if piped is None else piped["target"]
     yield from surroundings.look(config, target is not None and target.guarantee is Guarantee.ONCE)
     if piped is not None:

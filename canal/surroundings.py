@@ -1,4 +1,4 @@
-"""A look at what a destination needs beside its source and target: its standby, ZooKeeper, and the folder of its cursors.
+"""A look at what a destination needs beside its target: its servers, ZooKeeper, and the folder of its cursors.
 
 Never makes a file or a node, and locks nothing: whoever runs now is not disturbed.
 """
@@ -32,8 +32,10 @@ def look(config: InstanceConfig, keeps_progress: bool) -> Iterator[tuple[str, Fi
     Args:
         keeps_progress: the target of a pipe keeps how far it is.
     """
-    if isinstance(config.standby, MySQLSource):
-        yield from tried("standby", preflight.look, config.standby)
+    for member, one in (config.members() or {"": config}).items():
+        for part, server in (("source", one.source), ("standby", one.standby)):
+            if isinstance(server, MySQLSource):
+                yield from tried(f"{member} {part}".strip(), preflight.look, server)
     if config.ha is not None:
         yield from tried("zookeeper", _zookeeper, config.ha, config.destination)
     if isinstance(config.meta, FileMeta):

@@ -105,7 +105,9 @@ class RedisTarget:
             if connection.info("cluster").get("cluster_enabled"):
                 raise ConfigError(f"{self} is of a cluster, which has no MULTI over all keys", remedy="Give it cluster=True.")
             check_memory(connection, f"{self}")
-            kind = {"hash": RedisRows, "json": RedisRows, "set": RedisMembers, "sortedset": RedisMembers}
+            kind: dict[str, type[RedisRows | RedisMembers]] = {
+                "hash": RedisRows, "json": RedisRows, "set": RedisMembers, "sortedset": RedisMembers,
+            }  # fmt: skip
             yield kind.get(self.structure, RedisLog)(self, connection, stream)
 
 
@@ -255,10 +257,11 @@ class RedisMembers(_Commit, StateWork):
         at = state.table.names.names.index(column)
         found, unfit = {}, []
         for key, row in state.rows.items():
-            if row is not None and (score := _score(row[at])) is None:
-                unfit.append(key)
-            elif row is not None:
+            score = None if row is None else _score(row[at])
+            if score is not None:
                 found[key] = score
+            elif row is not None:
+                unfit.append(key)
         if unfit:
             changes = tuple(change for key in unfit for change in state.of_key(key))
             raise UnfitChangeError(
