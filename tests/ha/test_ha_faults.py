@@ -256,6 +256,26 @@ def admin(group: Group) -> KazooClient:
     return client
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
+@pytest.mark.parametrize("deed", ["_look", "_claim", "_mark"])
+def test_what_nobody_expects_of_a_deed_is_told_and_the_deed_done_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch, deed: str, kind: type[BaseException]
+) -> None:
+    """A fault of the library's own, say."""
+    genuine, errors = getattr(running.RunningMonitor, deed), [kind("as injected")]
+
+    def broken(monitor: running.RunningMonitor, **options: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return genuine(monitor, **options)
+
+    monkeypatch.setattr(running.RunningMonitor, deed, broken)
+    instance = group.instance(subscribe=False)
+    instance.subscribe(timeout=60)
+    until(lambda: told(group, "as injected"))
+    recovers(group, instance)
+
+
 def test_a_chroot_that_is_not_there(group: Group, zookeeper_root: str) -> None:
     chroot = f"{zookeeper_root}-no/chroot"  # of one level only kazoo makes it
     group.config = attrs.evolve(group.config, hosts=f"{group.config.hosts}{chroot}", root="/canal")

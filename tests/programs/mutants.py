@@ -487,6 +487,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "ha/test_running.py::test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_moment_only",
     ),
     _mutant(
+        "what is not expected ends the election", "ha/running.py",
+        "except BaseException as error:  # of a user's part perhaps, such as SystemExit", "except CoordinationError as error:",
+        "ha/test_ha_faults.py::test_what_nobody_expects_of_a_deed_is_told_and_the_deed_done_again",
+    ),
+    _mutant(
+        "waits for ZooKeeper do not grow", "ha/troubles.py", "2.0 ** min(max(failures - 1, 0), 10)", "1.0",
+        "ha/test_ha_faults.py::test_waits_grow_up_to_a_minute",
+    ),
+    _mutant(
+        "nodes are open to everybody", "zookeeper.py", 'return bool(self.config.auth) and self.config.acl == "creator"',
+        "return False", "test_zookeeper.py::test_with_credentials_nodes_are_their_creators",
+        "ha/test_ha_faults.py::test_with_credentials_a_destination_that_was_open_becomes_theirs",
+    ),
+    _mutant(
         "heartbeats that fail are not counted", "ha/source_health.py", "self.failures += 1", "pass",
         "test_failover.py::test_heartbeats_notice_a_source_that_is_gone",
     ),
