@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -23,6 +24,15 @@ hypothesis.settings.load_profile(os.environ.get("CANAL_HYPOTHESIS", "ci" if os.e
 def full_size() -> bool:
     """Whether a soak test runs at full size (``make soak``) or in its one-minute form."""
     return os.environ.get("CANAL_SOAK") == "full"
+
+
+@pytest.fixture
+def record() -> Callable[..., None]:
+    """Adds what a run found to the file that CANAL_RECORD names, of which docs/reliability.md is made."""
+    from tests.programs.reliability import write_result
+
+    path = os.environ.get("CANAL_RECORD")
+    return lambda **figures: write_result(Path(path), figures) if path else None
 
 
 def _loggers() -> dict[str, tuple[int, bool, bool]]:

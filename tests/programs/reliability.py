@@ -78,6 +78,8 @@ def page(results: list[dict[str, Any]]) -> str:
         *_pipes([one for one in results if one["kind"] == "pipes"]),
         "",
         *_groups([one for one in results if one["kind"] == "group"]),
+        "",
+        *_spark(results),
     ]
     return "\n".join(lines) + "\n"
 
@@ -126,6 +128,49 @@ def _groups(runs: list[dict[str, Any]]) -> Iterator[str]:
             f"| {one['load']} | {len(one['wrong'])} |"
         )
     wrong = [f"* {one['date']}: {text}" for one in runs for text in one["wrong"]]
+    yield from ["", *wrong] if wrong else []
+
+
+def _spark(results: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Spark"
+    yield ""
+    yield "Runs of `CANAL_SOAK=full CANAL_RECORD=tests/reliability.jsonl python -m pytest tests/spark`. Random DDL (columns"
+    yield "added, dropped, renamed, wider and narrower, tables swapped, emptied and made anew, partitions) and rows, while who"
+    yield "applies them dies before and after commits; after each stretch the target is compared with the server's table. An"
+    yield "error that ended it was mended by just what it said."
+    yield ""
+    yield "| run | server | into | by | stretches | statements | deaths | errors that were mended | wrong |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for one in (one for one in results if one["kind"] == "spark ddl"):
+        mended = ", ".join(f"{count} {name}" for name, count in one["mended"].items())
+        yield (
+            f"| {one['date']} | {one['server'].partition('-')[0]} | {one['target']} | {one['way']} | {one['stretches']} "
+            f"| {one['statements']:,} | {one['kills']} | {mended} | {len(one['wrong'])} |"
+        )
+    yield ""
+    yield "Batches of an upsert each, with `Upkeep`, and what there was behind each tenth of them (without the hundred of"
+    yield "Iceberg's files that hold metadata; KB of metadata are those of what a reader opens first):"
+    yield ""
+    yield "| run | into | batches | every, keep | seconds | files | KB | KB of metadata | wrong |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for one in (one for one in results if one["kind"] == "spark upkeep"):
+        files, whole, metadata = zip(*one["tenths"])
+        sizes = " | ".join(", ".join(map(str, found)) for found in (files, [n >> 10 for n in whole], [n >> 10 for n in metadata]))
+        yield (
+            f"| {one['date']} | {one['target']} | {one['batches']:,} | {one['every']}, {one['keep']} s | {one['seconds']:,} "
+            f"| {sizes} | {len(one['wrong'])} |"
+        )
+    yield ""
+    yield "Many tables and many queries, and what their processes took of memory at most, together:"
+    yield ""
+    yield "| run | server | what | processes | MB | wrong |"
+    yield "|---|---|---|---|---|---|"
+    for one in (one for one in results if one["kind"] == "spark many"):
+        yield (
+            f"| {one['date']} | {one['server'].partition('-')[0]} | {one['what']} | {one['processes']} "
+            f"| {one['bytes'] >> 20:,} | {len(one['wrong'])} |"
+        )
+    wrong = [f"* {one['date']}: {text}" for one in results if one["kind"].startswith("spark") for text in one["wrong"]]
     yield from ["", *wrong] if wrong else []
 
 

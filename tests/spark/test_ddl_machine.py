@@ -342,7 +342,7 @@ class InServer:
             return list(cursor.fetchall())
 
 
-def play(table: Table, follower: Follower, rows: Callable[[], list[dict[str, Any]]], steps: int) -> str:
+def play(table: Table, follower: Follower, rows: Callable[[], list[dict[str, Any]]], steps: int) -> None:
     chance = table.chance
     table.write()
     table.mark()
@@ -357,7 +357,6 @@ def play(table: Table, follower: Follower, rows: Callable[[], list[dict[str, Any
         check(table, rows())
         if step % 10 == 9:
             print(step + 1, "stretches", follower.told(), flush=True)
-    return f"{steps} stretches {follower.told()}"
 
 
 @pytest.fixture
@@ -371,8 +370,9 @@ def copies(server: ThrowawayServer, database: str) -> Iterator[None]:
 @pytest.mark.parametrize("way", [Loop, Query])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "mysql"])
 def test_random_ddl_leaves_the_target_equal_or_says_what_mends_it(
-    server: ThrowawayServer, database: str, tmp_path: Path, kind: str, way: type[Follower], full_size: bool
-) -> None:
+    server: ThrowawayServer, database: str, tmp_path: Path, kind: str, way: type[Follower], full_size: bool,
+    record: Callable[..., None],
+) -> None:  # fmt: skip
     """CANAL_DDL_SEED begins at another seed."""
     seed = os.environ.get("CANAL_DDL_SEED", "0")
     chance = random.Random(f"{kind} {seed}")
@@ -384,4 +384,13 @@ def test_random_ddl_leaves_the_target_equal_or_says_what_mends_it(
         lake = {"delta": Delta, "iceberg": Iceberg}[kind](tmp_path)
         target = attrs.evolve(lake.make(), upkeep=Upkeep(every=10, keep=0))
         rows = lambda: lake.rows(target).to_pylist()  # noqa: E731
-    print(play(table, way(table, target, tmp_path, chance), rows, 150 if full_size else 5))
+    follower, steps = way(table, target, tmp_path, chance), 150 if full_size else 5
+    wrong = ["it did not come to its end"]
+    try:
+        play(table, follower, rows, steps)
+        wrong = []
+    finally:
+        record(
+            kind="spark ddl", server=f"{server.kind} {server.version}", target=kind, way=way.__name__.lower(), seed=seed,
+            stretches=steps, statements=len(table.said), kills=follower.kills, mended=dict(follower.mended), wrong=wrong,
+        )  # fmt: skip

@@ -81,12 +81,12 @@ def largest_metadata(path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path) -> None:
+def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path, record: Callable[..., None]) -> None:
     """No more in the second half of the batches than in the first, but for what chance makes of it."""
     count = 10_000 if full_size else 60
-    target = target_of(kind, tmp_path, Upkeep(every=10, keep=0 if count < 1000 else 60))
+    target = target_of(kind, tmp_path, Upkeep(every=20, keep=60) if full_size else Upkeep(every=10, keep=0))
     sink = apply_changes(target, keys=["id", "k"])
-    most = [[0, 0, 0], [0, 0, 0]]
+    most, tenths = [[0, 0, 0], [0, 0, 0]], []
     begun = time.monotonic()
     for number in range(count):
         sink(batch(number))
@@ -96,12 +96,20 @@ def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path)
             half = number >= count // 2
             most[half] = [max(pair) for pair in zip(most[half], found)]
             if (number + 1) % (count // 10) == 0:
+                tenths.append(found)
                 print(f"{kind}: {number + 1} batches, {time.monotonic() - begun:.0f} s, "
                       f"{found[0]} files, {found[1]} bytes, metadata {found[2]} bytes", flush=True)
+    limits = [
+        min(most[0][0] * 1.5 + 150, count * 1.5),  # without upkeep two a batch, and three of Iceberg
+        most[0][1] * 1.5 + (1 << 20), most[0][2] * 1.5 + (1 << 14),
+    ]  # fmt: skip
+    wrong = [f"{kind}: {size} after {most[0]} is more than {limit}" for size, limit in zip(most[1], limits) if size > limit]
+    record(
+        kind="spark upkeep", target=kind, batches=count, every=target.upkeep.every, keep=target.upkeep.keep,
+        seconds=round(time.monotonic() - begun), tenths=tenths, wrong=wrong,
+    )  # fmt: skip
+    assert not wrong
     assert check(opened(target)()) == count - 1
-    assert most[1][0] <= min(most[0][0] * 1.5 + 150, count * 1.5)  # without upkeep two a batch, and three of Iceberg
-    assert most[1][1] <= most[0][1] * 1.5 + (1 << 20)
-    assert most[1][2] <= most[0][2] * 1.5 + (1 << 14)
     progress = sink.progress()
     assert progress is not None
     assert progress.txn == count
