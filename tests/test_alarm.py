@@ -200,8 +200,8 @@ def test_what_stops_the_parser_is_told_at_each_start() -> None:
     )
     instance = canal.Instance(config)
     for number in range(2):
-        for place in range(4):
-            orders.insert({"id": 4 * number + place})
+        for row in range(4):
+            orders.insert({"id": 4 * number + row})
         fake.error_after(8, 1234, "a fault of the server")
         with instance, pytest.raises(canal.ServerError):
             instance.subscribe()

@@ -245,7 +245,7 @@ def test_a_first_cursor_whose_stream_began_slowly(form: str) -> None:
 
 
 def test_a_faster_client_at_another_server() -> None:
-    """Its cursor has GTIDs that the present place lacks: neither includes the other."""
+    """Its cursor has GTIDs that the present position lacks: neither includes the other."""
     check(
         Setup("direct", "mysql", servers=2, clients=2), ("write", 0, 5, 1), read(batch=2, plans=((None, 0), (2, 0))),
         ("write", 1, 1, 1), read(1),

@@ -246,7 +246,7 @@ def test_consume_waits_longer_each_time_and_gives_what_stays_unfit_to_a_hook(mon
 
 def test_consume_raises_what_the_hook_raises_and_the_message_comes_again() -> None:
     def give_up(message: canal.Message, error: Exception) -> None:
-        raise KeyError("no place for it") from error
+        raise KeyError("no room for it") from error
 
     with composed(whole(1, 1), then="end") as instance:
         instance.subscribe()

@@ -1,4 +1,4 @@
-"""Two sources of one replication, fakes: switching, the place on the other side, and what is not there."""
+"""Two sources of one replication, fakes: switching, the position on the other side, and what is not there."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side(restarts: boo
 
 
 def test_a_switch_from_mysql_with_gtids_to_mariadb_and_back() -> None:
-    """Neither knows the GTIDs of the other: the last transactions tell the place."""
+    """Neither knows the GTIDs of the other: the last transactions tell the position."""
     pair = Pair(flavor="mysql", other="mariadb")
     with Following(source=pair.first, standby=pair.second, start="latest") as following:
         pair.write(1, 2, 3)
@@ -116,7 +116,7 @@ def test_a_switch_from_mysql_with_gtids_to_mariadb_and_back() -> None:
 
 
 def test_a_switch_without_gtids_keeps_the_schema_history() -> None:
-    """Cursors are places in the log of the old server until the next ack."""
+    """Cursors are positions in the log of the old server until the next ack."""
     pair = Pair(gtid=False, metadata="MINIMAL")
     with Following(source=pair.first, standby=pair.second, start="latest") as following:
         pair.write(1)
@@ -157,7 +157,7 @@ def test_a_restart_on_the_other_side_goes_on_at_the_cursor(pair: Pair) -> None:
 
 
 def test_a_restart_after_a_switch_goes_on_at_the_standby(pair: Pair) -> None:
-    """Both answer: the cursor tells which of them it is a place of."""
+    """Both answer: the cursor tells which of them it is a position of."""
     meta = canal.MemoryMeta()
 
     def following(**options: Any) -> Following:
@@ -181,7 +181,7 @@ def test_a_restart_after_a_switch_goes_on_at_the_standby(pair: Pair) -> None:
 
 
 def test_a_switch_that_no_ack_followed_is_forgotten_by_a_restart_and_loses_nothing(pair: Pair) -> None:
-    """The cursor is still a place of the source: it is read, in silence if nobody feeds it, until somebody switches again."""
+    """The cursor is still a position of the source: it is read, in silence if nobody feeds it, until somebody switches again."""
     meta = canal.MemoryMeta()
 
     def following() -> Following:
@@ -219,12 +219,12 @@ def test_a_standby_that_may_have_the_place_and_does_not_answer(pair: Pair) -> No
     with Following(source=pair.first, standby=gone, meta=meta) as one:
         assert one.ids(1) == [3]
         one.instance.get(1)
-    with Following(source=pair.second, standby=Address(pair.second), meta=meta) as other:  # a place of neither
+    with Following(source=pair.second, standby=Address(pair.second), meta=meta) as other:  # a position of neither
         assert other.ids(0) == []
 
 
 def test_a_switch_before_the_start_stands(pair: Pair) -> None:
-    """The cursor is a place of the source, which hangs: whoever switches does not want to go back there."""
+    """The cursor is a position of the source, which hangs: whoever switches does not want to go back there."""
     meta = canal.MemoryMeta()
     with Following(source=pair.first, standby=pair.second, meta=meta) as following:
         pair.write(1)
@@ -541,7 +541,7 @@ def test_one_healthy_heartbeat_forgives_all_before(caplog: pytest.LogCaptureFixt
     assert caplog.messages[-1] == "[orders] heartbeat failed, 1 in a row: h"
 
 
-# -- a place that the source has lost ----------------------------------------------------------------------------------
+# -- a position that the source has lost ----------------------------------------------------------------------------------
 
 
 def purged(**options: Any) -> tuple[Pair, Callable[[], Following]]:

@@ -91,7 +91,7 @@ def test_a_client_narrows_and_never_widens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named", "place"),
+    ("text", "named", "position"),
     [
         ("a\\.b,(x", "(x", 5),
         ("a\\.b, [x", "[x", 6),
@@ -102,15 +102,15 @@ def test_a_client_narrows_and_never_widens() -> None:
         (r"test\\..*", "two backslashes", 4),
     ],
 )
-def test_bad_patterns(text: str, named: str, place: int | None) -> None:
-    if place is None:  # an odd brace is itself for Python
+def test_bad_patterns(text: str, named: str, position: int | None) -> None:
+    if position is None:  # an odd brace is itself for Python
         TableFilter(text)
         return
     for make in (lambda: TableFilter(text), lambda: TableFilter("", text), lambda: TableFilter().narrow(text)):
         with pytest.raises(ConfigError) as caught:
             make()
         assert named in str(caught.value)
-        assert f"position {place}" in str(caught.value)
+        assert f"position {position}" in str(caught.value)
 
 
 def test_filters_are_values() -> None:

@@ -250,9 +250,9 @@ def test_the_order_of_keys(keys: list[set[int]], rng: random.Random) -> None:
             task = ready.pop(rng.randrange(len(ready)))
             done.append(task)
             ready += order.done(task)
-    places = {id(task): number for number, task in enumerate(done)}
-    assert len(places) == len(tasks)
+    numbers = {id(task): number for number, task in enumerate(done)}
+    assert len(numbers) == len(tasks)
     for number, task in enumerate(tasks):
         for later in tasks[number + 1 :]:
             if set(task.keys) & set(later.keys):
-                assert places[id(task)] < places[id(later)]
+                assert numbers[id(task)] < numbers[id(later)]

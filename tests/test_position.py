@@ -284,8 +284,8 @@ def test_canals_form_round_trips_but_for_what_it_cannot_hold(position: Position)
 
 
 def test_canals_nulls_and_unknown_server() -> None:
-    place = {"journalName": None, "position": None, "gtid": None, "timestamp": 5, "serverId": -1}
-    assert Position.from_canal({"postion": place}) == Position(timestamp=5)
+    position = {"journalName": None, "position": None, "gtid": None, "timestamp": 5, "serverId": -1}
+    assert Position.from_canal({"postion": position}) == Position(timestamp=5)
 
 
 @pytest.mark.parametrize(

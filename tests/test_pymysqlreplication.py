@@ -61,9 +61,9 @@ def test_filters_and_positions() -> None:
         event = next(iter(stream))
         assert isinstance(event, ours.WriteRowsEvent)
         assert (event.table, event.primary_key, event.rows) == ("lines", ("a", "b"), [{"values": {"a": 1, "b": 2}}])
-        place = stream.log_file, stream.log_pos
+        position = stream.log_file, stream.log_pos
     with ours.BinLogStreamReader(
-        fake, blocking=True, log_file=place[0], log_pos=place[1], only_events=[ours.RowsEvent]
+        fake, blocking=True, log_file=position[0], log_pos=position[1], only_events=[ours.RowsEvent]
     ) as stream:
         rest = [next(iter(stream)) for _ in range(2)]
     assert [type(one).__name__ for one in rest] == ["WriteRowsEvent", "DeleteRowsEvent"]  # of a transaction that was not over

@@ -44,8 +44,8 @@ def stops(instance: canal.Instance) -> None:
     wait_until(lambda: threads() == [])  # that of a login is not waited for long: a look-up of a name does not end
 
 
-def instance_of(place: Any, **options: Any) -> canal.Instance:
-    source = canal.MySQLSource(host=place.host, port=place.port, **{"ssl_mode": "DISABLED"} | PATIENT)
+def instance_of(server: Any, **options: Any) -> canal.Instance:
+    source = canal.MySQLSource(host=server.host, port=server.port, **{"ssl_mode": "DISABLED"} | PATIENT)
     start = options.pop("start", "latest")
     return canal.Instance(
         canal.InstanceConfig(

@@ -405,16 +405,16 @@ def test_a_clients_running_node_of_somebody_else_is_left_until_it_goes(group: Gr
 def test_members_are_seen_also_after_a_new_session(group: Group) -> None:
     session = group.session()
     first, second = group.instance(), group.instance()
-    places = group.path("cluster"), f"{group.config.root}/cluster"
+    paths = group.path("cluster"), f"{group.config.root}/cluster"
     both = sorted(one._ha.address for one in (first, second))  # type: ignore[union-attr]
     for member in (first, second):
         close_session(member)
-        for place in places:
-            until(lambda place=place: session.children(place) == both)  # type: ignore[misc]
-    nodes = [session.get(f"{place}/{both[0]}") for place in places]
+        for path in paths:
+            until(lambda path=path: session.children(path) == both)  # type: ignore[misc]
+    nodes = [session.get(f"{path}/{both[0]}") for path in paths]
     assert all(node is not None and node.data == b"" and node.owner for node in nodes)
     second.stop()
-    assert [session.children(place) for place in places] == [[first._ha.address]] * 2  # type: ignore[union-attr]
+    assert [session.children(path) for path in paths] == [[first._ha.address]] * 2  # type: ignore[union-attr]
 
 
 def test_a_loop_runs_everywhere(group: Group) -> None:

@@ -138,8 +138,8 @@ class Oracle:
             assert events, "the log ended early"
             for event in events:
                 self.take(event)
-                place = int.from_bytes(event[13:17], "little")
-                self.at = (end.journal, place) if place else self.at
+                position = int.from_bytes(event[13:17], "little")
+                self.at = (end.journal, position) if position else self.at
 
     def take(self, event: bytes) -> None:
         if event[4] == FORMAT:

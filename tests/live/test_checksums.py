@@ -75,9 +75,9 @@ def test_every_start_in_a_log_with_and_without_checksums(line: Line, first: str)
         assert read(log, "earliest", log.rows()) == log.rows()
         assert read(log, canal.Position(timestamp=10**12), log.rows()) == log.rows()
         for number, begin in enumerate(log.begins):
-            place = canal.Position(begin.journal, begin.offset)
-            assert read(log, place, log.rows(number)) == log.rows(number)
-            assert read(log, place, log.rows(number), files) == log.rows(number)
+            position = canal.Position(begin.journal, begin.offset)
+            assert read(log, position, log.rows(number)) == log.rows(number)
+            assert read(log, position, log.rows(number), files) == log.rows(number)
             if begin.gtid:
                 assert read(log, canal.Position(gtid=begin.gtid), log.rows(number)) == log.rows(number)
 

@@ -512,12 +512,12 @@ def events_of(server: ThrowawayServer) -> list[Event]:
         name = {16: "END"}.get(event[4]) or ("BEGIN" if b"\0BEGIN" in event else "DDL" if event[4] == 2 else "")
         if name:
             ends = sum(one.name == "END" for one in found)
-            place = {
+            position = {
                 "journalName": path.name, "position": at, "timestamp": 1000 * int.from_bytes(event[:4], "little"),
                 "serverId": int.from_bytes(event[5:9], "little"), "included": False, "gtid": "",
             }  # fmt: skip
             row = 0 if name == "DDL" else OLD[ends]
-            found.append(Event(name, row, canal.Position.from_canal({"postion": place})))
+            found.append(Event(name, row, canal.Position.from_canal({"postion": position})))
         at += len(event)
     return found
 
@@ -614,12 +614,12 @@ def test_a_server_that_sends_what_it_was_to_leave_out(
         log = Log(server, tmp_path)
         log.begin()
         log.write(OLD)
-        place = canal.Position(gtid=end_of_log(server).gtid)
+        start = canal.Position(gtid=end_of_log(server).gtid)
         log.write(NEW)
         monkeypatch.setattr(dump, "_encode_gtids", lambda position: MysqlGtidSet().encode())
         monkeypatch.setattr(dump, "known_start", lambda position, identity, state: ("", []))
         config = canal.InstanceConfig(
-            destination="all", source=source(server), start=place, filter=r"s\.t",
+            destination="all", source=source(server), start=start, filter=r"s\.t",
             alarm=lambda destination, text: log.alarms.append(text),
         )  # fmt: skip
         with canal.Instance(config) as instance:

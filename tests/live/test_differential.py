@@ -566,31 +566,31 @@ class Comparison:
         for _, table, operation, before, after in changes:
             id = next(one for one in (before, after) if one is not None)["id"]
             old, new = inserted[table][id], updated[table].get(id, {})
-            place = f"{operation} {table} id {id}"
+            where = f"{operation} {table} id {id}"
             if before is not None:
                 shown = old if operation == "UPDATE" else new
-                self._image(f"{place} before", before, shown, set() if image == "MINIMAL" else set(shown))
+                self._image(f"{where} before", before, shown, set() if image == "MINIMAL" else set(shown))
             if after is not None:
                 former = old if operation == "UPDATE" else dict.fromkeys(old)
                 shown = new if operation == "UPDATE" else old
                 changed = {name for name in shown if image == "FULL" or _exact(shown[name]) != _exact(former[name])}
-                self._image(f"{place} after", after, shown, changed)
+                self._image(f"{where} after", after, shown, changed)
 
-    def _image(self, place: str, ours: Mapping[str, Any], shown: Mapping[str, Any], needed: set[str]) -> None:
+    def _image(self, where: str, ours: Mapping[str, Any], shown: Mapping[str, Any], needed: set[str]) -> None:
         for name, expected in shown.items():
             got = ours[name]
             if got is canal.ABSENT:
                 if name in needed:
-                    self.problems.append(f"{place}: {name} is absent")
+                    self.problems.append(f"{where}: {name} is absent")
             elif _exact(_plain(got)) != _exact(expected):
-                self.problems.append(f"{place}: {name} is {got!r:.300}, SELECT says {expected!r:.300}")
+                self.problems.append(f"{where}: {name} is {got!r:.300}, SELECT says {expected!r:.300}")
 
     def with_peer(self, ours: list[Change], theirs: list[Change], columns: Callable[[str, str], Column]) -> None:
         """Every value is what mysql-replication gives, or a fault of the list. ``columns`` finds one by table and name."""
         assert len(ours) == len(theirs), f"{PEER} gives {len(theirs)} rows instead of {len(ours)}"
         for mine, other in zip(ours, theirs):
             assert mine[:3] == other[:3], f"{PEER} gives {other[:3]} instead of {mine[:3]}"
-            place = f"{mine[2]} {mine[1]}"
+            where = f"{mine[2]} {mine[1]}"
             images = [(one, another) for one, another in zip(mine[3:], other[3:]) if one is not None]
             cells = [
                 (columns(mine[1], name), value, another if isinstance(another, Raised) else another[name])
@@ -601,13 +601,13 @@ class Comparison:
             raised = next((another for _, another in images if isinstance(another, Raised)), None)
             if raised is None and not raising:
                 for cell in cells:
-                    self._value(f"{place} id {images[0][0]['id']}", *cell)
+                    self._value(f"{where} id {images[0][0]['id']}", *cell)
             elif raised is None:
-                self.problems.append(f"{place}: no longer a fault: {raising[0][0].what}")
+                self.problems.append(f"{where}: no longer a fault: {raising[0][0].what}")
             elif raised in (wrong for _, wrong in raising):
                 self.seen.update(fault.what for fault, wrong in raising if wrong == raised)
             else:
-                self.problems.append(f"{place}: {PEER} raises {raised.error}, row {cells!r:.300}")
+                self.problems.append(f"{where}: {PEER} raises {raised.error}, row {cells!r:.300}")
 
     def _wrong(self, column: Column, value: Any, theirs: Any = None) -> Iterator[tuple[Fault, Any]]:
         """The faults of the list that touch a value, and what each makes of it."""
@@ -617,7 +617,7 @@ class Comparison:
                 if wrong is not SAME and _exact(wrong) != _exact(in_peer_form(column, value)):
                     yield fault, wrong
 
-    def _value(self, place: str, column: Column, value: Any, theirs: Any) -> None:
+    def _value(self, where: str, column: Column, value: Any, theirs: Any) -> None:
         self.values += 1
         form = value if value is None or value is canal.ABSENT else in_peer_form(column, value)
         listed = [(fault, wrong) for fault, wrong in self._wrong(column, value)]
@@ -626,10 +626,10 @@ class Comparison:
             self.seen[found[0].what] += 1
         elif _exact(form) != _exact(theirs):
             self.problems.append(
-                f"{place}: {column.name} ({column.type}) is {value!r:.300}, but {PEER} gives {theirs!r:.300}"
+                f"{where}: {column.name} ({column.type}) is {value!r:.300}, but {PEER} gives {theirs!r:.300}"
             )
         elif listed:
-            self.problems.append(f"{place}: {column.name} is {value!r:.300}, no longer a fault: {listed[0][0].what}")
+            self.problems.append(f"{where}: {column.name} is {value!r:.300}, no longer a fault: {listed[0][0].what}")
 
     def with_list(self, inserted: Snapshot) -> None:
         """Every fault of the list has occurred, and its example is as the list says."""

@@ -195,16 +195,16 @@ def test_offsets_and_gtids_are_those_of_the_file(mariadb_server: ThrowawayServer
         watch.run("BEGIN", "INSERT INTO d.t VALUES (3)", "INSERT INTO d.t VALUES (4)", "COMMIT")
         entries = watch.read()
     path = server.binlog_paths()[-1]
-    places, ends, at, zeros = {}, {}, len(MAGIC), set[int]()
+    types, ends, at, zeros = {}, {}, len(MAGIC), set[int]()
     for event in events_in(path):
         if event[13:17] == bytes(4):
             zeros.add(event[4])
-        places[at] = event[4]
+        types[at] = event[4]
         at += len(event)
         ends[at] = event[4]
     assert zeros == ({19, 23, 160} if server.version >= "11.4" else set())
-    assert {places[e.header.offset] for e in entries if e.rows} <= {23, 30}
-    assert [(places[e.header.offset], ends[e.position.offset]) for e in entries if e.is_end] == [(16, 16)]
+    assert {types[e.header.offset] for e in entries if e.rows} <= {23, 30}
+    assert [(types[e.header.offset], ends[e.position.offset]) for e in entries if e.is_end] == [(16, 16)]
     assert entries[-1].position.gtid == end_of_log(server).gtid
     # From the file alone, whose GTID_LIST tells what came before it.
     with Watch(server, r"d\..*", start=canal.Position(journal=path.name, offset=4)) as watch:
@@ -359,9 +359,9 @@ def check_encrypted(server: ThrowawayServer) -> None:
         assert [row for row in rows_of(watch.read()) if row[1] == "INSERT"] == inserts("t", (1,), (2,))
     server.query("SET GLOBAL binlog_checksum = NONE")
     server.query("INSERT INTO d.t VALUES (3)")
-    place = end_of_log(server)
+    position = end_of_log(server)
     server.query("INSERT INTO d.t VALUES (4)")
-    with Watch(server, r"d\..*", start=canal.Position(place.journal, place.offset)) as watch:
+    with Watch(server, r"d\..*", start=canal.Position(position.journal, position.offset)) as watch:
         assert rows_of(watch.read()) == inserts("t", (4,))
     with pytest.raises(canal.UnsupportedError, match="is encrypted.*server"):
         from_files(server.binlog_dir, alarm=lambda destination, text: None)

@@ -1,4 +1,4 @@
-"""Without column names in the log: who takes over has the columns that each table had at his place, from ZooKeeper."""
+"""Without column names in the log: who takes over has the columns that each table had at his position, from ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Processes take turns, and so do the servers that they read: the new owner goes on at the right place of the right one.
+"""Processes take turns, and so do the servers that they read: the new owner goes on at the right position of the right one.
 
-And where the log does not name columns, with those that each table had at that place.
+And where the log does not name columns, with those that each table had at that position.
 """
 
 from __future__ import annotations

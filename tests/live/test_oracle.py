@@ -440,7 +440,7 @@ def test_addresses_are_what_they_were_at_their_place(module_server: ThrowawaySer
         (bytes(15) + b"\1", 2004), (b"::2".ljust(16, b"\0"), 2004),
     ]  # fmt: skip
 
-    config = canal.InstanceConfig(destination="places", source=source(module_server), start="latest", filter=r".*\.follows")
+    config = canal.InstanceConfig(destination="positions", source=source(module_server), start="latest", filter=r".*\.follows")
     values = []
     with canal.Instance(config) as instance:
         instance.subscribe()

@@ -465,7 +465,7 @@ def test_a_reader_that_is_killed_again_and_again_gives_the_rows_that_the_server_
         forker.stdin.close()
         forker.wait()
         forker.stdout.close()
-    assert [rows[place] for place in sorted(rows)] == load.expected
+    assert [rows[position] for position in sorted(rows)] == load.expected
     assert len(rows) > 5 * kills
 
 
@@ -477,10 +477,10 @@ def kill(process: int) -> None:
 
 
 def read_rows(path: Path) -> dict[tuple[Any, ...], Change]:
-    """What the readers wrote, by place; a line that a kill cut off comes again."""
+    """What the readers wrote, by position; a line that a kill cut off comes again."""
     rows: dict[tuple[Any, ...], Change] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError):
-            place, change = json.loads(line)
-            assert rows.setdefault(tuple(place), tuple(change)) == tuple(change)
+            position, change = json.loads(line)
+            assert rows.setdefault(tuple(position), tuple(change)) == tuple(change)
     return rows

@@ -63,13 +63,13 @@ def opened(server: ThrowawayServer, **options: Any) -> Iterator[Any]:
 
 
 def failure(
-    server: ThrowawayServer, place: Position, during: Callable[[], Any] | None = None, *, blindly: bool = False, **options: Any
+    server: ThrowawayServer, position: Position, during: Callable[[], Any] | None = None, *, blindly: bool = False, **options: Any
 ) -> Any:
-    """The error that a dump from ``place`` ends with, once ``during`` has been done to it."""
+    """The error that a dump from ``position`` ends with, once ``during`` has been done to it."""
     with opened(server, **options) as connection, pytest.raises(canal.SourceError) as caught:
         if blindly:  # as if nothing had been checked before
             connection._proofs.check_executed = lambda *_: []
-        connection.dump(place)
+        connection.dump(position)
         end = time.monotonic() + 60
         if during is not None:
             while not connection.read(0.2):
@@ -195,15 +195,15 @@ def test_a_kill_ends_the_dump_by_the_source(noisy: ThrowawayServer) -> None:
 @pytest.mark.every_line
 def test_the_older_of_two_readers_with_one_id_is_told(noisy: ThrowawayServer) -> None:
     """T24: MariaDB goes by the server id, MySQL by the replica's UUID."""
-    place = end_of(noisy)
+    position = end_of(noisy)
     same = source(noisy, heartbeat_interval=HEARTBEAT, server_id=77)
     first, second = same.connect(), same.connect()
     try:
-        first.dump(place)
+        first.dump(position)
         end = time.monotonic() + 60
         while not first.read(0.2):  # or the second may come first
             assert time.monotonic() < end
-        second.dump(place)
+        second.dump(position)
         with pytest.raises(canal.ServerError, match="77.*server_id of its own"):
             while time.monotonic() < end:
                 first.read(0.2)
@@ -249,12 +249,12 @@ def test_a_dump_that_is_killed_again_and_again_is_told_once(noisy: ThrowawayServ
 @pytest.mark.every_line
 def test_logs_that_are_reset_under_a_dump(noisy: ThrowawayServer) -> None:
     noisy.query("FLUSH LOGS")
-    place = end_of(noisy)
+    position = end_of(noisy)
 
-    error = failure(noisy, place, lambda: (reset_log(noisy), write(noisy, 2)))
+    error = failure(noisy, position, lambda: (reset_log(noisy), write(noisy, 2)))
     assert error.reason is LostReason.PURGED
-    if place.gtid:
-        assert failure(noisy, place).reason is LostReason.DIVERGED
+    if position.gtid:
+        assert failure(noisy, position).reason is LostReason.DIVERGED
 
 
 @pytest.mark.every_line
@@ -274,9 +274,9 @@ def test_the_error_of_a_log_that_was_reset_names_the_position_that_was_read_last
             while True:
                 instance.get(100, timeout=30.0)
 
-    place = caught.value.position
-    assert isinstance(place, Position)
-    assert (place.journal, place.offset >= last.offset) == (last.journal, True)  # MariaDB ends the log with a ROTATE
+    position = caught.value.position
+    assert isinstance(position, Position)
+    assert (position.journal, position.offset >= last.offset) == (last.journal, True)  # MariaDB ends the log with a ROTATE
     assert last.journal != start.journal
 
 

@@ -1,4 +1,4 @@
-"""Every way to begin, on real servers: what comes is what was written behind that place."""
+"""Every way to begin, on real servers: what comes is what was written behind that position."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ def test_earliest_latest_and_the_place_of_each_transaction(server: ThrowawayServ
     log = Written(server, 4)
     assert log.read("earliest", count=len(log.rows(0)))[0] == log.rows(0)
     assert log.read("latest")[0] == []
-    for number, place in enumerate(log.begins):
-        assert log.read(place, count=len(log.rows(number)))[0] == log.rows(number)
-        by_gtid = canal.Position(gtid=place.gtid)
-        if place.gtid:
+    for number, position in enumerate(log.begins):
+        assert log.read(position, count=len(log.rows(number)))[0] == log.rows(number)
+        by_gtid = canal.Position(gtid=position.gtid)
+        if position.gtid:
             assert log.read(by_gtid, count=len(log.rows(number)))[0] == log.rows(number)
 
 
 def test_any_offset_of_a_journal_is_moved_to_the_begin_of_its_transaction(server: ThrowawayServer) -> None:
     log = Written(server, 3)
     end = end_of_log(server)
-    begins = [place.offset for place in log.begins]
+    begins = [position.offset for position in log.begins]
     offsets = random.Random(3).sample(range(begins[0], end.offset), 12) + begins + [end.offset]
     for offset in offsets:
         first = max((n for n, begin in enumerate(begins) if begin <= offset), default=0) if offset < end.offset else 3
@@ -133,8 +133,8 @@ def test_a_start_by_time_when_clocks_went_back(server: ThrowawayServer) -> None:
 @pytest.mark.parametrize("by", ["gtid", "journal"])
 def test_a_purged_log(server: ThrowawayServer, tmp_path: Path, by: str) -> None:
     log = Written(server, 2)
-    place = log.begins[1]
-    cursor = canal.Position(gtid=place.gtid, timestamp=1) if by == "gtid" else attrs_without_gtid(place)
+    position = log.begins[1]
+    cursor = canal.Position(gtid=position.gtid, timestamp=1) if by == "gtid" else attrs_without_gtid(position)
 
     def meta(name: str) -> canal.FileMeta:
         made = canal.FileMeta(tmp_path / name)
@@ -155,11 +155,11 @@ def test_a_purged_log(server: ThrowawayServer, tmp_path: Path, by: str) -> None:
         assert found == rows, policy
         assert len([text for text in alarms if "IS LOST" in text]) == 1, alarms
     with pytest.raises(canal.PositionLostError):
-        log.read(place, count=1)  # what is configured is never given up by a policy
+        log.read(position, count=1)  # what is configured is never given up by a policy
 
 
-def attrs_without_gtid(place: canal.Position) -> canal.Position:
-    return canal.Position(place.journal, place.offset, timestamp=1_000, source=place.source)
+def attrs_without_gtid(position: canal.Position) -> canal.Position:
+    return canal.Position(position.journal, position.offset, timestamp=1_000, source=position.source)
 
 
 @pytest.mark.lines("mysql")

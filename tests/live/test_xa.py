@@ -219,9 +219,9 @@ def test_a_restart_at_any_entry_gives_exactly_the_rest(own_server: ThrowawayServ
        "XA COMMIT 'large' ONE PHASE", "XA COMMIT 'a'", "INSERT INTO t VALUES (6, 'end')")  # fmt: skip
     leave(server, one)
 
-    def read(place: canal.Position) -> list[canal.Entry]:
+    def read(start: canal.Position) -> list[canal.Entry]:
         config = canal.InstanceConfig(
-            destination="xa", source=source(server), start=place, filter=r"x\..*", store_entries=16
+            destination="xa", source=source(server), start=start, filter=r"x\..*", store_entries=16
         )
         entries: list[canal.Entry] = []
         with canal.Instance(config) as instance:

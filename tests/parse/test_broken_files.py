@@ -114,9 +114,9 @@ def test_a_restart_at_the_end_of_a_file_whose_next_one_is_gone(tmp_path: Path, s
     log.go_on("rotate rotate rotate")
     meta = canal.FileMeta(tmp_path / "meta")
     if at_end:  # behind the ROTATE, which tells the next one
-        place = Position(journal="binlog.000001", offset=log.files[0].stat().st_size)
+        position = Position(journal="binlog.000001", offset=log.files[0].stat().st_size)
         meta.start("test")
-        meta.update_cursor(1001, place)
+        meta.update_cursor(1001, position)
         meta.stop()
     log.remove(2)
 

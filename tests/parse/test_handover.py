@@ -80,11 +80,11 @@ def test_a_cursor_of_canals_gets_its_gtid_set(flavor: Flavor, number: int) -> No
     fake = log(flavor)
     at, _ = list(canals(fake))[number]
 
-    place = taken_over(fake.connect(), at)  # type: ignore[arg-type]
+    position = taken_over(fake.connect(), at)  # type: ignore[arg-type]
     found, last = read_on(fake, at)
 
-    assert (place.at_event, place.source, place.gtid) == (False, fake.identity, fake.gtids[DONE[number]])
-    assert place.incarnation
+    assert (position.at_event, position.source, position.gtid) == (False, fake.identity, fake.gtids[DONE[number]])
+    assert position.incarnation
     assert found == BEHIND[number]
     assert last.gtid == fake.executed or not found
 
@@ -103,9 +103,9 @@ def test_ours_that_canal_has_read_and_written_again(gtid: bool) -> None:
         if event[4] == XID:
             ours = attrs.evolve(at, offset=at.offset + len(event))
 
-            place = taken_over(fake.connect(), ours)  # type: ignore[arg-type]
+            position = taken_over(fake.connect(), ours)  # type: ignore[arg-type]
 
-            assert (place.at_event, place.offset, bool(place.gtid)) == (False, ours.offset, gtid)
+            assert (position.at_event, position.offset, bool(position.gtid)) == (False, ours.offset, gtid)
             assert read_on(fake, ours)[0] == BEHIND[number]
 
 

@@ -81,13 +81,13 @@ def test_what_it_gives_back_is_what_a_replay_gives(
     history = make(kind, request, directory, f"{zookeeper_root}/{directory.name}")
     history.open("x")
     steps: list[tuple[int, dict[Any, Version], dict[str, Any] | None]] = []
-    place, pruned = 0, 0
+    position, pruned = 0, 0
     for action in actions:
         if action[0] == "add":
-            place += action[1]
+            position += action[1]
             given = action[3] if steps else {"first": True}
-            history.add(at(place), action[2], given)
-            steps.append((place, action[2], given))
+            history.add(at(position), action[2], given)
+            steps.append((position, action[2], given))
         elif action[0] == "prune":
             history.prune(at(action[1]))
             pruned = max([pruned, *(step[0] for step in steps if step[0] <= action[1])])
@@ -98,7 +98,7 @@ def test_what_it_gives_back_is_what_a_replay_gives(
                 history.open("x")
             found = history.restore(at(resume, row=action[2]))
             steps = [step for step in steps if step[0] <= resume]
-            place = steps[-1][0] if steps else 0
+            position = steps[-1][0] if steps else 0
             tables: dict[Any, Version] = {}
             setting: Any = {}
             for _, versions, given in steps:
@@ -263,8 +263,8 @@ def names(source: canal.Source, **options: Any) -> list[tuple[str, ...]]:
         while message := instance.get_without_ack(100, timeout=20):
             found += [tuple((row.after or row.before).keys()) for entry in message.entries for row in entry.rows]
             instance.ack(message.id)
-            place = instance.position()
-            if end is not None and (place.journal, place.offset) == (end.journal, end.offset):
+            position = instance.position()
+            if end is not None and (position.journal, position.offset) == (end.journal, end.offset):
                 break
     return found
 

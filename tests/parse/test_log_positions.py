@@ -39,9 +39,9 @@ def test_meta_gives_the_earliest_cursor_of_the_subscribed_clients() -> None:
     assert manager.latest() is None
     meta.subscribe(1, "")
     assert manager.latest() is None
-    for client, place in ((2, TWO), (3, THREE), (4, ONE)):
+    for client, position in ((2, TWO), (3, THREE), (4, ONE)):
         meta.subscribe(client, "")
-        meta.update_cursor(client, place)
+        meta.update_cursor(client, position)
     manager.persist(lambda: THREE)
     assert manager.latest() == ONE
     meta.unsubscribe(4)
@@ -134,7 +134,7 @@ def test_a_sink_at_the_end_of_the_line_goes_on_behind_what_it_took(tmp_path: Pat
 
 
 def test_what_a_sink_did_not_take_comes_again(tmp_path: Path) -> None:
-    """The place is kept when the sink has returned: what it raised on is not done."""
+    """The position is kept when the sink has returned: what it raised on is not done."""
     from canal.testing import FakeBinlog
 
     log = FakeBinlog()

@@ -177,8 +177,8 @@ def test_random_diffs_do_what_a_model_does(data: st.DataObject) -> None:
             holder.insert(leg, copy.deepcopy(value))
         else:
             holder[leg] = copy.deepcopy(value)
-        place = (path + leg_text(leg),)
-        diffs.append(diff(operation, *place) if operation == REMOVE else diff(operation, *place, value))
+        head = (path + leg_text(leg),)
+        diffs.append(diff(operation, *head) if operation == REMOVE else diff(operation, *head, value))
 
     assert applied(before, *diffs) == text(model)
 

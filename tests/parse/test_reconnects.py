@@ -195,9 +195,9 @@ class Quiet:
             self.fake.heartbeat()
         return []
 
-    def check_end(self, place: canal.Position) -> bool:
+    def check_end(self, position: canal.Position) -> bool:
         self.asked.append(self.now)
-        raise canal.PositionLostError("the log was begun anew", reason=canal.LostReason.DIVERGED, position=place)
+        raise canal.PositionLostError("the log was begun anew", reason=canal.LostReason.DIVERGED, position=position)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

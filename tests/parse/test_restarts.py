@@ -1,4 +1,4 @@
-"""Restarts at every place of a log that has all that a log can say of transactions: what comes is exactly the rest."""
+"""Restarts at every position of a log that has all that a log can say of transactions: what comes is exactly the rest."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def is_change(entry: canal.Entry) -> bool:
 
 @KINDS
 def test_a_restart_at_any_entry_gives_exactly_the_rest(flavor: str, log: dict[str, Any], options: dict[str, Any]) -> None:
-    """Row by row, with place, GTID and cursor; only a statement within a transaction may come again."""
+    """Row by row, with position, GTID and cursor; only a statement within a transaction may come again."""
     fake = made(flavor, **log)
     entries = read(fake, "earliest", options)
     identifiers = [change.after[0] for entry in entries for change in entry.rows if change.after]

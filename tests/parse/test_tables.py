@@ -47,7 +47,7 @@ def schema(columns: str = COLUMNS) -> canal.TableSchema:
 
 
 def test_full_metadata_needs_no_look_up() -> None:
-    """T75: names are those of the place in the log."""
+    """T75: names are those of the position in the log."""
     resolve, asked = resolver()
     columns = resolve.resolve(map_body()).columns
 

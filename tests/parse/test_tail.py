@@ -1,4 +1,4 @@
-"""The place in another server's log: exact where the log shows it, and never behind what is not done."""
+"""The position in another server's log: exact where the log shows it, and never behind what is not done."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_the_digests_of_a_stream_are_those_of_a_search() -> None:
 
     assert tails
     for tail in tails:
-        place = find_tail(tail, found)
-        assert place is not None
-        assert place.missing == 0
+        position = find_tail(tail, found)
+        assert position is not None
+        assert position.missing == 0
     assert tails[-1] == "".join(digest for digest, _ in found)[-256:]
 
 

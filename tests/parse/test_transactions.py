@@ -162,10 +162,10 @@ def test_rows_that_were_delivered_before_a_resumption_cannot_be_taken_back(sql: 
         if sql != "ROLLBACK":
             transaction.query(sql)
             table.insert({"id": 3})
-    place = fake.resolve("earliest")
+    start = fake.resolve("earliest")
     events = fake.events()
     with pytest.raises(canal.SourceError, match="delivered already"):
-        decoded(events, canal.Position(journal=place.journal, offset=4, row=2), flavor="mariadb")
+        decoded(events, canal.Position(journal=start.journal, offset=4, row=2), flavor="mariadb")
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -283,13 +283,13 @@ def test_damaged_events_are_errors_for_a_scan_too(flavor: Any, checksum: bool) -
     fake.ddl("CREATE TABLE shop.more (id INT)")
     fake.rotate()
     events = fake.events()
-    for place, event in enumerate(events):
+    for index, event in enumerate(events):
         for damaged in [event[:size] for size in range(19, min(len(event), 60))] + [
             event[:at] + bytes([value]) + event[at + 1 :] for at in range(19, len(event)) for value in (0, 255)
         ]:
             scan = TransactionScan(2_000_000_000)
             try:
-                for one in (*events[:place], damaged, *events[place + 1 :]):
+                for one in (*events[:index], damaged, *events[index + 1 :]):
                     scan.feed(one)
                 assert scan.boundary
             except (canal.DecodeError, canal.UnsupportedError):

@@ -274,7 +274,7 @@ def test_purged_rows_are_an_error_that_names_the_transaction(flavor):
     binlog, table = _log(flavor)
     with binlog.transaction(xa="x"):
         table.insert({"id": 1, "note": ""})
-    place = binlog.journals[0][0]
+    journal = binlog.journals[0][0]
     binlog.rotate()
     table.insert({"id": 2, "note": ""})
     after = binlog.position
@@ -282,7 +282,7 @@ def test_purged_rows_are_an_error_that_names_the_transaction(flavor):
     binlog.end()
     binlog.purge(binlog.journal)
     xid = "X'78',X'',1"
-    for known in ((), (PreparedXa(xid, place, 4),)):
+    for known in ((), (PreparedXa(xid, journal, 4),)):
         start = Position(journal=after.journal, offset=after.offset, gtid=after.gtid, source=after.source, xa=known)
         with pytest.raises(PositionLostError, match="78'") as caught:
             _read(binlog, start)

@@ -240,9 +240,9 @@ def test_steps_are_merged_when_that_is_worth_it_and_young_ones_stay(config: ZooK
     for number in range(2, 111):
         history.add(at(number), {T: {"n": number}}, None)
     counts = []
-    for days, place in ((0, 110), (2, 50), (0, 110)):
+    for days, position in ((0, 110), (2, 50), (0, 110)):
         now[0] += days * 86400
-        history.prune(at(place))
+        history.prune(at(position))
         counts.append(len(session.children(path)))
 
     assert counts == [110, 110, 1]

@@ -85,7 +85,7 @@ def test_it_is_written_meanwhile_and_a_failure_reaches_the_parser(session: Sessi
     written = threading.Event()
     write = manager._write
 
-    def fail(place: object) -> None:
+    def fail(position: object) -> None:
         written.set()
         raise CursorError("no answer")
 

@@ -1134,7 +1134,7 @@ _kept: list[bytes] = []
 
 
 def fault(kind: str) -> str:
-    """What a test of the fuzzer itself orders in place of a case."""
+    """What a test of the fuzzer itself orders instead of a case."""
     if kind == "crash":
         os.abort()
     while kind == "hang":

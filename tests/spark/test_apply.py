@@ -222,7 +222,7 @@ def test_a_snapshot_that_is_older_than_the_target_replaces_nothing() -> None:
 
 
 def test_changes_from_before_a_snapshot_are_in_it() -> None:
-    """Without its checkpoint the query was started at an earlier place."""
+    """Without its checkpoint the query was started at an earlier position."""
     target = applied(read(5, 1, 2), [change("D", 3, 0, whole(1)), change("I", 4, 0, whole(2)), change("I", 6, 0, whole(3))])
 
     assert set(content(target.rows)) == {(1, "x"), (2, "x"), (3, "x")}

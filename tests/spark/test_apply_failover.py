@@ -28,7 +28,7 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 class Servers:
-    """A history as servers tell it, each with the transactions at places of its own in its log."""
+    """A history as servers tell it, each with the transactions at positions of its own in its log."""
 
     def __init__(self, history: History, flavor: str) -> None:
         self.changes = history.changes
@@ -43,10 +43,10 @@ class Servers:
             rows.append({**one, "_txn": epoch << 58 | 1000 * (server * 7 % 11) + 10 * number, "_gtid": gtid})
         return rows
 
-    def is_end(self, place: int) -> bool:
-        """Whether no transaction goes over this place."""
+    def is_end(self, position: int) -> bool:
+        """Whether no transaction goes over this position."""
         changes = self.changes
-        return not 0 < place < len(changes) or changes[place - 1]["_txn"] != changes[place]["_txn"]
+        return not 0 < position < len(changes) or changes[position - 1]["_txn"] != changes[position]["_txn"]
 
 
 def follow(data: st.DataObject, servers: Servers, target: MemoryTarget, keys: Any, check: Any) -> None:
@@ -146,7 +146,7 @@ class Log:
 @both
 @given(st.data())
 def test_a_query_and_a_loop_follow_each_other_exactly_or_not_at_all(flavor: str, data: st.DataObject) -> None:
-    """At the same server or another, from any earlier place on, with all changes in one second."""
+    """At the same server or another, from any earlier position on, with all changes in one second."""
     offsets = st.lists(st.integers(1, 30), min_size=9, max_size=9, unique=True).map(sorted)
     logs = [Log(source, flavor, data.draw(offsets)) for source in "ab"]
     target, done, last, is_mixed = MemoryTarget(), 0, None, False

@@ -125,7 +125,7 @@ def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, 
 
 @pytest.mark.parametrize("op", ["I", "r"])
 def test_a_batch_that_the_driver_does_not_take_at_once_is_applied_in_parts(spark: Any, tmp_path: Path, op: str) -> None:
-    """Changes in their order, each part a commit; rows of a snapshot's chunks, which have one place, in any order."""
+    """Changes in their order, each part a commit; rows of a snapshot's chunks, which have one position, in any order."""
     count, target = 300, MemoryTarget()
     wide = [{"id": number, "k": "x", "a": number, "b": random.Random(number).randbytes(5000).hex()} for number in range(count)]
     changes = [change(op, 7, number if op == "I" else -1, row) for number, row in enumerate(wide)]
@@ -182,9 +182,9 @@ def test_a_query_is_not_started_again_over_values_that_changed_without_a_row(
         with pytest.raises(Exception, match="UnloggedChangeError") as found:
             run()
         assert set(delta(target)) == {1, 2}
-    place = re.search(r"acknowledge = (\S+:\d+)", str(found.value))
-    assert place is not None
-    run(acknowledge=place[1])
+    position = re.search(r"acknowledge = (\S+:\d+)", str(found.value))
+    assert position is not None
+    run(acknowledge=position[1])
     assert delta(target)[3] == {"id": 3, "n": None, "w": 9, "m": 8}
 
 

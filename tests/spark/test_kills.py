@@ -503,9 +503,9 @@ class Run:
         return sum(count for count, _ in self.counter.read().values())
 
     def is_level(self) -> bool:
-        """Whether all targets are at one place."""
-        places = {sink.progress() for sink in sinks(self.directory, mortal=False).values()}
-        return len({one and one.last_change for one in places}) == 1
+        """Whether all targets are at one position."""
+        positions = {sink.progress() for sink in sinks(self.directory, mortal=False).values()}
+        return len({one and one.last_change for one in positions}) == 1
 
     def await_caught_up(self) -> None:
         """All that is committed by now is in the targets, and the driver goes on."""
@@ -588,8 +588,8 @@ def replayed(
 ) -> list[dict[str, Any]]:
     """The rows as a history leaves them, each change of which is there once and finds the row that the one before left."""
     history.sort(key=lambda row: (row["_txn"], row["_ord"]))
-    places = collections.Counter((row["_txn"], row["_ord"]) for row in history)
-    assert [place for place, count in places.items() if count > 1] == []
+    positions = collections.Counter((row["_txn"], row["_ord"]) for row in history)
+    assert [position for position, count in positions.items() if count > 1] == []
     assert collections.Counter(row["_op"] for row in history) == {op: count for op, (count, _) in expected.items()}
     for change in history:
         row = {name: value for name, value in change.items() if not name.startswith("_")}

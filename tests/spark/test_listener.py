@@ -18,7 +18,7 @@ ID = uuid.UUID(int=7)
 SNAPSHOT = {"v": 1, "ph": "snap", "ep": 0, "done": 1, "plan": {}}
 
 
-def place(offset: int, timestamp: int = 0, **more: Any) -> dict[str, Any]:
+def offset_at(offset: int, timestamp: int = 0, **more: Any) -> dict[str, Any]:
     return {"v": 1, "ph": "bin", "ep": 0, "position": {"journal": "b.000001", "offset": offset, "timestamp": timestamp}, **more}
 
 
@@ -41,17 +41,17 @@ def test_a_query_is_followed_from_its_snapshot_to_its_end() -> None:
     assert sample(registry, "snapshot_rows_done") == 40
     assert sample(registry, "lag_seconds") is None
 
-    listener.onQueryProgress(progress((place(9, now - 50_000), place(12, now, lag_seconds=2.0))))
+    listener.onQueryProgress(progress((offset_at(9, now - 50_000), offset_at(12, now, lag_seconds=2.0))))
     [found] = listener.statuses()
     assert (found.phase, found.batches, found.rows, found.journal, found.offset) == ("changes", 2, 6, "b.000001", 9)
     assert found.batch_seconds == 1.5
     assert found.lag_seconds is not None
     assert found.lag_seconds >= 50
-    listener.onQueryProgress(progress((place(12, now - 50_000), place(12, now - 50_000, lag_seconds=2.0))))
+    listener.onQueryProgress(progress((offset_at(12, now - 50_000), offset_at(12, now - 50_000, lag_seconds=2.0))))
     assert sample(registry, "lag_seconds") == 2.0
     listener.onQueryIdle(SimpleNamespace(id=ID))
     assert sample(registry, "lag_seconds") == 0
-    listener.onQueryProgress(progress((place(13), None), rows=0))  # Spark 4.1
+    listener.onQueryProgress(progress((offset_at(13), None), rows=0))  # Spark 4.1
     assert sample(registry, "lag_seconds") is None
 
     listener.onQueryTerminated(SimpleNamespace(id=ID, exception="canal.errors.SchemaError: …"))
@@ -61,7 +61,7 @@ def test_a_query_is_followed_from_its_snapshot_to_its_end() -> None:
     assert (found.is_active, found.error, found.failures) == (True, "", 1)
 
 
-@pytest.mark.parametrize("sources", [(), (({"kafka": {"0": 7}}, None),), ((None, None),), ((place(1), place(1)),) * 2])
+@pytest.mark.parametrize("sources", [(), (({"kafka": {"0": 7}}, None),), ((None, None),), ((offset_at(1), offset_at(1)),) * 2])
 def test_other_queries_are_left_alone(sources: Any) -> None:
     listener = QueryListener()
     listener.onQueryProgress(progress(*sources))

@@ -108,14 +108,14 @@ def test_segments_that_are_done_with_are_written_over(
     """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spool = Spool(None, is_shared)
-    place, seen, gone = (0, 0), set(), list[Piece]()
+    address, seen, gone = (0, 0), set(), list[Piece]()
     for number in range(6):
         some = entries[number % 3 :] * (1 + number % 2)
-        first = place
+        first = address
         for entry in some:
-            place, _ = spool.add(entry, number, 2000)
+            address, _ = spool.add(entry, number, 2000)
         spool.flush()
-        pieces = spool.pieces(first, place, carried=False)
+        pieces = spool.pieces(first, address, carried=False)
         found = [pair for piece in pieces for pair in read_entries(*piece_source(piece))]
         assert [epoch for epoch, _ in found] == [number] * len(some)
         assert [as_seen(entry) for _, entry in found] == [as_seen(entry) for entry in some]
@@ -124,11 +124,11 @@ def test_segments_that_are_done_with_are_written_over(
                 piece_source(piece)
         seen |= {path.stat().st_ino for path in spool.directory.iterdir()}
         most = len(list(spool.directory.iterdir()))
-        spool.release(place[0])
+        spool.release(address[0])
         assert len(list(spool.directory.iterdir())) == (1 if is_shared else most)
-        gone += [piece for piece in pieces if Path(piece.path).name != f"{place[0]:08d}"]
+        gone += [piece for piece in pieces if Path(piece.path).name != f"{address[0]:08d}"]
     assert gone
-    assert is_shared or place[0] > 2 * len(seen)
+    assert is_shared or address[0] > 2 * len(seen)
     spool.close()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -140,11 +140,11 @@ def test_spares_that_somebody_removed_cost_nothing(
     spool = Spool(None)
     for removed in ("spare-*", "0*1"):
         for entry in entries:
-            place, _ = spool.add(entry, 0, 1)  # a segment for each
+            address, _ = spool.add(entry, 0, 1)  # a segment for each
         spool.flush()
         for path in spool.directory.glob(removed):
             path.unlink()
-        spool.release(place[0])
+        spool.release(address[0])
     spool.close()
 
 

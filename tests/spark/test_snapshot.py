@@ -361,7 +361,7 @@ def test_a_spooled_snapshot_is_the_table_at_exactly_its_position(
 
 
 def test_the_privilege_to_lock_is_asked_for(mysql_server: ThrowawayServer) -> None:
-    """MySQL tells the place of a snapshot only to who locks the table; either privilege will do."""
+    """MySQL tells the position of a snapshot only to who locks the table; either privilege will do."""
     name = "locks"
     mysql_server.query(f"CREATE DATABASE {name}")
     mysql_server.query(f"CREATE TABLE {name}.t (id INT PRIMARY KEY)")
@@ -383,7 +383,7 @@ def test_the_privilege_to_lock_is_asked_for(mysql_server: ThrowawayServer) -> No
 
 
 def test_a_writer_that_does_not_end_is_told(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
-    """With an engine without transactions at MariaDB too, which then has no other way to tell the place."""
+    """With an engine without transactions at MariaDB too, which then has no other way to tell the position."""
     with server.connect(database=database) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={'MyISAM' if server.kind == 'mariadb' else 'InnoDB'}")
         shape = shape_of(server, database, "t")

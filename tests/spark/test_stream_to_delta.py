@@ -137,7 +137,7 @@ def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path,
     with Engine(table.options(snapshot="initial", chunkRows=20, chunksPerBatch=2)) as engine:
         for number, window in enumerate([*WINDOWS, *WINDOWS, *WINDOWS]):
             if number == 1:
-                table.writer.start()  # behind the place of the snapshot: what chunks give when they are read again is newer
+                table.writer.start()  # behind the position of the snapshot: what chunks give when they are read again is newer
             run_until(engine, target, window, chance.randrange(3), chance, end_of_log(table.server))
         table.write_enough()
         table.rest()

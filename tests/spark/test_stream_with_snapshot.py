@@ -270,8 +270,8 @@ def test_with_read_by_driver_no_executor_connects_to_the_server(
 def fitted(rows: list[dict[str, Any]]) -> dict[int, str]:
     """The table that the rows make, each of which comes once and fits what is there before it."""
     found: dict[int, str] = {}
-    places = [(row["_txn"], row["_ord"]) for row in rows]
-    assert len(set(places)) == len(places)
+    positions = [(row["_txn"], row["_ord"]) for row in rows]
+    assert len(set(positions)) == len(positions)
     for row in sorted(rows, key=lambda row: (row["_txn"], row["_ord"])):
         if row["_op"] in "UD":
             old = row["_before"] or row

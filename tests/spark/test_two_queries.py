@@ -69,5 +69,5 @@ def test_two_queries_on_one_table_apply_each_change_once(tmp_path: Path) -> None
         print("refused", *(run.result() for run in runs))
 
     assert {row["id"]: row["n"] for row in held(table)} == expected
-    places = [(row["_txn"], row["_ord"]) for row in held(history)]
-    assert len(places) == len(set(places)) == count
+    positions = [(row["_txn"], row["_ord"]) for row in held(history)]
+    assert len(positions) == len(set(positions)) == count

@@ -162,15 +162,15 @@ def test_a_changed_table_is_kept_on_with_if_wanted() -> None:
     assert dict(rows[1]["_before"]["_extra"]) == {"fresh": "2026-01-02 00:00:00", "raw": "ff"}
 
 
-@pytest.mark.parametrize("place", [(32, "bin.000001", 4), (0, "bin.4194304", 4), (0, "bin.000001", 1 << 36), (0, "dump", 4)])
-def test_a_place_that_does_not_fit_into_the_order_of_transactions_is_refused(place: tuple[int, str, int]) -> None:
+@pytest.mark.parametrize("position", [(32, "bin.000001", 4), (0, "bin.4194304", 4), (0, "bin.000001", 1 << 36), (0, "dump", 4)])
+def test_a_position_that_does_not_fit_into_the_order_of_transactions_is_refused(position: tuple[int, str, int]) -> None:
     with pytest.raises(UnsupportedError, match="64 bits"):
-        pack_txn(*place)
+        pack_txn(*position)
 
 
 def test_transactions_are_ordered_by_epoch_then_journal_then_offset() -> None:
-    places = [(0, "b.000001", 4), (0, "b.000001", (1 << 36) - 1), (0, "b.000002", 4), (0, "b.4194303", 4), (31, "b.000001", 4)]
-    packed = [pack_txn(*place) for place in places]
+    positions = [(0, "b.000001", 4), (0, "b.000001", (1 << 36) - 1), (0, "b.000002", 4), (0, "b.4194303", 4), (31, "b.000001", 4)]
+    packed = [pack_txn(*position) for position in positions]
 
     assert packed == sorted(set(packed))
     assert 0 < packed[-1] < 1 << 63

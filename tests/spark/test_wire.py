@@ -1,4 +1,4 @@
-"""Entries that go to another process are the same there: rows, places, statements, whatever the log is like."""
+"""Entries that go to another process are the same there: rows, positions, statements, whatever the log is like."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_bytes_that_are_not_what_was_written_are_an_error() -> None:
         writer = EntryWriter()
         data, later = (writer.write(instance.get(10, timeout=30.0).entries) for _ in range(2))
     EntryReader().read(data)
-    for place in range(0, len(data), 11):
+    for index in range(0, len(data), 11):
         with pytest.raises((TruncatedError, ChecksumError, DecodeError)):
-            EntryReader().read(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
+            EntryReader().read(data[:index] + bytes([data[index] ^ 0x41]) + data[index + 1 :])
     with pytest.raises(TruncatedError):
         EntryReader().read(data[:-1])
     with pytest.raises(DecodeError, match="has not described"):
@@ -90,11 +90,11 @@ def test_bytes_that_are_not_what_was_written_are_an_error() -> None:
 
 
 def test_a_place_without_a_transaction() -> None:
-    place = Position(
+    position = Position(
         journal="b.000003", offset=77, gtid="0-1-5", timestamp=5000, server_id=3, source="me", tail="ab" * 16,
         xa=(PreparedXa("X'31',X'',1", "b.000002", 4),),
     )  # fmt: skip
-    assert end_at(place).position == place
+    assert end_at(position).position == position
 
 
 def test_an_error_is_of_its_own_class_and_anything_else_is_none() -> None:

@@ -1,4 +1,4 @@
-"""The store in memory: order, limits, places of clients, waiting."""
+"""The store in memory: order, limits, positions of clients, waiting."""
 
 from __future__ import annotations
 

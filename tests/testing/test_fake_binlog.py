@@ -300,7 +300,7 @@ def test_a_dump_begins_as_that_of_a_server(fake: FakeBinlog) -> None:
     assert events[0][:4] == bytes(4)
     assert struct.unpack_from("<Q", events[0], 19)[0] == middle
     assert events[0][27:-4] == b"binlog.000001"
-    assert struct.unpack_from("<I", events[1], 13)[0] == 0  # an end of 0: not a place in the log
+    assert struct.unpack_from("<I", events[1], 13)[0] == 0  # an end of 0: not a position in the log
     assert struct.unpack_from("<I", events[1], 71)[0] == 0
     again = opening + ([161] if fake.flavor == "mariadb" else [])
     body = [33, 2, 19, 32, 16] if fake.flavor == "mysql" else [162, 19, 25, 16]
@@ -311,20 +311,20 @@ def test_a_dump_begins_as_that_of_a_server(fake: FakeBinlog) -> None:
 
 def test_a_dump_by_gtid_leaves_out_what_is_done(fake: FakeBinlog) -> None:
     orders = shop(fake)
-    places = []
+    positions = []
     for number in range(3):
         orders.insert({"id": number})
-        places.append(fake.position.gtid)
+        positions.append(fake.position.gtid)
     fake.rotate()
     orders.insert({"id": 3})
 
-    writes = [sum(event[4] in ROWS_EVENTS for event in drain(dump(fake, Position(gtid=gtid)))) for gtid in places]
+    writes = [sum(event[4] in ROWS_EVENTS for event in drain(dump(fake, Position(gtid=gtid)))) for gtid in positions]
     assert writes == [3, 2, 1]
-    assert kinds(drain(dump(fake, Position(gtid=places[0]))))[3 if fake.flavor == "mysql" else 4] in (27, 163)
+    assert kinds(drain(dump(fake, Position(gtid=positions[0]))))[3 if fake.flavor == "mysql" else 4] in (27, 163)
     fake.purge("binlog.000002")
     with pytest.raises(PositionLostError):
-        dump(fake, Position(gtid=places[0]))
-    assert fake.resolve("earliest").gtid == places[2]
+        dump(fake, Position(gtid=positions[0]))
+    assert fake.resolve("earliest").gtid == positions[2]
 
 
 def test_positions_that_are_not_there_are_refused(fake: FakeBinlog) -> None:
@@ -474,7 +474,7 @@ def test_faults_happen_once_and_in_turn(fake: FakeBinlog) -> None:
     second = dump(fake)
     got = second.read(0) or []
     assert got[: opening + 1] == whole[: opening + 1]
-    differing = [place for place, (a, b) in enumerate(zip(got[-1], whole[len(got) - 1], strict=True)) if a != b]
+    differing = [position for position, (a, b) in enumerate(zip(got[-1], whole[len(got) - 1], strict=True)) if a != b]
     assert differing == [20]
     with pytest.raises(PositionLostError):
         second.read(0)

@@ -104,13 +104,13 @@ def times(digits: int) -> list[dict[str, Any]]:
     ]
 
 
-def numbers(places: list[tuple[int, int]], sign: str, least: bool) -> dict[str, Decimal]:
+def numbers(sizes: list[tuple[int, int]], sign: str, least: bool) -> dict[str, Decimal]:
     def text(precision: int, scale: int) -> str:
         return "1" if least and not scale else "0." + "0" * (scale - 1) + "1" if least else (
             "9" * (precision - scale) + ("." + "9" * scale if scale else "")
         )  # fmt: skip
 
-    return {f"d{place}": Decimal(sign + text(*size)) for place, size in enumerate(places)}
+    return {f"d{index}": Decimal(sign + text(*size)) for index, size in enumerate(sizes)}
 
 
 DECIMALS = [(1, 0), (10, 2), (65, 30), (18, 9), (9, 9), (5, 5), (20, 0), (38, 10), (12, 11)]
@@ -123,7 +123,7 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [limits(False), limits(True)],
     ),
     "decimals": (
-        ", ".join(f"d{place} DECIMAL({a},{b})" for place, (a, b) in enumerate(DECIMALS)),
+        ", ".join(f"d{index} DECIMAL({a},{b})" for index, (a, b) in enumerate(DECIMALS)),
         [numbers(DECIMALS, sign, least) for sign in ("", "-") for least in (True, False)],
     ),
     "reals": (
@@ -141,8 +141,8 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
     ),
     **{
         f"set of {n}": (
-            "s SET(" + ",".join(f"'m{place}'" for place in range(n)) + ")",
-            [{"s": ""}, {"s": "m0"}, {"s": ",".join(f"m{place}" for place in range(n))}, {"s": f"m{n - 1}"}],
+            "s SET(" + ",".join(f"'m{index}'" for index in range(n)) + ")",
+            [{"s": ""}, {"s": "m0"}, {"s": ",".join(f"m{index}" for index in range(n))}, {"s": f"m{n - 1}"}],
         )
         for n in (1, 8, 9, 24, 25, 32, 33, 64)
     },
@@ -198,11 +198,11 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
     ),
     "key with a prefix": ("a CHAR(1), b BLOB, id INT, PRIMARY KEY (id, b(3), a)", [{"a": "a", "b": b"bb", "id": 1}]),
     "300 columns": (
-        ", ".join(f"c{place} TINYINT" + (" NOT NULL" if place % 3 == 0 else "") for place in range(300)),
-        [{f"c{place}": place % 100 if place % 5 or place % 3 == 0 else None for place in range(300)}],
+        ", ".join(f"c{index} TINYINT" + (" NOT NULL" if index % 3 == 0 else "") for index in range(300)),
+        [{f"c{index}": index % 100 if index % 5 or index % 3 == 0 else None for index in range(300)}],
     ),
     "statement of 2000 rows": (
-        "id INT PRIMARY KEY, v VARCHAR(200)", [{"id": place, "v": "x" * (place % 200)} for place in range(2000)]
+        "id INT PRIMARY KEY, v VARCHAR(200)", [{"id": index, "v": "x" * (index % 200)} for index in range(2000)]
     ),
     "rows larger than an event": ("id INT, v LONGTEXT", [{"id": n, "v": "x" * 9000 * (n % 3)} for n in range(6)]),
 }  # fmt: skip

@@ -87,11 +87,11 @@ def test_every_start(old: FakeBinlog, server: FakeServer, start: str) -> None:
     table.insert({"id": 1})
     old.rotate()
     old.rotate()
-    place = old.position
+    position = old.position
     table.insert({"id": 2})
     starts: dict[str, Any] = {
         "time": canal.Position(timestamp=int(time.time() - 3600) * 1000),
-        "offset": canal.Position(journal=place.journal, offset=place.offset),
+        "offset": canal.Position(journal=position.journal, offset=position.offset),
         "a log": canal.Position(journal="binlog.000002"),
     }  # fmt: skip
     config = canal.InstanceConfig(destination="old", source=source_of(server), start=starts.get(start, start))

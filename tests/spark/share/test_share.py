@@ -64,7 +64,7 @@ def test_two_queries_and_a_client_of_the_driver_each_get_everything(shop: Shop, 
 def test_the_rows_are_those_of_a_query_with_a_connection_of_its_own(
     shop: Shop, driver: Driver, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """Rows, orders and places; the GTIDs, the statements and the begin of a transaction in pieces too."""
+    """Rows, orders and positions; the GTIDs, the statements and the begin of a transaction in pieces too."""
     own = Engine({
         "host": driver.server.host, "port": driver.server.port, "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
         "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file", "pollTimeout": "0.2", **options,
@@ -126,7 +126,7 @@ def test_an_idle_query_moves_on_over_what_is_of_no_interest(shop: Shop, driver: 
     engine.until(1)
     before = engine.offsets[-1]
     shop.other.insert({"id": 1})
-    place = shop.fake.position
+    position = shop.fake.position
 
     def moved() -> bool:
         engine.step()
@@ -134,7 +134,7 @@ def test_an_idle_query_moves_on_over_what_is_of_no_interest(shop: Shop, driver: 
 
     until(moved)
     found = Position.from_text(json.dumps(json.loads(engine.offsets[-1])["position"]))
-    assert (found.journal, found.offset, found.gtid) == (place.journal, place.offset, place.gtid)
+    assert (found.journal, found.offset, found.gtid) == (position.journal, position.offset, position.gtid)
     assert len(engine.rows) == 1
 
 
@@ -325,7 +325,7 @@ def test_a_source_that_cannot_be_handed_over_is_an_error_that_names_the_gap(shop
     engine.step()
     shop.insert(3)
     assert seen(engine.until(3)) == shop.expected  # live it needs no source
-    place = json.loads(engine.offsets[-1])["position"]
+    position = json.loads(engine.offsets[-1])["position"]
     until(lambda: driver.instance.status().store.entries == 0)
     engine.stop()
     driver.instance.subscribe(5)
@@ -333,7 +333,8 @@ def test_a_source_that_cannot_be_handed_over_is_an_error_that_names_the_gap(shop
     drain(driver, 2, client_id=5)
     until(lambda: list(driver.clients()) == [5])
     engine.start()
-    with pytest.raises(ConfigError, match=f"changes from {place['journal']}:{place['offset']}.* to .* are not in the Instance"):
+    start = f"{position['journal']}:{position['offset']}"
+    with pytest.raises(ConfigError, match=f"changes from {start}.* to .* are not in the Instance"):
         until(engine.step)
 
 

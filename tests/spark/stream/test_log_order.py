@@ -86,9 +86,9 @@ def test_a_range_from_such_a_place_begins_there(shop: Shop, query: Callable[...,
 
 def test_a_place_of_nobody_knows_whom_is_where_its_gtid_set_is(shop: Shop, query: Callable[..., Engine]) -> None:
     shop.insert(1)
-    place = Position.from_text(told(shop, shop.fake.executed))
+    position = Position.from_text(told(shop, shop.fake.executed))
     shop.insert(1)
-    start = Position(journal=place.journal, offset=shop.fake.journals[-1][1], gtid=place.gtid)
+    start = Position(journal=position.journal, offset=shop.fake.journals[-1][1], gtid=position.gtid)
     with query(startingPosition=start.to_text()) as engine:
         engine.start()
         engine.until(1)
