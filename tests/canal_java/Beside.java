@@ -2,6 +2,10 @@ import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
 import com.alibaba.fastjson2.JSONWriter;
+import com.alibaba.otter.canal.common.zookeeper.ZkClientx;
+import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningData;
+import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningListener;
+import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningMonitor;
 import com.alibaba.otter.canal.connector.core.producer.MQMessageUtils;
 import com.alibaba.otter.canal.filter.aviater.AviaterRegexFilter;
 import com.alibaba.otter.canal.instance.manager.CanalInstanceWithManager;
@@ -32,6 +36,7 @@ public class Beside {
     private static final ThreadPoolExecutor POOL = (ThreadPoolExecutor) Executors.newFixedThreadPool(1);
     private static CanalServerWithEmbedded server;
     private static String destination;
+    private static ServerRunningMonitor turns;
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
@@ -54,7 +59,8 @@ public class Beside {
             case "filter": return filter(call.getJSONArray("cases"));
             case "route": return route(call.getJSONObject("grammar"), call.getJSONArray("messages"));
             case "start": start(call); return null;
-            case "stop": server.stop(); return null;
+            case "stop": stop(); return null;
+            case "active": return server.isStart(destination);
             case "subscribe": server.subscribe(client()); return null;
             case "get": return get(call);
             case "ack": server.ack(client(), call.getLongValue("id")); return null;
@@ -108,8 +114,9 @@ public class Beside {
 
     private static void start(JSONObject call) {
         CanalParameter made = new CanalParameter();
-        made.setZkClusters(new ArrayList<>());
-        made.setMetaMode(CanalParameter.MetaMode.LOCAL_FILE);
+        String zookeeper = call.getString("zookeeper");
+        made.setZkClusters(zookeeper == null ? new ArrayList<>() : List.of(zookeeper));
+        made.setMetaMode(zookeeper == null ? CanalParameter.MetaMode.LOCAL_FILE : CanalParameter.MetaMode.ZOOKEEPER);
         made.setDataDir(call.getString("directory"));
         made.setMetaFileFlushPeriod(100);
         made.setHaMode(CanalParameter.HAMode.HEARTBEAT);
@@ -140,7 +147,35 @@ public class Beside {
             return instance;
         });
         server.start();
-        server.start(destination);
+        if (zookeeper == null) {
+            server.start(destination);
+        } else {
+            takeTurns(ZkClientx.getZkClient(zookeeper));
+        }
+    }
+
+    /** As canal's launcher does: the destination runs while its running node is this process's. */
+    private static void takeTurns(ZkClientx zookeeper) {
+        turns = new ServerRunningMonitor(new ServerRunningData("127.0.0.1:11111"));
+        turns.setDestination(destination);
+        turns.setZkClient(zookeeper);
+        turns.setDelayTime(1);
+        turns.setListener(new ServerRunningListener() {
+            public void processActiveEnter() { server.start(destination); }
+            public void processActiveExit() { server.stop(destination); }
+            public void processStart() { }
+            public void processStop() { }
+        });
+        turns.init();
+        turns.start();
+    }
+
+    private static void stop() {
+        if (turns != null) {
+            turns.stop();
+            turns = null;
+        }
+        server.stop();
     }
 
     private static JSONObject get(JSONObject call) throws Exception {

@@ -20,10 +20,12 @@ import pytest
 import canal
 from canal.filter import TableFilter
 from canal.formats.canal_json import flat_message
+from canal.testing import ZooKeeperServer
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_canal_java import CanalJava
 from tests.support.fix_servers import Line
 from tests.support.live import end_of_log, is_since, source
+from tests.support.waiting import until
 
 _numbers = itertools.count(1)
 #: Types and literals of two values. Text is in the charset of the connection, which is the only one that canal knows.
@@ -106,17 +108,18 @@ class Both:
 
     @contextlib.contextmanager
     def canal(self, **options: Any) -> Iterator[CanalJava]:
-        """canal's server with the destination "both"."""
+        """canal's server with the destination "both", subscribed; with ``zookeeper`` it takes turns for it."""
         position = {"journalName": self._start.journal, "position": self._start.offset, "timestamp": int(time.time() * 1000)}
         if options.get("gtid"):
             position["gtid"] = self._start.gtid
         self.java.call(
-            "start", host=self.server.host, port=self.server.port, user="beside", password="beside", destination="both",
+            "start", host=self.server.host, port=self.server.port, user="beside", password="beside",
             directory=str(self.folder), server_id=70_000 + next(_numbers), position=json.dumps(position),
-            **{"filter": r"beside\..*", **options},
+            **{"destination": "both", "filter": r"beside\..*", **options},
         )  # fmt: skip
         try:
-            self.java.call("subscribe")
+            if "zookeeper" not in options:
+                self.java.call("subscribe")
             yield self.java
         finally:
             self.java.call("stop")
@@ -124,8 +127,11 @@ class Both:
     @contextlib.contextmanager
     def ours(self, **options: Any) -> Iterator[canal.Instance]:
         config = canal.InstanceConfig(
-            destination="both", source=source(self.server), meta=canal.FileMeta(self.folder), start=self._start,
-            **{"filter": r"beside\..*", "column_types": "history", "leave_out": ("tableless",), **options},
+            source=source(self.server), start=self._start,
+            **{
+                "destination": "both", "meta": canal.FileMeta(self.folder), "filter": r"beside\..*", "column_types": "history",
+                "leave_out": ("tableless",), **options,
+            },
         )  # fmt: skip
         with canal.Instance(config) as instance:
             instance.subscribe()
@@ -309,8 +315,65 @@ def check_cursors(server: ThrowawayServer, canal_java: CanalJava, folder: Path, 
     assert [first, second, third] == expected
 
 
-def random_filters(count: int) -> Iterator[tuple[str, str]]:
-    chance = random.Random(11)
+@short
+@pytest.mark.every_line
+def test_canal_and_ours_take_turns(
+    line: Line, server: ThrowawayServer, canal_java: CanalJava, own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """For one destination in ZooKeeper: each stands by while the other runs it, then goes on behind what that has acked."""
+    for gtid in modes_of(line):
+        check_turns(Both(server, canal_java, tmp_path), own_zookeeper.hosts, gtid)
+
+
+def check_turns(both: Both, hosts: str, gtid: bool) -> None:
+    run(both.server, ["DROP DATABASE IF EXISTS beside", "CREATE DATABASE beside", "CREATE TABLE beside.mark (n int)"])
+    name = {"destination": f"turns-{gtid}"}
+    ha = canal.ZooKeeper(hosts=hosts, session_timeout=6.0, takeover_delay=3.0)  # canal waits for a second, ours for longer
+
+    def mark(number: int) -> None:
+        run(both.server, [f"INSERT INTO beside.mark VALUES ({number})"])
+
+    def of_java() -> list[int]:
+        return [int(row[1][0][6]) for form in of_canal(both.java)[0] for row in form.get("rows", ()) if row[1]]
+
+    def of_instance(instance: canal.Instance) -> list[int]:
+        return [row.after["n"] for entry in of_ours(instance) for row in entry.rows if row.after]
+
+    def has_passed(instance: canal.Instance) -> bool:
+        if instance.role is canal.Role.ACTIVE:
+            instance.release()
+        return bool(both.java.call("active"))
+
+    with contextlib.ExitStack() as stack:
+        with both.canal(gtid=gtid, zookeeper=hosts, **name) as java:
+            until(lambda: java.call("active"), 120)
+            java.call("subscribe")
+            instance = stack.enter_context(both.ours(ha=ha, meta=canal.ZooKeeperMeta(ha), **name))
+            mark(1)
+            assert of_java() == [1]
+            mark(2)
+            until(lambda: java.call("get", size=1000)["id"] != -1)  # and no ack
+            assert instance.role is canal.Role.STANDBY
+        until(lambda: instance.role is canal.Role.ACTIVE, 120)
+        assert of_instance(instance) == [2]
+        with both.canal(gtid=gtid, zookeeper=hosts, **name) as java:
+            mark(3)
+            assert of_instance(instance) == [3]
+            mark(4)
+            assert instance.get_without_ack(1000, timeout=60)
+            assert not java.call("active")
+            until(lambda: has_passed(instance), 120)
+            java.call("subscribe")
+            assert of_java() == [4]
+            mark(5)
+            assert of_java() == [5]
+        until(lambda: instance.role is canal.Role.ACTIVE, 120)
+        mark(6)
+        assert of_instance(instance) == [6]
+
+
+def random_filters(count: int, seed: str) -> Iterator[tuple[str, str]]:
+    chance = random.Random(seed)
     atoms = (
         "a", "b", "shop", r"\.", ".", ".*", "[ab]", "(a|b)+", "x?", r"\d", "[[:alpha:]]", "[^a]", "_", "$", "T1", "t{2}",
     )  # fmt: skip
@@ -320,8 +383,10 @@ def random_filters(count: int) -> Iterator[tuple[str, str]]:
         yield ",".join(parts), chance.choice(names)
 
 
-def test_filters_accept_what_canals_accept(canal_java: CanalJava) -> None:
-    cases = [("", "a.b"), (r".*\..*", "a.b"), (r"SHOP\.T1", "shop.t1"), *random_filters(600)]
+@pytest.mark.lines("mysql>=5.6,<8.4", "mariadb>=10.2,<11")
+def test_filters_accept_what_canals_accept(line: Line, canal_java: CanalJava) -> None:
+    """Others for each line of `make matrix`; no server is asked."""
+    cases = [("", "a.b"), (r".*\..*", "a.b"), (r"SHOP\.T1", "shop.t1"), *random_filters(600, line.name)]
 
     theirs = canal_java.call("filter", cases=cases)
 
