@@ -14,14 +14,18 @@ import pymysql
 
 from canal.errors import CanalError
 from canal.findings import Finding
-from canal.targets import look_sqlite
+from canal.targets import look_sqlite, looks
+from canal.targets.http import HTTPTarget
 from canal.targets.kafka import KafkaTarget, asked_of_brokers
+from canal.targets.looks import allowed, told
+from canal.targets.mongodb import MongoDBTarget
 from canal.targets.mysql import MySQLTarget
 from canal.targets.opensearch import OpenSearchTarget
 from canal.targets.postgresql import PostgreSQLTarget
-from canal.targets.protocol import Progress, Target
+from canal.targets.protocol import Target
+from canal.targets.rabbitmq import RabbitMQTarget
 from canal.targets.redis import RedisTarget
-from canal.targets.rocketmq import DEFAULT_TOPIC, Cluster, RocketMQTarget
+from canal.targets.rocketmq import RocketMQTarget
 from canal.targets.sqlite import SQLiteTarget
 from canal.targets.tables import need
 
@@ -55,18 +59,6 @@ def look(target: Target, stream: str, tables: Sequence[str] = ()) -> list[Findin
     return found
 
 
-def _told(stream: str, text: str | None) -> Finding:
-    if text is None:
-        return Finding("progress", "ok", f"there is none of {stream}: it begins with what is not acked")
-    return Finding("progress", "ok", f"{stream} is at {Progress.from_text(text).position}")
-
-
-def _allowed(what: str, missing: Sequence[str], on: str, grant: str) -> Finding:
-    if missing:
-        return Finding(what, "error", f"the user lacks {', '.join(missing)} on {on}.", grant)
-    return Finding(what, "ok", f"the user may write {on}")
-
-
 # -- PostgreSQL ----------------------------------------------------------------------------------------------------------
 
 
@@ -87,15 +79,15 @@ def _postgresql(target: PostgreSQLTarget, stream: str, tables: Sequence[str]) ->
         (there,) = ask("SELECT to_regclass(%s)::text", f'"{target.progress_table}"')
         if there is not None:
             missing = [one for one in _PROGRESS if not ask("SELECT has_table_privilege(%s, %s)", there, one)[0]]
-            yield _allowed(target.progress_table, missing, there, f"GRANT {', '.join(missing)} ON {there} TO {user};")
+            yield allowed(target.progress_table, missing, there, f"GRANT {', '.join(missing)} ON {there} TO {user};")
             if not missing:
                 row = ask(f"SELECT progress FROM {there} WHERE stream = %s AND target = ''", stream)
-                yield _told(stream, row and row[0])
+                yield told(stream, row and row[0])
         elif schema is None or not ask("SELECT has_schema_privilege(%s, 'CREATE')", schema)[0]:
             named = schema or "a schema of its search path"
-            yield _allowed(target.progress_table, ["CREATE"], named, f"GRANT CREATE ON SCHEMA {schema or 'public'} TO {user};")
+            yield allowed(target.progress_table, ["CREATE"], named, f"GRANT CREATE ON SCHEMA {schema or 'public'} TO {user};")
         else:
-            yield _told(stream, None)
+            yield told(stream, None)
         for name in tables:
             yield from _table_of_postgresql(target, ask, name, user, schema, database)
 
@@ -107,12 +99,12 @@ def _table_of_postgresql(
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, table) if part)
     may_use = ask("SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s", schema) if schema else None
     if may_use == (False,):
-        yield _allowed(name, ["USAGE"], f"the schema {schema}", f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user};")
+        yield allowed(name, ["USAGE"], f"the schema {schema}", f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user};")
         return
     (there,) = ask("SELECT to_regclass(%s)::text", quoted)
     if there is not None:
         missing = [one for one in _ROWS if not ask("SELECT has_table_privilege(%s, %s)", there, one)[0]]
-        yield _allowed(name, missing, there, f"GRANT {', '.join(missing)} ON {there} TO {user};")
+        yield allowed(name, missing, there, f"GRANT {', '.join(missing)} ON {there} TO {user};")
         is_owner = ask("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s::regclass", there)[0]
         if target.schema == "add" and not is_owner:
             remedy = f"ALTER TABLE {there} OWNER TO {user}; or add columns by hand (schema='refuse')."
@@ -122,10 +114,10 @@ def _table_of_postgresql(
     elif schema and may_use is None:
         may = ask("SELECT has_database_privilege(%s, 'CREATE')", database)[0]
         grant = f"GRANT CREATE ON DATABASE {database} TO {user};"
-        yield _allowed(name, [] if may else ["CREATE"], f"the database {database}", grant)
+        yield allowed(name, [] if may else ["CREATE"], f"the database {database}", grant)
     else:
         may = ask("SELECT has_schema_privilege(%s, 'CREATE')", schema or current)[0]
-        yield _allowed(name, [] if may else ["CREATE"], f"the schema {schema}", f"GRANT CREATE ON SCHEMA {schema} TO {user};")
+        yield allowed(name, [] if may else ["CREATE"], f"the schema {schema}", f"GRANT CREATE ON SCHEMA {schema} TO {user};")
 
 
 # -- MySQL and MariaDB ---------------------------------------------------------------------------------------------------
@@ -156,13 +148,13 @@ def _mysql(target: MySQLTarget, stream: str, tables: Sequence[str]) -> Iterator[
         for schema, needed in wanted.items():
             missing = sorted(needed - _rights(grants, schema))
             account = "@".join(f"'{part}'" for part in str(user).rsplit("@", 1))
-            yield _allowed(schema, missing, f"the database {schema}", f"GRANT {', '.join(missing)} ON `{schema}`.* TO {account};")
+            yield allowed(schema, missing, f"the database {schema}", f"GRANT {', '.join(missing)} ON `{schema}`.* TO {account};")
         if (target.database, target.progress_table) in known and "SELECT" in _rights(grants, target.database):
             name = f"`{target.database}`.`{target.progress_table}`"
             rows = ask(f"SELECT progress FROM {name} WHERE stream = %s AND target = ''", stream)
-            yield _told(stream, rows[0][0] if rows else None)
+            yield told(stream, rows[0][0] if rows else None)
         else:
-            yield _told(stream, None)
+            yield told(stream, None)
 
 
 def _parts(name: str, database: str) -> tuple[str, str]:
@@ -191,6 +183,9 @@ def _rights(grants: Sequence[tuple[set[str], str]], schema: str) -> set[str]:
 def _redis(target: RedisTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
     """Commands are queued in a MULTI, where the server looks whether the user may give them, and then discarded."""
     redis = need("redis", "redis")
+    if target.cluster:
+        yield from _redis_cluster(target, stream, tables)
+        return
     with closing(redis.Redis.from_url(target.url, **{"socket_connect_timeout": 10, **target.options})) as client:
         connection = client.connection_pool.get_connection()
         try:
@@ -212,12 +207,40 @@ def _redis(target: RedisTarget, stream: str, tables: Sequence[str]) -> Iterator[
             yield Finding("appendonly", "warning", "a crash of the server loses what was committed.", "CONFIG SET appendonly yes")
 
 
+def _redis_cluster(target: RedisTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
+    redis = need("redis", "redis")
+    with closing(redis.cluster.RedisCluster.from_url(target.url, **{"socket_connect_timeout": 10, **target.options})) as client:
+        state = client.cluster_info().get("cluster_state")
+        if state != "ok":
+            remedy = "redis-cli --cluster check tells which slots have no server."
+            yield Finding("cluster", "error", f"it does not serve all slots: its state is {state}.", remedy)
+        nodes = client.get_primaries()
+        yield Finding("cluster", "ok", f"{len(nodes)} servers")
+        for node in nodes:
+            own = client.get_redis_connection(node)
+            if str(own.config_get("maxmemory-policy").get("maxmemory-policy")).startswith("allkeys"):
+                text = f"{node.name} throws keys away when its memory is full."
+                yield Finding("maxmemory-policy", "warning", text, "CONFIG SET maxmemory-policy noeviction")
+            kept = own.config_get("append*")
+            if (kept.get("appendonly"), kept.get("appendfsync")) != ("yes", "always"):
+                text = f"{node.name} may lose in a crash what it confirmed, while another server has the progress behind it."
+                yield Finding("appendfsync", "warning", text, "CONFIG SET appendonly yes, and CONFIG SET appendfsync always")
+        if target.structure in ("hash", "json") and tables:
+            text = client.hget(f"{target.prefix}canal_turns:{stream}", f"table {tables[0]}")
+            yield told(stream, text.decode() if isinstance(text, bytes) else text)
+    yield Finding("rights", "ok", f"not looked at: EVAL, MULTI and what they call, on keys of {target.prefix}*")
+
+
 def _rights_of_redis(target: RedisTarget, stream: str, tables: Sequence[str], ask: Callable[..., Any]) -> Iterator[Finding]:
     key = f"{target.prefix}canal_progress:{stream}"
     own = f"{target.prefix}{tables[0] if tables else 'canal_look'}"
     row = f"{own}:0"
+    beside = f"{target.prefix}canal_members:{{{own}}}"
+    members = [("HSET", beside, "n", "0"), ("HDEL", beside, "n"), ("UNLINK", own, beside)]
     of_structure: dict[str, list[tuple[str, ...]]] = {
         "hash": [("HSET", row, "n", "0"), ("UNLINK", row)], "json": [("SET", row, "0"), ("UNLINK", row)],
+        "set": [("SADD", own, "0"), ("SREM", own, "0"), *members],
+        "sortedset": [("ZADD", own, "0", "0"), ("ZREM", own, "0"), *members],
         "stream": [("XADD", own, "*", "change", "0")], "list": [("RPUSH", own, "0")],
     }  # fmt: skip
     first: list[tuple[str, ...]] = [("GET", key), ("WATCH", key)]
@@ -237,10 +260,10 @@ def _rights_of_redis(target: RedisTarget, stream: str, tables: Sequence[str], as
         return
     names = list(dict.fromkeys(words[0] for words in missing))
     grant = " ".join(f"+{name.lower()}" for name in names)
-    yield _allowed("commands", names, f"keys of {target.prefix}*", f"ACL SETUSER … {grant} ~{target.prefix}*")
+    yield allowed("commands", names, f"keys of {target.prefix}*", f"ACL SETUSER … {grant} ~{target.prefix}*")
     if ("GET", key) not in missing:
         text = ask("GET", key)
-        yield _told(stream, text.decode() if isinstance(text, bytes) else text)
+        yield told(stream, text.decode() if isinstance(text, bytes) else text)
 
 
 def _kafka(target: KafkaTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
@@ -252,7 +275,7 @@ def _kafka(target: KafkaTarget, stream: str, tables: Sequence[str]) -> Iterator[
             grant = "kafka-acls --add --allow-principal User:… " + " ".join(
                 f"--operation {one.title().replace('_', '')}" for one in sorted(needed - rights)
             )
-            yield _allowed(name, sorted(needed - rights), f"the topic {name}", f"{grant} --topic {name}")
+            yield allowed(name, sorted(needed - rights), f"the topic {name}", f"{grant} --topic {name}")
         elif asked.may_make.get(name, "") == "":
             yield Finding(name, "ok", "the topic is not there, and may be made")
         else:
@@ -262,66 +285,9 @@ def _kafka(target: KafkaTarget, stream: str, tables: Sequence[str]) -> Iterator[
         "transactions", "ok", f"not looked at, which would shut out who writes now: Write on the transactional id canal-{stream}"
     )
     if asked.topics[target.progress_topic][0]:
-        yield _told(stream, asked.progress)
+        yield told(stream, asked.progress)
     else:
-        yield _told(stream, None)
-
-
-def _rocketmq(target: RocketMQTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
-    with Cluster(target) as cluster:
-        makes = cluster.route(DEFAULT_TOPIC)
-        brokers = sorted({queue.address for queue in makes})
-        for name in tables if target.topic == "{name}" else ():
-            topic = name.replace(".", "_")
-            queues = cluster.route(topic)
-            brokers = sorted({*brokers, *(queue.address for queue in queues)})
-            if queues:
-                yield Finding(topic, "ok", f"the topic has {len(queues)} queues")
-            elif makes:
-                yield Finding(topic, "ok", f"the topic is not there, and {makes[0].broker} makes it")
-            else:
-                remedy = f"mqadmin updateTopic -n {target.name_servers} -c … -t {topic}"
-                yield Finding(topic, "error", "the topic is not there, and no broker makes it.", remedy)
-        for address in brokers:
-            cluster.broker(address)
-            yield Finding("broker", "ok", f"{address} is there")
-    yield Finding("rights", "ok", "not looked at, which only sending would tell: PUB on the topics")
-
-
-def _opensearch(target: OpenSearchTarget, stream: str, tables: Sequence[str]) -> Iterator[Finding]:
-    httpx = need("httpx", "opensearch")
-    with closing(httpx.Client(base_url=target.url, **{"timeout": target.timeout, **target.options})) as client:
-
-        def ask(path: str) -> tuple[int, Any]:
-            answer = client.get(path)
-            is_json = answer.headers.get("content-type", "").startswith("application/json")
-            return answer.status_code, answer.json() if is_json else {}
-
-        status, about = ask("/")
-        if status != 200:
-            remedy = "See the user and its password." if status in (401, 403) else "See what listens there."
-            yield Finding("server", "error", f"it answers {status}.", remedy)
-            return
-        yield Finding("server", "ok", f"{about['version'].get('distribution', 'elasticsearch')} {about['version']['number']}")
-        status, health = ask("/_cluster/health")
-        if status == 200 and health["status"] == "red":
-            yield Finding("cluster", "error", "it is red: some of its shards are not there.", "Bring its nodes back.")
-        names = [target.progress_index, *(f"{target.prefix}{name}".lower() for name in tables)]
-        for name in names:
-            status, found = ask(f"/{name}/_settings?flat_settings=true")
-            if status in (401, 403):
-                rights = "read, index, delete, create_index, view_index_metadata, manage"
-                yield Finding(name, "error", f"the user may not look at the index ({status}).", f"Give it {rights} on {name}.")
-            elif status == 200:
-                settings: Mapping[str, str] = next(iter(found.values()))["settings"]
-                blocks = [key for key, value in settings.items() if key.startswith("index.blocks.") and str(value) == "true"]
-                if blocks:
-                    remedy = f"PUT /{name}/_settings with {{{', '.join(f'{one!r}: null' for one in blocks)}}}"
-                    yield Finding(name, "error", f"the index is blocked: {', '.join(blocks)}.", remedy)
-                else:
-                    yield Finding(name, "ok", "the index is there")
-            else:
-                yield Finding(name, "ok", "the index is not there, and is made")
+        yield told(stream, None)
 
 
 def _release(text: str, is_good: bool, least: str) -> Finding:
@@ -331,7 +297,8 @@ def _release(text: str, is_good: bool, least: str) -> Finding:
 
 
 _LOOKS: Final[Mapping[type, Callable[[Any, str, Sequence[str]], Iterator[Finding]]]] = {
-    PostgreSQLTarget: _postgresql, MySQLTarget: _mysql, RedisTarget: _redis, KafkaTarget: _kafka, OpenSearchTarget: _opensearch,
-    RocketMQTarget: _rocketmq,
+    PostgreSQLTarget: _postgresql, MySQLTarget: _mysql, RedisTarget: _redis, KafkaTarget: _kafka,
+    OpenSearchTarget: looks.opensearch, MongoDBTarget: looks.mongodb, RabbitMQTarget: looks.rabbitmq,
+    RocketMQTarget: looks.rocketmq, HTTPTarget: looks.http,
     SQLiteTarget: look_sqlite.look,
 }  # fmt: skip

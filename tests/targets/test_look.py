@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
 import random
 import re
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,18 +22,31 @@ import canal
 from canal.cli import main
 from canal.findings import Finding
 from canal.targets import (
+    HTTPTarget,
     KafkaTarget,
+    MongoDBTarget,
     MySQLTarget,
     OpenSearchTarget,
     PostgreSQLTarget,
+    RabbitMQTarget,
     RedisTarget,
     RocketMQTarget,
     SQLiteTarget,
 )
 from canal.targets.look import look
+from canal.targets.looks import _missing
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer, RocketMQServer
+from canal.testing.target_servers import (
+    FerretDBServer,
+    KafkaServer,
+    OpenSearchServer,
+    PostgreSQLServer,
+    RabbitMQServer,
+    RedisCluster,
+    RedisServer,
+    RocketMQServer,
+)
 
 _numbers = itertools.count(random.randrange(1 << 30))
 
@@ -170,6 +187,193 @@ def test_opensearch(opensearch_server: OpenSearchServer) -> None:
     assert wrong(OpenSearchTarget("http://127.0.0.1:1")).keys() == {"target"}
 
 
+#: What a cluster's security plugin answers to who may not.
+_NO_RIGHT = "no permissions for [%s] and User [name=canal, backend_roles=[], requestedTenant=null]"
+
+
+class Guarded(BaseHTTPRequestHandler):
+    """An OpenSearch with the security plugin, as far as a look asks it: nothing may be done but what ``given`` says."""
+
+    given: ClassVar[set[str]] = set()
+    asked: ClassVar[list[tuple[str, str, bytes]]] = []
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.partition("?")[0]
+        self.asked.append((self.command, path, body))
+        rights = {
+            ("GET", "/"): "cluster:monitor/main", ("GET", "/_cluster/health"): "cluster:monitor/health",
+            ("POST", "/_bulk"): "indices:data/write/bulk",
+        }  # fmt: skip
+        last = path.rpartition("/")[2]
+        right = rights.get((self.command, path)) or {
+            "_settings": "indices:monitor/settings/get", "_search": "indices:data/read/search",
+        }.get(last, "indices:admin/create")  # fmt: skip
+        if right not in self.given:
+            self.say(403, {"error": {"type": "security_exception", "reason": _NO_RIGHT % right}, "status": 403})
+        elif path == "/":
+            self.say(200, {"version": {"distribution": "opensearch", "number": "2.19.1"}})
+        elif path == "/_bulk":
+            error = {"type": "security_exception", "reason": _NO_RIGHT % "indices:data/write/delete"}
+            items = [{"index": {"status": 409}}, {"delete": {"status": 403, "error": error}}]
+            if "indices:data/write/delete" in self.given:
+                items[1] = {"delete": {"status": 409}}
+            self.say(200, {"errors": True, "items": items})
+        elif last == "_settings":
+            self.say(200, {"canal": {"settings": {}}})
+        else:
+            self.say(200 if self.command == "GET" else 400, {"status": "green"})
+
+    do_GET = do_PUT = do_POST = answer
+
+    def say(self, status: int, document: Any) -> None:
+        text = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_what_is_named_of_the_rights_of_opensearch_mends_it() -> None:
+    Guarded.given, Guarded.asked = set(), []
+    with serving(Guarded) as url:
+        target = OpenSearchTarget(url)
+        named: list[str] = []
+        while found := wrong(target, ["shop.orders"]):
+            rights = {right for one in found.values() for right in re.findall(r"(?:indices|cluster):[\w:/]+", one.remedy)}
+            assert rights - Guarded.given, f"nothing new is named: {found}"
+            named += sorted(rights - Guarded.given)
+            Guarded.given |= rights
+
+    assert set(named) == {
+        "cluster:monitor/main", "indices:monitor/settings/get", "indices:data/write/bulk", "indices:data/write/delete",
+        "indices:data/read/search", "indices:admin/create",
+    }  # fmt: skip
+
+
+def test_a_look_at_opensearch_changes_nothing(opensearch_server: OpenSearchServer) -> None:
+    import httpx
+
+    index, other = f"suite.i{next(_numbers)}", f"suite.i{next(_numbers)}"
+    httpx.put(f"{opensearch_server.url}/{index}/_doc/canal_look?refresh=true", json={"n": 1}, timeout=60)
+
+    assert wrong(OpenSearchTarget(opensearch_server.url), [index, other]) == {}
+    found = httpx.get(f"{opensearch_server.url}/{index}/_search", timeout=60).json()["hits"]["hits"]
+    assert [(hit["_id"], hit["_source"]) for hit in found] == [("canal_look", {"n": 1})]
+    assert httpx.get(f"{opensearch_server.url}/{other}", timeout=60).status_code == 404
+
+
+@pytest.mark.usefixtures("mongo_clients")
+def test_mongodb(ferretdb_server: FerretDBServer, fake_binlog: FakeBinlog) -> None:
+    stream = f"t{next(_numbers)}"
+    target = MongoDBTarget(ferretdb_server.url, decimals="text")
+
+    assert wrong(target, ["shop.orders"]) == {}
+    follow(fake_binlog, target, stream)
+    texts = [one.text for one in look(target, stream, [f"shop.{stream}"]) if one.what == "progress"]
+    assert texts[0].startswith(f"{stream} is at ")
+    assert [one.what for one in look(target, "s") if one.level == "warning"] == ["transactions"]
+    assert wrong(MongoDBTarget(ferretdb_server.url, transactions=True)).keys() == {"server"}
+    assert wrong(MongoDBTarget("mongodb://127.0.0.1:1", timeout=0.2)).keys() == {"target"}
+
+
+def test_rights_of_mongodb() -> None:
+    everywhere = {"resource": {"db": "", "collection": ""}, "actions": ["find"]}
+    own = {"resource": {"db": "shop", "collection": ""}, "actions": ["insert", "remove"]}
+    one = {"resource": {"db": "shop", "collection": "orders"}, "actions": ["update"]}
+    cluster = {"resource": {"cluster": True}, "actions": ["insert"]}
+
+    assert _missing([everywhere, own, one, cluster], "shop", "orders") == []
+    assert _missing([everywhere, own, one, cluster], "shop", "other") == ["update"]
+    assert _missing([everywhere, one, cluster], "crm", "orders") == ["insert", "remove", "update"]
+    assert _missing([{"resource": {"anyResource": True}, "actions": ["anyAction"]}], "a", "b") == []
+
+
+def test_rabbitmq(rabbitmq_server: RabbitMQServer) -> None:
+    import pika
+
+    name, url = f"q{next(_numbers)}", rabbitmq_server.url
+    assert wrong(RabbitMQTarget(url), [name]) == {}
+    assert wrong(RabbitMQTarget(url, queues=None), [name]).keys() == {name}
+    assert wrong(RabbitMQTarget(url, exchange=name)).keys() == {name}
+    assert "refuses the user" in wrong(RabbitMQTarget(url.replace("guest@", "other@")))["server"].text
+    assert "virtual host" in wrong(RabbitMQTarget(url.replace("%2F", "other")))["server"].text
+    assert wrong(RabbitMQTarget("amqp://127.0.0.1:1/?connection_attempts=1")).keys() == {"target"}
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        connection.channel().exchange_declare(name, internal=True)  # which nobody may send to
+        found = wrong(RabbitMQTarget(url, exchange=name))[name]
+        connection.channel().exchange_delete(name)
+
+    assert found.text == f"the user lacks write on {name}."
+    assert f"'^{name}$'" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "level"),
+    [(204, {}, "ok"), (405, {}, "ok"), (401, {}, "error"), (404, {}, "error"), (302, {"Location": "/x"}, "error"),
+     (503, {}, "warning"), (200, {"Allow": "GET, HEAD"}, "error")],
+)  # fmt: skip
+def test_http(status: int, headers: dict[str, str], level: str) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_OPTIONS(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": "0"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Answer) as url:
+        found = look(HTTPTarget(f"{url}/hook", headers={"Authorization": "secret"}), "s")
+
+    assert found[-1].level == level
+    assert asked == [("/hook", "secret")]
+    assert "secret" not in str(found)
+
+
+def test_who_may_not_send_to_a_topic_of_rocketmq_is_told(rocketmq_server: RocketMQServer, fake_binlog: FakeBinlog) -> None:
+    stream = f"t{next(_numbers)}"
+    options = {"secret_key": "12345678", "timeout": 20}
+    writer, reader = (
+        RocketMQTarget(rocketmq_server.name_server, access_key=f"canal-{who}", **options) for who in ("writer", "reader")
+    )
+    follow(fake_binlog, writer, stream)
+
+    assert wrong(writer, [f"shop.{stream}"]) == {}
+    found = wrong(reader, [f"shop.{stream}"])[f"shop_{stream}"]
+    assert found.text.startswith("the user may not send to the topic")
+    assert f"PUB on shop_{stream}" in found.remedy
+
+
+def test_a_cluster_of_redis(redis_cluster: RedisCluster, fake_binlog: FakeBinlog) -> None:
+    stream = f"t{next(_numbers)}"
+    target = RedisTarget(redis_cluster.url, cluster=True)
+    follow(fake_binlog, target, stream)
+
+    found = look(target, stream, [f"shop.{stream}"])
+    assert {one.level for one in found} == {"ok"}
+    assert any(one.text.startswith(f"{stream} is at ") for one in found)
+    assert wrong(RedisTarget("redis://127.0.0.1:1", cluster=True)).keys() == {"target"}
+
+
 def test_rocketmq(rocketmq_server: RocketMQServer, fake_binlog: FakeBinlog, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = f"t{next(_numbers)}"
     name = f"shop.{stream}"
@@ -181,7 +385,7 @@ def test_rocketmq(rocketmq_server: RocketMQServer, fake_binlog: FakeBinlog, monk
 
     assert "the topic has 4 queues" in [one.text for one in look(target, "s", [name])]
     assert wrong(RocketMQTarget("127.0.0.1:1", timeout=1.0)).keys() == {"target"}
-    monkeypatch.setattr("canal.targets.look.DEFAULT_TOPIC", "nothing")
+    monkeypatch.setattr("canal.targets.looks.DEFAULT_TOPIC", "nothing")
     found = wrong(target, [f"{name}-other"])[f"{name}-other".replace(".", "_")]
     assert (found.level, found.text) == ("error", "the topic is not there, and no broker makes it.")
 
