@@ -64,6 +64,14 @@ def page(results: list[dict[str, Any]]) -> str:
         )
     wrong = [(one["date"], text) for one in runs for text in one["wrong"]]
     lines += ["", *(f"* {date}: {text}" for date, text in wrong), ""] if wrong else [""]
+    last = max((number for number, one in enumerate(runs) if one["wrong"]), default=-1)
+    since = [(sum(one["faults"].values()), one["compared"]) for one in runs[last + 1 :]]
+    compared, cut = (sum(faults for faults, is_whole in since if is_whole is wanted) for wanted in (True, False))
+    lines += [
+        f"Since a run last found something wrong there were {compared:,} faults in runs that were compared with what was "
+        f"committed, and {cut:,} in runs that were cut short.",
+        "",
+    ]
     first = runs[0] if runs else {"session": 0, "takeover": 0}
     lines += [
         f"Seconds from the owner's fault to the first batch of the next owner (session {first['session']} s, takeover_delay "
