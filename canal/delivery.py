@@ -41,7 +41,7 @@ _WAIT = 1.0
 _LATENCIES = 1000
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Line:
     """What the clients of one Instance share."""
 
@@ -52,12 +52,12 @@ class Line:
     behind: Callable[[int, Position, list[Feed]], Feed]
     #: Called when a client has caught up with the store again.
     caught_up: Callable[[int], None]
-    #: Writes the cursor of a client, durably.
-    write: Callable[[int, Position], None]
     #: Raises when the Instance does not run.
     check_running: Callable[[], None]
     #: What the shared parser reads at present.
     source: Callable[[], Any]
+    #: Writes the cursor of a client, durably: into the meta manager, with ``ha`` by way of the turns.
+    write: Callable[[int, Position], None]
 
 
 class Batch(NamedTuple):

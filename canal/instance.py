@@ -153,9 +153,9 @@ class Instance:
         self.parser = parser
         self._asked = parser_teller(parser)
         self.sink = sink
-        line = Line(
-            destination, parser, store, self._open_behind, self._caught_up, self._write_cursor, self._check_running,
-            lambda: self._asked.source,
+        line = self._line = Line(
+            destination, parser, store, self._open_behind, self._caught_up, self._check_running, lambda: self._asked.source,
+            lambda client_id, position: meta.update_cursor(client_id, position),
         )  # fmt: skip
         clients = self._clients = Clients(line, meta)
         self._lent: Callable[[Sink], Sink] = _OwnSink
@@ -181,6 +181,7 @@ class Instance:
             ha, self.destination, self._alarms, lambda: self.is_running, self._check_running, lambda: self.is_exhausted,
             self._client,
         )  # fmt: skip
+        self._line.write = partial(self._turns.write_cursor, self.meta)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -555,12 +556,6 @@ class Instance:
         if self._turns is not None and self.is_running:
             self._turns.check_ack(batch_id, client_id)
         self._client(client_id).ack(batch_id)
-
-    def _write_cursor(self, client_id: int, position: Position) -> None:
-        if self._turns is None:
-            self.meta.update_cursor(client_id, position)
-        else:
-            self._turns.write_cursor(self.meta, client_id, position)
 
     def rollback(self, batch_id: int | Message | None = None, *, client_id: int = CLIENT_ID) -> None:
         """Hand out again: everything since the last ack, or a batch, by its id or its message, and all after it (with new ids).
