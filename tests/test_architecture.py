@@ -91,7 +91,7 @@ def test_private_names_stay_in_their_modules() -> None:
 #: before its own.
 LAYERS = (
     "alarm disk errors event_types findings recent statement threads _build _interpreted",
-    "checks claims filter gtid life schema server_facts",
+    "checks claims copies filter gtid life schema server_facts",
     "position rows zookeeper",
     "meta model status",
     "flat ha parse.schema store",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pyarrow as pa
 
+from canal.copies import copying
 from canal.errors import ConfigError
 from canal.instance import CLIENT_ID, Instance
 from canal.parse.source.mysql import MySQLSource, another
@@ -77,11 +78,13 @@ def copy_table(
     shape = Shape(read_table(source, schema, name))
     made = plan(source, shape, chunk_rows=chunk_rows)
     about, pace, done = _Copy(table, made.position, made.types), Pace(table), 0
-    for chunk in made.chunks:
-        rows = pa.Table.from_batches(read_chunk(source, shape, made, chunk, tell_empty=True), shape.arrow)
-        sink(rows, about)
-        done += rows.num_rows
-        pace.tell(done, made.rows)
-    sink._end_copy()
+    with copying(instance.destination, table, made.rows) as tell:
+        for chunk in made.chunks:
+            rows = pa.Table.from_batches(read_chunk(source, shape, made, chunk, tell_empty=True), shape.arrow)
+            sink(rows, about)
+            done += rows.num_rows
+            pace.tell(done, made.rows)
+            tell(done)
+        sink._end_copy()
     log.info("%s was copied at %s: %d rows; its changes follow", table, made.position, done)
     return True

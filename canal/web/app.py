@@ -70,7 +70,8 @@ def app(
     """An ASGI application of a Server, an Instance or several, for an asyncio server such as uvicorn.
 
     * ``GET /``: the page, live. It works at any path at which it is mounted; the path must end with a slash.
-    * ``GET /status.json``: what it shows: ``InstanceStatus.as_dict()`` of each destination, and each pipe.
+    * ``GET /status.json``: what it shows: ``InstanceStatus.as_dict()`` of each destination, each pipe, and each table that
+      ``canal.spark.copy_table`` copies just now.
     * ``GET /events``: the same as server-sent events.
     * ``GET /healthz``: 200, or 503 with the reasons: a destination that does not run (one that stands by is well, and one that
       waits for its first use, as with ``lazy``), a pipe with an error, more than ``max_lag`` seconds.

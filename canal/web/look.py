@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from canal.copies import copies
 from canal.errors import ConfigError, UnknownDestinationError
 from canal.instance import Instance
 from canal.metrics import statuses_of
@@ -66,6 +67,7 @@ class Look:
             "allow": self.allow,
             "problems": self._problems(statuses),
             "instances": [{**status.as_dict(), "problem": self._problem(status)} for status in statuses],
+            "copies": [attrs.asdict(one) for one in copies() if one.destination in names],
             "not_started": sorted(name for name in configured if name not in names),
             "pipes": [attrs.asdict(pipe.status(), value_serializer=plain) for pipe in self._pipes],
         }

@@ -12,6 +12,7 @@ import pytest
 
 import canal
 from canal import web
+from canal.copies import copying
 from tests.support.waiting import until
 from tests.support.web import NASTY, Refuse, config
 
@@ -236,3 +237,12 @@ def test_no_action_asks_for_a_destination_that_nobody_has_named() -> None:
             assert get(app, f"/../../tmp/other/{action}", "POST", headers=header).status == 404
         assert get(app, "/orders/reload", "POST", headers=header).status == 404  # it does not run
         assert asked == []
+
+
+def test_tables_that_are_being_copied_are_shown(server: Any) -> None:
+    page = web.app(server)
+    with copying("orders", "shop.orders", 400) as tell, copying("other", "shop.t", 1):
+        tell(150)
+        (found,) = get(page, "/status.json").document["copies"]
+    assert (found["destination"], found["table"], found["rows"], found["of"]) == ("orders", "shop.orders", 150, 400)
+    assert get(page, "/status.json").document["copies"] == []

@@ -14,6 +14,7 @@ import pytest
 
 import canal
 from canal import web
+from canal.copies import copying
 from canal.targets import SQLiteTarget
 from canal.testing import FakeBinlog
 from tests.support.browser import TREE, Browser
@@ -68,6 +69,11 @@ def test_the_page_shows_what_happens(browser: Browser, tmp_path: Path) -> None:
             browser.wait(f"/client/.test({rows}) && ({rows}).includes(new Date().toISOString().slice(0, 10))")
             if os.environ.get("CANAL_PICTURE"):
                 Path(os.environ["CANAL_PICTURE"]).write_bytes(browser.picture())
+
+            with copying("orders", "shop.orders", 400) as tell:
+                tell(150)
+                browser.wait("document.body.innerText.includes('shop.orders\\t150 of about 400 rows')")
+            browser.wait("!document.body.innerText.includes('snapshots')")
 
             browser.evaluate("window.confirm = () => true")
             idle = "[...document.querySelectorAll('h2')].find(one => one.innerText.startsWith('idle'))"
