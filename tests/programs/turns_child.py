@@ -83,7 +83,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     options, output = json.loads(sys.argv[1]), sys.argv[2]
     follower = Follower(os.open(output, os.O_WRONLY | os.O_APPEND))
-    ha = ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=2.0, takeover_delay=0.2)
+    # On a machine whose processes stand still for seconds, shorter sessions end one after the other, and nobody gets a turn.
+    ha = ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=8.0, takeover_delay=0.2)
     sources = {
         name: canal.MySQLSource(
             host="127.0.0.1", port=port, user=options["user"], password=options["password"], heartbeat_interval=0.5,
