@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 import canal
+from canal.copies import CopyStatus, copies
 from canal.errors import ConfigError, NotSubscribedError, StreamMismatchError
 from canal.spark import apply_changes, copy_table, foreach_batch
 from canal.spark.apply import ApplyChanges
@@ -168,9 +169,11 @@ def test_a_copy_that_was_not_finished_is_begun_anew_and_until_then_nothing_is_ap
 ) -> None:
     sink = apply_changes(DeltaTarget(str(tmp_path / "t")), keys=["id"])
     apply, calls = ApplyChanges.__call__, itertools.count(1)
+    seen: list[CopyStatus] = []
 
     def dying(self: ApplyChanges, df: Any, batch: Any = None) -> None:
         if next(calls) == 4:
+            seen.extend(copies())
             raise KeyboardInterrupt
         apply(self, df, batch)
 
@@ -178,7 +181,10 @@ def test_a_copy_that_was_not_finished_is_begun_anew_and_until_then_nothing_is_ap
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(ApplyChanges, "__call__", dying)
             copy_table(instance, table, sink, chunk_rows=50)
-        assert 0 < len(lake_rows(tmp_path / "t") or {}) < 400
+        done = len(lake_rows(tmp_path / "t") or {})
+        assert 0 < done < 400
+        assert [(one.destination, one.table, one.rows) for one in seen] == [(instance.destination, table, done)]
+        assert copies() == []
         server.query(f"DELETE FROM {table} WHERE id < 60")
         with pytest.raises(StreamMismatchError, match="was not finished"):
             follow(instance, sink, lambda: False)
