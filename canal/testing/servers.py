@@ -210,7 +210,7 @@ class ThrowawayServer:
             if self._process.poll() is not None:
                 self._reap()
                 raise ServerUnavailableError(f"{self.kind} ended at its start: {self._logs()}")
-            with contextlib.suppress(pymysql.err.OperationalError, OSError):
+            with contextlib.suppress(pymysql.err.OperationalError, pymysql.err.InternalError, OSError):
                 # Only the server we started has this socket; the TCP port is its own once it has bound both.
                 with self.connect(port=port, connect_timeout=5) as connection, connection.cursor() as cursor:
                     cursor.execute("SELECT @@datadir, VERSION()")

@@ -50,8 +50,8 @@ CLIENTS: Final = {"kafka": 1001, "redis": 1002, "postgresql": 1003, "opensearch"
 FAULTS: Final = ("process", "source", *CLIENTS)
 #: Tables that no load has.
 OWN: Final = ("one", "other", "moved", "emptied")
-#: Seconds in which a client's cursor moves on, or all is wrong.
-PATIENCE: Final = 120.0
+#: Seconds in which a client's cursor moves on, also of a process that has only just started, or all is wrong.
+PATIENCE: Final = 600.0
 #: A server that was killed stays away for so many seconds at most.
 AWAY: Final = 2.0
 
