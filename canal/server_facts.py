@@ -143,7 +143,7 @@ class Release:
 
 
 @attrs.frozen
-class Server(Release):
+class ServerFacts(Release):
     """What a server says of itself."""
 
     identity: str
@@ -180,7 +180,7 @@ def read_release(ask: Ask) -> Release:
     return Release.parse(*map(str, row))
 
 
-def read_server(ask: Ask, source: Asked) -> Server:
+def read_server(ask: Ask, source: Asked) -> ServerFacts:
     """Ask a server for its settings; refuses those under which no change can be seen."""
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     rows = ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
@@ -203,7 +203,7 @@ def read_server(ask: Ask, source: Asked) -> Server:
             remedy="SET GLOBAL binlog_format = 'ROW', also in its configuration, and let applications reconnect.",
         )
     release = Release.parse(found.get("version", ""), found.get("version_comment", ""))
-    return Server(
+    return ServerFacts(
         release.flavor,
         release.version,
         identity=_identity(found, release.is_mariadb),

@@ -20,7 +20,7 @@ from canal.errors import CursorError, ServerError, UnsupportedError
 from canal.parse.schema.alter import TableState
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, TableSchema
-from canal.server_facts import Server
+from canal.server_facts import ServerFacts
 
 log = logging.getLogger("canal.spark")
 
@@ -32,11 +32,11 @@ Range = tuple[Key | None, Key | None, int]
 """The rows with ``lower < key <= upper``, and the estimate of their number."""
 
 
-class Session(Protocol):
+class KeySession(Protocol):
     """Asks the server; values of rows are bytes or None."""
 
     @property
-    def server(self) -> Server: ...
+    def server(self) -> ServerFacts: ...
 
     def run(self, sql: str, args: tuple[Any, ...] = (), doing: str = "") -> list[tuple[Any, ...]]: ...
     def explain(self, sql: str) -> dict[str, Any]: ...
@@ -157,7 +157,7 @@ def beyond(key: Sequence[KeyColumn], bound: Key, how: str) -> str:
 
 
 def find_ranges(
-    session: Session,
+    session: KeySession,
     table: TableSchema,
     index: str,
     key: tuple[str, ...],
@@ -212,7 +212,7 @@ def _merged(ranges: list[tuple[Key, int]], chunk_rows: int) -> list[tuple[Key, i
 class _Finder:
     """Looks into an index for keys: each question is a few dives, however large the table is."""
 
-    def __init__(self, session: Session, table: TableSchema, index: str, key: tuple[str, ...]) -> None:
+    def __init__(self, session: KeySession, table: TableSchema, index: str, key: tuple[str, ...]) -> None:
         by_name = {column.name: column for column in table.columns}
         self._session = session
         self.key = [key_column(by_name[name]) for name in key]

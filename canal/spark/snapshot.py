@@ -231,7 +231,7 @@ def read_table(source: MySQLSource, schema: str, table: str) -> TableSchema:
     Raises:
         ConfigError: there is no such table, or the user may not see it.
     """
-    with _Session(source) as session:
+    with _SnapshotSession(source) as session:
         return session.table(schema, table).state.schema
 
 
@@ -272,7 +272,7 @@ def plan(
         UnsupportedError: the position in the log does not fit into ``_txn``.
     """
     schema, table = shape.table.schema, shape.table.table
-    with _Session(source) as session:
+    with _SnapshotSession(source) as session:
         found = session.table(schema, table)
         _columns_now(shape, found.state.schema)
         chunk_rows = _rows_within(found, chunk_rows, chunk_bytes)
@@ -323,7 +323,7 @@ def plan_again(
         SchemaError: the table has other columns by now.
         ServerError: it is another server, which does not have all that was there at the plan's position.
     """
-    with _Session(source) as session:
+    with _SnapshotSession(source) as session:
         found = session.table(lost.schema, lost.table)
         _columns_now(shape, found.state.schema)
         _check_position(session, lost)
@@ -336,7 +336,7 @@ def _rows_within(found: _Found, rows: int, size: int | None) -> int:
 
 
 def _with_chunks(
-    session: _Session, found: _Found, made: SnapshotPlan, chunk_rows: int, tell: Callable[[int], None]
+    session: _SnapshotSession, found: _Found, made: SnapshotPlan, chunk_rows: int, tell: Callable[[int], None]
 ) -> SnapshotPlan:
     """The plan in chunks of a key, where the table has one."""
     index, key = chunk_key(found.state)
@@ -393,7 +393,7 @@ def _stored(
 def _server_batches(
     source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool
 ) -> Iterator[pa.RecordBatch]:
-    with _Session(source) as session:
+    with _SnapshotSession(source) as session:
         _check_position(session, plan)
         for batch in _begun(session, shape, plan, chunk):
             tell_empty = False
@@ -403,7 +403,7 @@ def _server_batches(
             yield _emptied(shape, plan)
 
 
-def _begun(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _begun(session: _SnapshotSession, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """A chunk's batches in a transaction, which begins anew where the table was altered or emptied between that and the rows."""
     for left in reversed(range(_ATTEMPTS)):
         session.begin()
@@ -422,7 +422,7 @@ def _emptied(shape: Shape, plan: SnapshotPlan) -> pa.RecordBatch:
     return shape.emptied_batch(plan.txn, SNAPSHOT_ORD, plan.timestamp, plan.gtid)
 
 
-def _check_position(session: _Session, plan: SnapshotPlan) -> None:
+def _check_position(session: _SnapshotSession, plan: SnapshotPlan) -> None:
     """Another server than the plan's has all that the changes from the position on leave out."""
     if session.server.identity == plan.position.source:
         return
@@ -454,7 +454,7 @@ def _columns_now(shape: Shape, now: TableSchema) -> list[ColumnSchema]:
     return found
 
 
-def _check_key(session: _Session, plan: SnapshotPlan, found: _Found) -> None:
+def _check_key(session: _SnapshotSession, plan: SnapshotPlan, found: _Found) -> None:
     """The chunks are ranges of one order of keys: rows could lie in none of them, or be sought for long, by another."""
     collations = session.collations(plan.schema, plan.table, plan.key)
     if chunk_key(found.state) != (plan.index, plan.key) or plan.collations not in ((), collations):
@@ -464,7 +464,7 @@ def _check_key(session: _Session, plan: SnapshotPlan, found: _Found) -> None:
         )
 
 
-def _batches(session: _Session, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _batches(session: _SnapshotSession, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     found = session.table(plan.schema, plan.table)
     columns = _columns_now(shape, found.state.schema)
     if plan.key:
@@ -520,7 +520,7 @@ class _Found:
         return self.engine.lower() in ("innodb", "rocksdb")
 
 
-class _Session:
+class _SnapshotSession:
     """A connection that gives every value as the server keeps it: bytes, in UTC, in the column's own charset."""
 
     def __init__(self, source: MySQLSource) -> None:
@@ -621,7 +621,7 @@ class _Session:
 # -- the position in the log ----------------------------------------------------------------------------------------------
 
 
-def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: bool) -> tuple[Position, int]:
+def _barrier(session: _SnapshotSession, found: _Found, lock_timeout: float, *, stay: bool) -> tuple[Position, int]:
     """The position in the log up to which every change of the table is in the table, and the time there in microseconds.
 
     With ``stay`` a transaction stays open that sees the table as it is at just this position.
@@ -648,7 +648,7 @@ def _barrier(session: _Session, found: _Found, lock_timeout: float, *, stay: boo
     return Position(journal=journal, offset=offset, gtid=gtid, source=session.server.identity, timestamp=now // 1000), now
 
 
-def _mariadb_barrier(session: _Session, stay: bool) -> tuple[Position, int]:
+def _mariadb_barrier(session: _SnapshotSession, stay: bool) -> tuple[Position, int]:
     """MariaDB begins a snapshot in the log and in the tables at once, without a lock, and tells the position."""
     session.begin()
     status = dict(session.run("SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", doing="ask for the position of a snapshot"))
@@ -660,14 +660,14 @@ def _mariadb_barrier(session: _Session, stay: bool) -> tuple[Position, int]:
     return attrs.evolve(position, timestamp=now // 1000), now
 
 
-def _mariadb_position(session: _Session, journal: str, offset: int) -> Position:
+def _mariadb_position(session: _SnapshotSession, journal: str, offset: int) -> Position:
     if not journal:
         raise ServerError(f"{session.source.address} has no binary log", remedy="Set log_bin and restart the server.")
     gtid = session.run("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset), "ask for the GTIDs in the log")[0][0]
     return Position(journal=journal, offset=offset, gtid=(gtid or b"").decode(), source=session.server.identity)
 
 
-def _server_time(session: _Session) -> int:
+def _server_time(session: _SnapshotSession) -> int:
     """Microseconds since 1970 by the server's clock, or the whole seconds that it tells."""
     text = session.run(session.server.time_query)[0][0].decode()
     return (datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(microseconds=1)
@@ -677,9 +677,9 @@ _DENIED: Final = (1044, 1142, 1227, 1045)
 
 
 @contextlib.contextmanager
-def _locked(session: _Session, table: TableSchema, timeout: float) -> Iterator[_Session]:
+def _locked(session: _SnapshotSession, table: TableSchema, timeout: float) -> Iterator[_SnapshotSession]:
     """Another session, while which lasts no writer has the table; those that had it are done, in the tables and the log."""
-    with _Session(session.source) as other:
+    with _SnapshotSession(session.source) as other:
         other.run(f"SET SESSION lock_wait_timeout = {max(1, round(timeout))}")
         name = f"{quoted(table.schema)}.{quoted(table.table)}"
         for sql in (f"LOCK TABLES {name} READ", "FLUSH TABLES WITH READ LOCK"):

@@ -30,7 +30,7 @@ def parse_columns(text: str, charset: str = "utf8mb4") -> tuple[Column, ...]:
     return keyed(columns, [part for key in body.keys if key.is_primary for part in key.columns])
 
 
-def _column(found: definition.Column, charset: str) -> Column:
+def _column(found: definition.ColumnDefinition, charset: str) -> Column:
     kind, choice = found.type, found.charset or definition.CharsetChoice()
     if choice.collation and choice.collation not in COLLATIONS:
         raise UsageError(f"column {found.name}: collation {choice.collation} is not known to the fake binlog")

@@ -54,7 +54,7 @@ class FakeServer:
         self.queries: list[str] = []
         self._listener: socket.socket | None = None
         self._threads: list[threading.Thread] = []
-        self._sessions: set[_Session] = set()
+        self._sessions: set[_ServedConnection] = set()
         self._lock = threading.Lock()
 
     def start(self) -> Self:
@@ -102,14 +102,14 @@ class FakeServer:
             except OSError:
                 return
             number += 1
-            session = _Session(self, sock, number)
+            session = _ServedConnection(self, sock, number)
             with self._lock:
                 self._sessions.add(session)
             self._spawn(f"session-{number}", self._run, session)
             if self._listener is None:
                 session.abort()
 
-    def _run(self, session: _Session) -> None:
+    def _run(self, session: _ServedConnection) -> None:
         try:
             session.run()
         except (OSError, _Gone):
@@ -133,7 +133,7 @@ class _Error(Exception):
     state: str = "HY000"
 
 
-class _Session:
+class _ServedConnection:
     """One client: its login, its variables, its commands."""
 
     def __init__(self, server: FakeServer, sock: socket.socket, number: int) -> None:
@@ -359,7 +359,7 @@ def _parse_dump_gtid(payload: bytes) -> tuple[Position, int]:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 Result = tuple[list[str], list[tuple[Any, ...]]]
-Answer = Callable[[_Session, re.Match[str]], Result | None]
+Answer = Callable[[_ServedConnection, re.Match[str]], Result | None]
 
 
 def variables_of(fake: FakeBinlog) -> dict[str, str]:
@@ -391,7 +391,7 @@ def variables_of(fake: FakeBinlog) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _show_variables(session: _Session, found: re.Match[str]) -> Result:
+def _show_variables(session: _ServedConnection, found: re.Match[str]) -> Result:
     values = variables_of(session._fake)
     pattern = found["like"]
     if pattern is not None:
@@ -406,7 +406,7 @@ def _show_variables(session: _Session, found: re.Match[str]) -> Result:
     return ["Variable_name", "Value"], [(name, values[name]) for name in sorted(chosen)]
 
 
-def _show_status(session: _Session, found: re.Match[str]) -> Result:
+def _show_status(session: _ServedConnection, found: re.Match[str]) -> Result:
     fake = session._fake
     name, offset = fake.journals[-1]
     columns = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]
@@ -415,30 +415,30 @@ def _show_status(session: _Session, found: re.Match[str]) -> Result:
     return [*columns, "Executed_Gtid_Set"], [(name, offset, "", "", fake.executed)]
 
 
-def _show_logs(session: _Session, found: re.Match[str]) -> Result:
+def _show_logs(session: _ServedConnection, found: re.Match[str]) -> Result:
     if session._fake.flavor == "mariadb" or session._fake.is_old:
         return ["Log_name", "File_size"], list(session._fake.journals)
     return ["Log_name", "File_size", "Encrypted"], [(*row, "No") for row in session._fake.journals]
 
 
-def _show_events(session: _Session, found: re.Match[str]) -> Result:
+def _show_events(session: _ServedConnection, found: re.Match[str]) -> Result:
     """The first event of the first journal."""
     names = ["Log_name", "Pos", "Event_type", "Server_id", "End_log_pos", "Info"]
     return names, [(session._fake.journals[0][0], 4, "Format_desc", session._fake.server_id, 106, "")]
 
 
-def _show_processlist(session: _Session, found: re.Match[str]) -> Result:
+def _show_processlist(session: _ServedConnection, found: re.Match[str]) -> Result:
     host = ":".join(map(str, session.address))
     columns = ["Id", "User", "Host", "db", "Command", "Time", "State", "Info"]
     return columns, [(session.number, session._server.user, host, None, "Query", 0, "", found[0])]
 
 
-def _set(session: _Session, found: re.Match[str]) -> None:
+def _set(session: _ServedConnection, found: re.Match[str]) -> None:
     for name, value in re.findall(r"@(\w+)\s*:?=\s*('(?:[^'\\]|''|\\.)*'|@@[\w.]+|[-\w.]+)", found["settings"]):
         session.variables[name.lower()] = _value(session, value)
 
 
-def _value(session: _Session, text: str) -> Any:
+def _value(session: _ServedConnection, text: str) -> Any:
     text = text.strip()
     if text.startswith("'"):
         return text[1:-1].replace("''", "'")
@@ -459,7 +459,7 @@ def _value(session: _Session, text: str) -> Any:
     raise _Error(1064, f"the fake binlog does not know {text[:60]}", "42000")
 
 
-def _select(session: _Session, found: re.Match[str]) -> Result:
+def _select(session: _ServedConnection, found: re.Match[str]) -> Result:
     names, values = [], []
     for item in _split(found["items"]):
         expression, _, alias = re.fullmatch(r"(.*?)(\s+AS\s+(\S+))?", item, re.I | re.S).groups()  # type: ignore[union-attr]
@@ -476,7 +476,7 @@ def _split(text: str) -> list[str]:
     return [found.group().strip() for found in _ITEM.finditer(text)]
 
 
-def _gtid_at(session: _Session, found: re.Match[str]) -> str | None:
+def _gtid_at(session: _ServedConnection, found: re.Match[str]) -> str | None:
     """BINLOG_GTID_POS: the state at an offset, NULL for one that is not there."""
     fake = session._fake
     with fake.log.changed:
@@ -490,7 +490,7 @@ def _gtid_at(session: _Session, found: re.Match[str]) -> str | None:
         return str(state)
 
 
-def _subtract(session: _Session, found: re.Match[str]) -> str:
+def _subtract(session: _ServedConnection, found: re.Match[str]) -> str:
     left, right = (str(_value(session, part)) for part in _split(found[1]))
     return str(MysqlGtidSet.parse(left) - MysqlGtidSet.parse(right))
 
@@ -506,7 +506,7 @@ def _wanted(fake: FakeBinlog, condition: str) -> list[tuple[str, str]]:
     ]
 
 
-def _columns(session: _Session, found: re.Match[str]) -> Result:
+def _columns(session: _ServedConnection, found: re.Match[str]) -> Result:
     """information_schema.columns: any of its usual columns, of one table or all."""
     fake = session._fake
     names = [re.sub(r"cast\((.*) as binary\)", r"\1", name.strip(" `").lower()) for name in found["items"].split(",")]
@@ -540,7 +540,7 @@ def _facts(fake: FakeBinlog, schema: str, table: str, number: int, column: _enco
     }  # fmt: skip
 
 
-def _tables_like(session: _Session, found: re.Match[str]) -> Result:
+def _tables_like(session: _ServedConnection, found: re.Match[str]) -> Result:
     """information_schema.tables: names in a schema that are so, or begin so."""
     with session._fake.log.changed:
         names = [table for schema, table in session._fake._tables if schema == found["schema"]]
@@ -548,7 +548,7 @@ def _tables_like(session: _Session, found: re.Match[str]) -> Result:
     return ["TABLE_NAME"], [(name,) for name in names if name == wanted or found["left"] and name.startswith(wanted)]
 
 
-def _tables(session: _Session, found: re.Match[str]) -> Result:
+def _tables(session: _ServedConnection, found: re.Match[str]) -> Result:
     """information_schema.tables, of one table or all."""
     with session._fake.log.changed:
         names = _wanted(session._fake, found["rest"])
@@ -558,7 +558,7 @@ def _tables(session: _Session, found: re.Match[str]) -> Result:
     return columns[:count], [row[:count] for row in rows]
 
 
-def _schemata(session: _Session, found: re.Match[str]) -> Result:
+def _schemata(session: _ServedConnection, found: re.Match[str]) -> Result:
     with session._fake.log.changed:
         names = sorted({schema for schema, _ in session._fake._tables})
     return ["SCHEMA_NAME", "DEFAULT_CHARACTER_SET_NAME"], [(name, session._fake.charset) for name in names]
@@ -608,7 +608,7 @@ _UNKNOWN_TO_OLD: Final = [
 ]  # fmt: skip
 
 #: What a SELECT without FROM can compute besides variables and whole numbers.
-FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_Session, re.Match[str]], Any]]]] = [
+FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_ServedConnection, re.Match[str]], Any]]]] = [
     (_pattern(r"VERSION\(\)"), lambda session, found: session._fake.version),
     (_pattern(r"CONNECTION_ID\(\)"), lambda session, found: session.number),
     (_pattern(r"(?:DATABASE|SCHEMA)\(\)"), lambda session, found: None),

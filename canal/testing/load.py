@@ -368,7 +368,7 @@ def _code(error: BaseException) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
-class _Session:
+class _LoadConnection:
     """A connection that comes back when the server does."""
 
     def __init__(self, load: Load, seed: str) -> None:
@@ -400,7 +400,7 @@ class _Session:
             self._connection = None
 
 
-class _Writer(_Session):
+class _Writer(_LoadConnection):
     """One session of transactions."""
 
     def __init__(self, load: Load, session: int) -> None:
@@ -573,7 +573,7 @@ class _Writer(_Session):
         return [(self.load.schema, name, "DELETE", row, None) for row in before.values()]
 
 
-class _DdlSession(_Session):
+class _DdlSession(_LoadConnection):
     """One session of DDL. Names of columns and tables are never used twice, so that a replay can tell them apart."""
 
     def __init__(self, load: Load) -> None:

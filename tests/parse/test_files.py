@@ -28,7 +28,7 @@ from canal.parse.log.framing import FileFramer
 from canal.parse.source import files
 from canal.parse.source.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
 from canal.parse.source.mysql import MySQLSource
-from canal.parse.source.session import Session
+from canal.parse.source.session import QuerySession
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
 from tests.support.parsing import decoded, order, rows_of, shop
@@ -738,7 +738,7 @@ def test_the_end_of_a_file_that_grows_is_found_without_reading_it_again(tmp_path
     journal = Journal()
     path = write(tmp_path / "binlog.000001", journal)
     with closing(LocalBinlogSource(tmp_path, follow=True).connect()) as connection:
-        connection._session = Session(MySQLSource())
+        connection._session = QuerySession(MySQLSource())
         for number in range(1, 200):
             journal.transaction(1000, number)
             path.write_bytes(journal.data)

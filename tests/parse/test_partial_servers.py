@@ -20,7 +20,7 @@ def partial(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(session: Any, found: Any) -> None:
         raise _serve._Error(1193, f"Unknown system variable '{found['name']}'")
 
-    command = _serve._Session._command
+    command = _serve._ServedConnection._command
 
     def without_dump(session: Any, code: int, payload: bytes) -> bool:
         if code == DUMP:
@@ -29,7 +29,7 @@ def partial(monkeypatch: pytest.MonkeyPatch) -> None:
 
     pattern = _serve._pattern(r"SET .*(?P<name>net_write_timeout|show_gipk\w+).*")
     monkeypatch.setattr(_serve, "ANSWERS", [(pattern, unknown), *_serve.ANSWERS])
-    monkeypatch.setattr(_serve._Session, "_command", without_dump)
+    monkeypatch.setattr(_serve._ServedConnection, "_command", without_dump)
 
 
 def instance_of(server: FakeServer, **options: Any) -> canal.Instance:

@@ -402,7 +402,7 @@ def test_a_writer_that_does_not_end_is_told(server: ThrowawayServer, database: s
 
 
 def test_another_server_s_chunks_have_all_that_was_there_at_the_position(server: ThrowawayServer, database: str) -> None:
-    """A replica that lags would give rows of before, whose changes the stream begins behind."""
+    """A replica that lags would give older rows, whose changes the stream begins behind."""
     server.query(f"CREATE TABLE `{database}`.t (id INT PRIMARY KEY)")
     server.query(f"INSERT INTO `{database}`.t VALUES (1)")
     shape = shape_of(server, database, "t")
@@ -618,9 +618,9 @@ def test_a_key_of_text_takes_few_questions_for_a_chunk(
         cursor.execute("ANALYZE TABLE t")
         cursor.fetchall()
     questions: list[str] = []
-    explain, first = snapshots._Session.explain, snapshots._Session.run
-    monkeypatch.setattr(snapshots._Session, "explain", lambda self, sql: (questions.append(sql), explain(self, sql))[1])
-    monkeypatch.setattr(snapshots._Session, "run", lambda self, sql, *more, **names: (
+    explain, first = snapshots._SnapshotSession.explain, snapshots._Session.run
+    monkeypatch.setattr(snapshots._SnapshotSession, "explain", lambda self, sql: (questions.append(sql), explain(self, sql))[1])
+    monkeypatch.setattr(snapshots._SnapshotSession, "run", lambda self, sql, *more, **names: (
         questions.append(sql), first(self, sql, *more, **names))[1])  # fmt: skip
     made = plan(source(server), shape_of(server, database, "t"), chunk_rows=100)
     assert len(made.chunks) > 40

@@ -17,7 +17,7 @@ from canal.parse.schema.definition import (
     PRIMARY,
     Body,
     CharsetChoice,
-    Column,
+    ColumnDefinition,
     ColumnType,
     Dialect,
     Key,
@@ -307,7 +307,7 @@ class _Placed:
     """A column that is added, or one that replaces ``old``. ``definition`` None: only renamed to ``name``."""
 
     name: str
-    definition: Column | None
+    definition: ColumnDefinition | None
     old: str = ""
     first: bool = False
     after: str = ""
@@ -495,7 +495,7 @@ class _AlterReader:
         self._place(read_column(scan, self.dialect, own), "", conditional, own.keys)
         return None
 
-    def _place(self, column: Column, old: str, conditional: bool, keys: list[Key]) -> None:
+    def _place(self, column: ColumnDefinition, old: str, conditional: bool, keys: list[Key]) -> None:
         first, after = bool(self.scan.accept("FIRST")), ""
         if not first and self.scan.accept("AFTER"):
             after = name(self.scan)

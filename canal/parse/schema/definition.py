@@ -82,7 +82,7 @@ class ColumnType:
 
 
 @attrs.frozen
-class Column:
+class ColumnDefinition:
     """A column definition. ``nullable`` is None where the text does not say."""
 
     name: str
@@ -124,7 +124,7 @@ class Key:
 class Body:
     """Columns and keys of a CREATE TABLE, or of the brackets of an ADD."""
 
-    columns: list[Column] = attrs.field(factory=list)
+    columns: list[ColumnDefinition] = attrs.field(factory=list)
     keys: list[Key] = attrs.field(factory=list)
     #: The bounds of periods, which are NOT NULL.
     periods: list[str] = attrs.field(factory=list)
@@ -505,7 +505,7 @@ def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> st
 _CHARACTER = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
 
 
-def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bool = False) -> ColumnSchema:
+def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, forced: bool = False) -> ColumnSchema:
     """The column as the server makes it where ``default`` is the charset of columns that name none.
 
     ``forced``: of all text columns, as CONVERT TO in the same statement has it.
@@ -539,12 +539,12 @@ def resolve(column: Column, dialect: Dialect, default: str | None, *, forced: bo
 # -- column definitions ------------------------------------------------------------------------------------------------
 
 
-def read_column(scan: Scanner, dialect: Dialect, body: Body) -> Column:
+def read_column(scan: Scanner, dialect: Dialect, body: Body) -> ColumnDefinition:
     """A name, a type and attributes, up to what ends the definition; its keys go to ``body``."""
     return read_definition(scan, dialect, body, column_name(scan))
 
 
-def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> Column:
+def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> ColumnDefinition:
     serial = scan.peek()[2] == "SERIAL"
     reader = _ColumnReader(scan, dialect, body, named, read_type(scan, dialect))
     if serial:
@@ -574,8 +574,8 @@ class _ColumnReader:
     counts: bool = False
     has_value: bool = False
 
-    def column(self) -> Column:
-        return Column(
+    def column(self) -> ColumnDefinition:
+        return ColumnDefinition(
             self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual, self.counts,
             self.has_value,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from canal.parse.source.logs import ServerLogs
 from canal.parse.source.proofs import Proofs
 from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.seek import Seek
-from canal.parse.source.session import Session
+from canal.parse.source.session import QuerySession
 from canal.parse.source.stream import DumpStream
 from canal.position import Position
 from canal.schema import TableSchema
@@ -31,7 +31,7 @@ class MySQLConnection(FullConnection):
     def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self.server_id = server_id
-        self._queries = Session(source)
+        self._queries = QuerySession(source)
         self._login = Login(source, server_id, replica_uuid)
         self._logs = ServerLogs(source, self._login, self._queries)
         self._beside = Beside(self._login, self._logs, self._another, source.seek_timeout)
@@ -175,7 +175,7 @@ class MySQLConnection(FullConnection):
         return self._queries.json_columns(schema, table) if self._login.server.has("json_checks") else set()
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
-        """As ``Session.describe``."""
+        """As ``QuerySession.describe``."""
         return self._queries.describe(schema, table, accepts=accepts)
 
     def table_names(self) -> list[tuple[str, str]]:

@@ -44,7 +44,7 @@ from canal.parse.schema.texts import Tables, tables_from_mapping, tables_from_sq
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Description, FullConnection, Start
-from canal.parse.source.session import Session
+from canal.parse.source.session import QuerySession
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
 from canal.server_facts import Release
@@ -236,7 +236,7 @@ class LocalBinlogConnection(FullConnection):
         self._following: _JournalReader | None = None
         self._checksum: bool | None = None
         self._end = Position()
-        self._session: Session | None = None
+        self._session: QuerySession | None = None
         if isinstance(source.schema, MySQLSource):
             self._session = source.schema.open_session()
         self._list = _patiently(source.listing, self._pause)
@@ -496,7 +496,7 @@ class LocalBinlogConnection(FullConnection):
 
     @property
     def logs_cascades(self) -> bool:
-        """MySQL from 9.6 on logs what foreign keys change, unless it is told not to, which a file does not tell."""
+        """MySQL from 9.6 on logs what foreign keys change, unless a variable forbids it, which a file does not say."""
         form = self._format
         return form is not None and form.release.has("cascades_logged")
 

@@ -15,7 +15,7 @@ from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE, register_packet
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
-from canal.server_facts import Release, Server, read_server
+from canal.server_facts import Release, ServerFacts, read_server
 
 if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource
@@ -34,7 +34,7 @@ class Login:
     """
 
     #: What the server says of itself; known once ``open`` is through.
-    server: Server
+    server: ServerFacts
 
     def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
         self._source = source
@@ -86,7 +86,7 @@ class Login:
                 remedy=f"As an administrator, raise max_user_connections of the user or of the server to {count} or more.",
             )
 
-    def _prepare(self, login: Any) -> Server:
+    def _prepare(self, login: Any) -> ServerFacts:
         try:
             server = read_server(partial(run, login), self._source)
             run(login, server.status_query)  # tells a missing REPLICATION CLIENT now rather than later
@@ -98,7 +98,7 @@ class Login:
             raise query_error(error, self._source, "set up replication") from error
         return server
 
-    def _set_up(self, login: Any, server: Server) -> None:
+    def _set_up(self, login: Any, server: ServerFacts) -> None:
         period = int(self._source.heartbeat_interval * 1e9)
         settings = [
             "time_zone = '+00:00'",

@@ -11,9 +11,9 @@ import attrs
 
 from canal.errors import LostReason, PositionLostError, ServerError, SourceError
 from canal.parse.source.login import Login
-from canal.parse.source.session import Session
+from canal.parse.source.session import QuerySession
 from canal.position import Position
-from canal.server_facts import Server
+from canal.server_facts import ServerFacts
 
 if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 class ServerLogs:
     """The logs of the server of a login, asked for by a session beside it."""
 
-    def __init__(self, source: MySQLSource, login: Login, queries: Session) -> None:
+    def __init__(self, source: MySQLSource, login: Login, queries: QuerySession) -> None:
         self._source = source
         self._login = login
         self._queries = queries
 
     @property
-    def _server(self) -> Server:
+    def _server(self) -> ServerFacts:
         return self._login.server
 
     def rows(
@@ -37,7 +37,7 @@ class ServerLogs:
         return self._queries.rows(sql, args, doing=doing)
 
     def listed(self) -> list[tuple[str, int | None]]:
-        """As ``Session.logs``, at least one."""
+        """As ``QuerySession.logs``, at least one."""
         logs = self._queries.logs()
         if not logs:
             raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")

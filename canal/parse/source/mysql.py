@@ -25,7 +25,7 @@ from canal.parse.source import _pymysql
 from canal.parse.source.connection import MySQLConnection
 from canal.parse.source.dump import Thread
 from canal.parse.source.server_errors import login_error
-from canal.parse.source.session import Session
+from canal.parse.source.session import QuerySession
 from canal.status import SourceEnd
 
 SslMode = Literal["DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"]
@@ -246,7 +246,7 @@ class MySQLSource:
 
     def read_end(self, timeout: float) -> SourceEnd:
         """The end of the log and the sizes of its journals, over a connection of its own; each wait within ``timeout``."""
-        session = Session(
+        session = QuerySession(
             attrs.evolve(
                 self, connect_timeout=min(timeout, self.connect_timeout), read_timeout=min(timeout, self.read_timeout)
             )
@@ -261,11 +261,11 @@ class MySQLSource:
             session.close()
         return SourceEnd(tuple((name, size) for name, size in logs if size is not None), str(gtid or ""))
 
-    def open_session(self) -> Session:
+    def open_session(self) -> QuerySession:
         """An ordinary connection for queries, set up and lazily opened; the caller closes it."""
-        return Session(self)
+        return QuerySession(self)
 
-    def open_probe(self, timeout: float) -> Session:
+    def open_probe(self, timeout: float) -> QuerySession:
         """As ``open_session``, for answers that take ``timeout`` s at most."""
         return attrs.evolve(self, connect_timeout=timeout, read_timeout=timeout).open_session()
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from canal.errors import ServerError
 from canal.findings import Finding
 from canal.parse.source.mysql import MySQLSource
-from canal.parse.source.session import Session
+from canal.parse.source.session import QuerySession
 
 _DAY: Final = 86_400
 #: Rows events of that size no MariaDB sends in one piece.
@@ -30,7 +30,7 @@ def look(source: MySQLSource) -> list[Finding]:
         AuthenticationError: the login is refused.
         ConnectionLostError: the server cannot be reached.
     """
-    session = Session(source)
+    session = QuerySession(source)
     try:
         names = ", ".join(f"'{name}'" for name in _VARIABLES)
         rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})", doing="look at its settings")
@@ -99,7 +99,7 @@ def _retention(values: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("retention", "ok", f"{seconds / _DAY:g} days" if seconds else "logs are kept until somebody purges them")
 
 
-def _privileges(session: Session) -> Finding:
+def _privileges(session: QuerySession) -> Finding:
     texts = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS", doing="read the user's privileges"))
     grants = texts.replace("REPLICATION REPLICA", "REPLICATION SLAVE").replace("BINLOG MONITOR", "REPLICATION CLIENT")
     missing = [one for one in ("REPLICATION SLAVE", "REPLICATION CLIENT") if one not in grants]
@@ -114,7 +114,7 @@ def _privileges(session: Session) -> Finding:
     )  # fmt: skip
 
 
-def _cascades(session: Session, values: Mapping[str, str]) -> Finding:
+def _cascades(session: QuerySession, values: Mapping[str, str]) -> Finding:
     sql = (
         "SELECT COUNT(*), MIN(CONCAT(constraint_schema, '.', table_name)) FROM information_schema.referential_constraints "
         "WHERE delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL')"
@@ -132,7 +132,7 @@ def _cascades(session: Session, values: Mapping[str, str]) -> Finding:
     )  # fmt: skip
 
 
-def _tls(session: Session) -> Finding:
+def _tls(session: QuerySession) -> Finding:
     ((_, cipher),) = session.rows("SHOW STATUS LIKE 'Ssl_cipher'", doing="look at the connection")
     if cipher:
         return Finding("tls", "ok", f"encrypted with {cipher}")

@@ -36,7 +36,7 @@ log = logging.getLogger("canal.parse")
 _UNKNOWN_VARIABLE: Final = 1193
 
 
-class Session:
+class QuerySession:
     """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
 
     Queries come from one thread; ``close`` may come from any.
