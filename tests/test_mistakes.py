@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import canal
 from canal.errors import ConfigError, CursorError
 from canal.meta import FileMeta
 from canal.testing import FakeBinlog
+from canal.testing.fake import FakeConnection
 
 
 def config(**options: Any) -> canal.InstanceConfig:
@@ -170,3 +172,27 @@ def test_a_url_that_is_none(url: str, told: str) -> None:
         canal.MySQLSource.from_url(url)
     assert SECRET not in str(caught.value)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(("call", "told"), [
+    ("connect", r"within 0\.3 s: .* has not answered yet\. .*Check host, port and network"),
+    ("resolve", r"within 0\.3 s: .* has answered, and the position is still looked for\. .*start_timeout="),
+])  # fmt: skip
+def test_a_start_that_takes_too_long_says_how_far_it_is(call: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    owner = FakeBinlog if call == "connect" else FakeConnection
+    original = getattr(owner, call)
+    reached = threading.Event()
+
+    def held(self: Any, *arguments: Any) -> Any:
+        reached.set()
+        assert goes_on.wait(60)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(owner, call, held)
+    with canal.Instance(config(start_timeout=0.3)) as instance:
+        assert reached.wait(60)
+        with pytest.raises(canal.ConnectionLostError, match=told):
+            instance.subscribe()
+        goes_on.set()
+        instance.subscribe(timeout=60)

@@ -163,13 +163,17 @@ class ParserRun:
                 raise fresh(self.error)
             if self.link.is_stopping():
                 raise StateError("the parser was stopped before it had a start position", destination=self._destination)
-        problem = self._last_problem
+        problem, remedy = self._last_problem, "Check host, port and network."
+        doing = f": {name_of(self.link.source)} has not answered yet"
+        if problem is not None:
+            doing, remedy = f": {problem.message}", problem.remedy
+        elif self.progress.state is State.SEEKING:
+            doing = self._follower.doing or f": {name_of(self.link.source)} has answered, and the position is still looked for"
+            remedy = "A busy server or machine may need more seconds: start_timeout=."
         raise ConnectionLostError(
-            f"no start position within {timeout:g} s" + (f": {problem.message}" if problem else self._follower.doing),
-            destination=self._destination,
-            remedy="The parser goes on trying; subscribe again. "
-            + (problem.remedy if problem else "Check host, port and network."),
-        ) from problem
+            f"no start position within {timeout:g} s{doing}", destination=self._destination,
+            remedy=f"The parser goes on trying; subscribe again. {remedy}",
+        ) from problem  # fmt: skip
 
     @property
     def delivered_position(self) -> Position | None:
