@@ -19,7 +19,7 @@ log = logging.getLogger("canal.parse")
 #: ``(destination, message)``: told of everything an operator should know; the message is an :class:`AlarmMessage`.
 Alarm = Callable[[str, str], None]
 
-#: Seconds until a trouble that goes on is told again; the time doubles with each reminder, up to the second number.
+#: Seconds until a trouble that goes on is reported again; the time doubles with each reminder, up to the second number.
 REMINDERS = (60.0, 3600.0)
 _REMEMBERED = 256
 
@@ -82,7 +82,7 @@ class _Trouble:
 class AlarmDesk:
     """Tells the callback of each trouble when it begins, then at growing intervals how often it came again.
 
-    A trouble is its kind and its key (the text, where none is given): another text is another trouble and is told at once.
+    A trouble is its kind and its key (the text, where none is given): another text is another trouble and is reported at once.
     What is not told is in the log, as INFO.
 
     Args:
@@ -137,13 +137,13 @@ class AlarmDesk:
         self._call(AlarmMessage(text, kind, count))
 
     def announce(self, kind: AlarmKind, text: str) -> None:
-        """Something was done or has ended, which is told each time."""
+        """Something was done or has ended, which is reported each time."""
         with self._lock:
             self.count += 1
         self._call(AlarmMessage(text, kind))
 
     def over(self, kind: AlarmKind, text: str) -> None:
-        """Every trouble of the kind has ended; told once, and only where one was told of."""
+        """Every trouble of the kind has ended; reported once, and only where one was reported."""
         with self._lock:
             ended = [self._troubles.pop(name) for name in list(self._troubles) if name[0] is kind]
             self.count += bool(ended)

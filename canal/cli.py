@@ -259,7 +259,7 @@ def _ended_by_ctrl_c(instance: canal.Instance) -> Iterator[None]:
 
 
 def _alarm(destination: str, text: str) -> None:
-    """Lost connections are told at once; what stops the parser is told by main()."""
+    """Prints lost connections at once; what stops the parser is printed by main()."""
     if getattr(text, "kind", None) is not canal.AlarmKind.STOPPED:
         logging.warning(text)
 

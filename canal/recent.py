@@ -24,10 +24,10 @@ class Recent(dict[K, V]):
 
 
 class Told(Recent[K, None]):
-    """Names of which something was told, which is told once."""
+    """Names of which something was reported, which is done once for each."""
 
     def is_first(self, key: K) -> bool:
-        """Whether nothing was told of it; from now on something was."""
+        """Whether nothing was reported of it; from now on something was."""
         is_first = key not in self
         self.pop(key, None)  # what comes often is not forgotten
         self[key] = None

@@ -494,7 +494,7 @@ def _check(config: object) -> None:
 
 
 def _comparable(runs: list[RouteRun]) -> list[RouteRun]:
-    """Those whose cursors have an earliest one. Others, as of before and behind a change of the source, resume by themselves."""
+    """Those whose cursors have an earliest one. Others, as those on two sides of a change of the source, resume by themselves."""
     found: list[RouteRun] = []
     for run in runs:
         with contextlib.suppress(CursorError):

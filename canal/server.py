@@ -182,7 +182,7 @@ class Server:
             CanalError: it cannot be started so. What ran before runs again.
         """
         name = config.destination
-        Instance(config)  # whatever is wrong with it is told before anything is stopped
+        Instance(config)  # raises whatever is wrong with it before anything is stopped
         with self._lock:
             self._check_open(name)
             before, runs = self._configs.get(name), name in self._instances

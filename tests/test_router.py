@@ -448,7 +448,7 @@ def test_what_a_router_does_not_have_is_refused() -> None:
 
 
 def test_tables_are_known_as_they_were_at_the_cursor_of_each_output(tmp_path: Path) -> None:
-    """What has been given to an output is not acked by it: its tables of before are still asked for after a restart."""
+    """What has been given to an output is not acked by it: its former tables are still asked for after a restart."""
     fake = FakeBinlog(metadata="MINIMAL")
     table = fake.table("s", "a", "id INT PRIMARY KEY, one INT")
 

@@ -1,6 +1,6 @@
 """Every key of canal's configuration files (1.1.4 to 1.1.8), and what becomes of it here.
 
-A key has a meaning (``MAPPED``: which options it sets), or none, for a reason that is told (``WITHOUT``). Nothing else is taken.
+A key has a meaning (``MAPPED``: which options it sets), or none, for the reason in ``WITHOUT``. Nothing else is taken.
 """
 
 from __future__ import annotations

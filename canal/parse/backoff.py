@@ -1,6 +1,6 @@
 """How long to wait before the next connection: twice as long each time, and anew from the start once one worked.
 
-Never sleeps: it is told how a connection ended and gives the seconds.
+Never sleeps: it takes how a connection ended and gives the seconds.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Link:
     Args:
         sources: the source and, where there is one, its standby, each with its start position.
 
-    ``changed``, under ``lock``, is told of what others wait for: that the run is to stop or has ended, or that another source is
-    taken.
+    ``changed``, under ``lock``, is notified of what others wait for: that the run is to stop or has ended, or that
+    another source is taken.
     """
 
     def __init__(self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk) -> None:

@@ -102,7 +102,7 @@ class ParserKeywords(TypedDict, total=False):
 
 
 class Owner(Protocol):
-    """The parser of a run: what it was told to ask and to tell, which may be set anew while the run goes on."""
+    """The parser of a run: the functions that it was given to ask and to call, which may be set anew while the run goes on."""
 
     oldest: Callable[[], Position | None]
     marks: Callable[[], list[Position]]

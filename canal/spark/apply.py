@@ -81,7 +81,7 @@ def apply_changes(
             value of which only the change is known is always refused.
         absent: what an inserted row gets for a column that its image does not hold, which is its default, not known here: of
             partial images, and of rows that were inserted before a column that the query knows was added.
-        snapshot: what to do when a snapshot begins though the target has rows, of this stream or of before it. Those that
+        snapshot: what to do when a snapshot begins though the target has rows, of this stream or earlier ones. Those that
             were deleted meanwhile are in neither, so "replace" empties the target with the snapshot's first batch. "keep"
             leaves what other streams have put there, and refuses where the target has followed this one. What is appended
             (``keys`` None) may have anything before it, but not a snapshot behind changes.
@@ -357,7 +357,7 @@ class ApplyChanges:
     def _widened(self, schema: pa.Schema, payload: pa.Table, replace: bool) -> dict[str, pa.Field]:
         """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that.
 
-        Where no row of before stays, of any other type, by the types alone: the values of later chunks are not known yet.
+        Where no earlier row stays, of any other type, by the types alone: the values of later chunks are not known yet.
         """
         can, found = getattr(self.target, "widens", lambda old, new: False), {}
         is_anew = replace and getattr(self.target, "retypes", False)

@@ -27,7 +27,7 @@ log = logging.getLogger("canal.spark")
 
 @attrs.frozen
 class _Copy:
-    """What ``apply_changes`` is told of the rows of a chunk."""
+    """What ``apply_changes`` takes with the rows of a chunk."""
 
     table: str
     end: Position

@@ -29,8 +29,8 @@ class Offset:
 
     With ``plan`` it is in a snapshot, of which ``done`` chunks are read; the stream then begins at the plan's position.
     ``types`` are the declared types of the columns that the rows before it had, as a ``Watch`` gives them; those before
-    ``types_at``, a position, where executors alone have read what lies between. ``since`` is told with the end of a first batch
-    that began at no known offset: where it began; it makes no other offset.
+    ``types_at``, a position, where executors alone have read what lies between. ``since`` is where a first
+    batch began whose start Spark did not know; offsets that differ in nothing else are equal.
     """
 
     position: Position

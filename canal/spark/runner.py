@@ -58,7 +58,7 @@ class Runner:
         self._snapshot: Offset | None = None  # where Spark is in it
         self._plan: SnapshotPlan | None = None  # with its chunks
         self._pace: Pace | None = None
-        if not log.hasHandlers():  # in the process that Spark made: what is told there nobody else would set up
+        if not log.hasHandlers():  # in the process that Spark made: nobody else would set up what is logged there
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             log.addHandler(handler)

@@ -181,7 +181,7 @@ class _Reader(threading.Thread):
         self._is_named = False
         self._writer = EntryWriter()
         self._next_id = 0
-        self._told: Position | None = None  # the last cursor that the reader was told of
+        self._told: Position | None = None  # the last cursor that the reader was sent
         self._turn = threading.Lock()
         self._superseded = False
         self._fence: Fence | None = None  # of the turn in which it became a client, with ``ha``

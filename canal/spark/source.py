@@ -310,7 +310,7 @@ class CanalStreamReader(_Reading, DataSourceStreamReader):
         return [_Partition(what) for what in self._runner.ranges(start, end)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark calls this late or not at all: what it has done for sure is told by the next ``latestOffset``."""
+        """Spark calls this late or not at all: the next ``latestOffset`` shows what it has done for sure."""
 
     def stop(self) -> None:
         with _to_its_end():

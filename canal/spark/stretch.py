@@ -31,7 +31,7 @@ from canal.spark.watch import Epochs, Watch
 
 _GET: Final = 16384  # row changes of one get
 _STALLED: Final = 120.0  # seconds
-_PREDECESSOR: Final = 15.0  # seconds that a query's process of before may take to end
+_PREDECESSOR: Final = 15.0  # seconds that the query's last process may take to end
 
 
 @attrs.frozen

@@ -266,7 +266,7 @@ class Shape:
         return [*image, *tail]
 
     def _chosen(self, absent: pa.Array, exact: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Without what is told of columns that are not the stream's."""
+        """Without columns that are not the stream's."""
         if absent.null_count < len(absent):
             lists = ([name for name in names or () if name.lower() in self._names] for names in absent.to_pylist())
             absent = pa.array([names or None for names in lists], absent.type)

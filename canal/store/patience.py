@@ -10,7 +10,7 @@ class Patience:
     """How long a store waits for its slowest client."""
 
     seconds: float
-    """For room, until it is told who holds the store back."""
+    """For room, until who holds the store back is reported."""
     evict: bool = False
     """Then, or beyond one of the limits, keep nothing for that client any more, if there are others that it holds back."""
     entries: int | None = None

@@ -173,7 +173,7 @@ class _Item:
     """A document that is put or deleted."""
 
     key: Key | None
-    """None: of a row of before the table was emptied."""
+    """None: of a row from before the table was emptied."""
     lines: bytes
 
 

@@ -1,6 +1,6 @@
 """RocketMQ: each change a message, which a broker has stored before the next commit.
 
-Never takes a message for written that a broker has not said it stored as it is told to.
+Never takes a message for written that a broker has not said it stored as it is configured to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BATCH: Final = 1 << 20
 #: Bytes of the properties of a message.
 _PROPERTIES: Final = 32_767
 _SEPARATORS: Final = re.compile("[\x00-\x02]")
-#: What an answer says of a message that is stored, yet not as the broker is told to.
+#: What an answer says of a message that is stored, yet not as the broker is configured to.
 _NOT_SAFE: Final = {10: "it did not reach the disk in time", 11: "no slave has it", 12: "it did not reach a slave's disk in time"}
 _ILLEGAL: Final = 13
 #: What an answer has around its text.

@@ -190,7 +190,7 @@ class FakeTable:
         self._write(0, [image], [self._encoder.image(row, image) for row in whole], sql)
 
     def update(self, before: Row, after: Row, *more: Row, sql: str | None = None) -> None:
-        """Change a row; columns that ``after`` leaves out stay. ``more`` rows are further pairs of before and after."""
+        """Change a row; columns that ``after`` leaves out stay. ``more`` rows are further pairs of a row before and after."""
         pairs = [self._checked(row) for row in (before, after, *more)]
         if len(pairs) % 2:
             raise UsageError(f"update of {self.schema}.{self.name} needs pairs of rows: before, after")

@@ -34,7 +34,7 @@ __all__ = [
     "RedisServer", "RocketMQServer", "ServerUnavailableError",
 ]  # fmt: skip
 
-#: PostgreSQL does not run as root: there it is told that it runs as nobody.
+#: PostgreSQL does not run as root: there it is made to believe that it runs as nobody.
 _NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
 
 

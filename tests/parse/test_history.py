@@ -468,7 +468,7 @@ def test_the_history_of_a_log_that_was_begun_anew_is_not_believed(tmp_path: Path
     for year, columns in ((1, "id INT, a INT, b INT"), (2, "id INT, b INT, a INT"), (3, "id INT, a INT, b INT")):
         fake = FakeBinlog(metadata="MINIMAL", clock=functools.partial(float, 1e9 + year * HOUR))
         if year == 3:
-            fake.rotate()  # so that the journal of before is there, but it is another one
+            fake.rotate()  # so that the former journal is there, but it is another one
         table = fake.table("shop", "t", columns)
         table.insert({"id": 1})
         start = fake.position

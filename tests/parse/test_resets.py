@@ -74,7 +74,7 @@ kinds = pytest.mark.parametrize(("flavor", "gtid"), [("mysql", True), ("mysql", 
 @pytest.mark.parametrize("logs", list(itertools.product((1, 2, 3), repeat=2)), ids=str)
 @pytest.mark.parametrize("on_lost", ["fail", "earliest", "latest"])
 def test_a_log_that_was_reset_is_another_one(flavor: str, gtid: bool, logs: tuple[int, int], on_lost: str) -> None:
-    """Its journals have the names of before, or not yet; its transactions the offsets and GTIDs of before, and more."""
+    """Its journals have the former names, or not yet; its transactions the offsets and GTIDs of before, and more."""
     log = Served(flavor, gtid)
     log.write(OLD, logs[0])
     assert log.read(OLD[-1]) == list(OLD)

@@ -338,7 +338,7 @@ def test_constants_of_the_compiled_form() -> None:
 
 
 def test_old_and_new_temporal_formats_in_one_table() -> None:
-    """T60: as MySQL logs a table of before 5.6.4 that got columns since: no server made today has one."""
+    """T60: as MySQL logs a table from before 5.6.4 that got columns since: no server made today has one."""
     cells: list[tuple[int, int, str, bytes, Any]] = [
         (11, 0, "time", (-10203 & 0xFFFFFF).to_bytes(3, "little"), -datetime.timedelta(hours=1, minutes=2, seconds=3)),
         (19, 3, "time(3)", bytes.fromhex("7fffffffce"), -datetime.timedelta(milliseconds=5)),
@@ -390,7 +390,7 @@ def _old_time(seconds: int) -> bytes:
 
 @given(data=st.data(), kind=st.sampled_from([INSERT, UPDATE, DELETE]))
 def test_rows_have_one_form_whichever_server_logged_them(data: st.DataObject, kind: int) -> None:
-    """With the temporal types of before 5.6 and with those since; with the unused NULL bits set and clear."""
+    """With the temporal types from before 5.6 and with those since; with the unused NULL bits set and clear."""
     images: list[list[bytes]] = [[], [], []]
     for _ in range(2 * data.draw(st.integers(1, 3))):
         nulls = data.draw(st.lists(st.booleans(), min_size=5, max_size=5))

@@ -37,7 +37,7 @@ TAIL = """
   in `.number`; canal's text is the number. `binlog_row_metadata=FULL` tells all. Without it labels are those of the statements in
   the log, else of information_schema, which has `?` for each character of 4 bytes: in a column of utf8mb4, utf16, utf16le, utf32 or
   gb18030, or of bytes, a label with a `?` is not known for sure. A character that the charset lacks is `?` on the server too, and after
-  CONVERT TO CHARACTER SET the bytes of labels are those of before: what is no text in the new charset is `InvalidText`. MySQL 8.0.12 and older tell the labels but not their charset.
+  CONVERT TO CHARACTER SET the bytes of labels are the former ones: what is no text in the new charset is `InvalidText`. MySQL 8.0.12 and older tell the labels but not their charset.
 * TIMESTAMP is in the zone that `time_zone` names, UTC by default; all zero is a `ZeroDate`, and the rest of the first second of 1970 (MariaDB) a moment.
 * A FLOAT is the double whose text is the shortest that reads back as its 32 bits: 0.1, not 0.10000000149011612.
 * GEOMETRY is the SRID (4 bytes, little-endian), then WKB. VECTOR is 4-byte floats, little-endian.
@@ -52,7 +52,7 @@ TAIL = """
 * MySQL's JSON has the text that 8.0 and later print. MySQL 5.7 itself prints the double 1.0 as `1`, which then reads as an integer, and
   leaves line breaks in base64 unescaped.
 * MySQL's JSON with `binlog_row_value_options=PARTIAL_JSON` may be `PartialJson`, see [values.md](values.md).
-* Types as old servers logged them (TIME, DATETIME and TIMESTAMP of before MySQL 5.6.4, MariaDB's with
+* Types as old servers logged them (TIME, DATETIME and TIMESTAMP from before MySQL 5.6.4, MariaDB's with
   `mysql56_temporal_format=OFF`, COMPRESSED columns) give the same as the others.
 
 ## canal's form

@@ -276,7 +276,7 @@ def test_a_third_server_with_the_epoch_of_the_second_is_told_by_its_time() -> No
 
 
 def test_a_query_with_a_new_checkpoint_at_the_second_server_is_told_by_its_time() -> None:
-    """Its epoch is that of before the failover; a change of the last one's second may be new."""
+    """Its epoch is the one from before the failover; a change of the last one's second may be new."""
     target = MemoryTarget()
     one, two, three = (
         change("I", 10 * number, 0, row(number), _gtid=f"{UUID}:{number}", _ts=7_000_000 + number // 2) for number in (1, 2, 3)

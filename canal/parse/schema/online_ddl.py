@@ -1,7 +1,7 @@
 """The tables that gh-ost and pt-online-schema-change fill beside the one that they alter.
 
 Never takes a table for theirs whose name is none that they give, or that the log shows to be somebody else's. Where the log
-shows nothing the name decides, if the table is there that it is made of; the first row that is left out so is told.
+shows nothing the name decides, if the table is there that it is made of; an alarm tells of the first row that is left out so.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class ZooKeeperHistory:
             )
         numbers: list[int] = []
         for first, count in document["steps"]:
-            if len(numbers) + count > len(there) + 1:  # one that is missing is told by its name
+            if len(numbers) + count > len(there) + 1:  # the error names one that is missing
                 raise ValueError(f"it lists {count} steps from {first} on, and there are {len(there)} nodes")
             numbers += range(first, first + count)
         self._next = int(document["next"])

@@ -1,4 +1,4 @@
-"""Whether a server still has what was read of its log: a reset, a restored backup or another server is told, not followed."""
+"""Whether a server still has what was read of its log: a reset, a restored backup or another server is an error."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class _DeltaWork:
                     return whole if whole.last_change == progress.last_change else progress
                 if commit.get("operation") == "RESTORE":
                     raise StreamMismatchError(
-                        f"{self._target.path} was restored to a version of before, with its rows but not with its progress",
+                        f"{self._target.path} was restored to an earlier version, with its rows but not with its progress",
                         remedy="Apply under another stream name, with a snapshot (snapshot='replace').",
                     )
         return progress

@@ -229,7 +229,7 @@ def wide(number: int = 2) -> pa.Table:
 def test_who_dies_between_the_alter_and_the_rows_has_written_nothing(
     server: Any, narrow: MySQLTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server commits by itself there: the progress is that of before, and the batch is applied when it comes again."""
+    """The server commits by itself there: the progress is the former one, and the batch is applied when it comes again."""
     apply_changes(narrow, KEYS)(first_changes())
 
     def end() -> None:
