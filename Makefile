@@ -48,23 +48,23 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 
 # The suite runs once in the compiled build with the servers, once interpreted without them. Most tests wait for a server, a
 # clock or a JVM, so three runs share the cores; what those beside print comes when the first has ended. A shell starts what
-# runs beside it with Ctrl-C ignored.
-BESIDE := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
+# runs beside it with Ctrl-C ignored, and it may have been started so itself.
+PYTEST := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
 APART := tests/live tests/spark tests/ha tests/targets
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
-		{ echo "== compiled, tests/live"; CANAL_PURE=0 $(BESIDE) tests/live; } >$(VENV)/second.log 2>&1 & second=$$!; \
-		{ echo "== compiled, tests/spark"; CANAL_PURE=0 $(BESIDE) tests/spark; third=$$?; \
-		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(BESIDE) -m every_spark $(SPARK_QUERIES)) || third=1; \
-		echo "== compiled, tests/ha tests/targets"; CANAL_PURE=0 $(BESIDE) tests/ha tests/targets && test $$third = 0; \
+		{ echo "== compiled, tests/live"; CANAL_PURE=0 $(PYTEST) tests/live; } >$(VENV)/second.log 2>&1 & second=$$!; \
+		{ echo "== compiled, tests/spark"; CANAL_PURE=0 $(PYTEST) tests/spark; third=$$?; \
+		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(PYTEST) -m every_spark $(SPARK_QUERIES)) || third=1; \
+		echo "== compiled, tests/ha tests/targets"; CANAL_PURE=0 $(PYTEST) tests/ha tests/targets && test $$third = 0; \
 		} >$(VENV)/third.log 2>&1 & third=$$!; \
-		echo "== compiled, all but $(APART)"; CANAL_PURE=0 $(BIN)/python -m pytest $(APART:%=--ignore=%); first=$$?; \
-		echo "== interpreted"; CANAL_PURE=1 $(BIN)/python -m pytest -p no:cacheprovider \
+		echo "== compiled, all but $(APART)"; CANAL_PURE=0 $(PYTEST) $(APART:%=--ignore=%); first=$$?; \
+		echo "== interpreted"; CANAL_PURE=1 $(PYTEST) \
 		-m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' || first=1; \
 		echo "== waiting for the rest"; wait $$second || first=1; wait $$third || first=1; \
 		cat $(VENV)/second.log $(VENV)/third.log; test $$first = 0; \
 	else \
-		echo "== interpreted only" && CANAL_PURE=1 $(BIN)/python -m pytest; \
+		echo "== interpreted only" && CANAL_PURE=1 $(PYTEST); \
 	fi
 
 # Hours: make matrix LINES="mysql-5.7" runs one line.

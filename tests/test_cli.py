@@ -295,10 +295,13 @@ def test_a_server_is_followed_until_ctrl_c() -> None:
             env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )  # fmt: skip
         assert child.stdout is not None
-        first = json.loads(child.stdout.readline())
-        time.sleep(0.2)
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        try:
+            first = json.loads(child.stdout.readline())
+            time.sleep(0.2)
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+        finally:
+            child.kill()
 
     assert first["type"] == "INSERT"
     assert child.returncode == 0

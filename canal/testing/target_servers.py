@@ -49,7 +49,7 @@ class _Server(ABC):
     #: Where its programs are in a tree, and their name in ``PATH``.
     program: ClassVar[tuple[str, str]]
 
-    def __init__(self, *, startup_timeout: float = 60.0) -> None:
+    def __init__(self, *, startup_timeout: float = 180.0) -> None:
         self.host: Final = "127.0.0.1"
         self.startup_timeout = startup_timeout
         self._base: Path | None = None
@@ -240,7 +240,7 @@ class _RedisNode(RedisServer):
 class RedisCluster:
     """Three Redis servers, none of which has a replica, that share the slots of a cluster."""
 
-    def __init__(self, *, startup_timeout: float = 60.0) -> None:
+    def __init__(self, *, startup_timeout: float = 180.0) -> None:
         self.startup_timeout = startup_timeout
         self.servers = [_RedisNode(startup_timeout=startup_timeout) for _ in range(3)]
 

@@ -51,17 +51,20 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(address: str) -> None:
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "40"}
     command = [sys.executable, "-m", "canal", "top", address, "--interval", "0.05"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        seen = b""
-        while seen.count(b"canal top") < 3:
-            seen += os.read(ours, 1 << 16)
-        process.send_signal(signal.SIGINT)
         try:
-            while more := os.read(ours, 1 << 16):
-                seen += more
-        except OSError:  # the terminal is closed
-            pass
-        assert process.wait(60) == 0
+            os.close(theirs)
+            seen = b""
+            while seen.count(b"canal top") < 3:
+                seen += os.read(ours, 1 << 16)
+            process.send_signal(signal.SIGINT)
+            try:
+                while more := os.read(ours, 1 << 16):
+                    seen += more
+            except OSError:  # the terminal is closed
+                pass
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
     os.close(ours)
     assert b"streaming" in seen
 
