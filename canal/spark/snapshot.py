@@ -56,6 +56,11 @@ _READ_TIMEOUT: Final = 600.0
 _PACE: Final = 10.0
 #: ``_ord`` of the first row of a snapshot whose rows are numbered.
 FIRST_ORD: Final = -(1 << 62)
+#: What mends a table that is not there.
+NO_TABLE: Final = (
+    "Name a table as schema.table, with the case of the server, and GRANT SELECT on it. Where it was renamed, follow its new "
+    "name with a new checkpoint and a snapshot."
+)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -596,7 +601,7 @@ class _SnapshotSession:
         if not states or not facts:
             raise ConfigError(
                 f"{self.source.address} has no table {schema}.{table}, or {self.source.user!r} may not see it",
-                remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it.",
+                remedy=NO_TABLE,
             )
         engine, rows, row_bytes = facts[0]
         return _Found(states[0], (engine or b"").decode(), int(rows or 0), int(row_bytes or 0))

@@ -41,7 +41,7 @@ from canal.spark.options import Options, parse_options
 from canal.spark.runner import Runner, snapshot_parts, snapshot_plan
 from canal.spark.segments import read_entries
 from canal.spark.shared import attach
-from canal.spark.snapshot import SnapshotPart, SnapshotRows, read_chunk, read_table
+from canal.spark.snapshot import NO_TABLE, SnapshotPart, SnapshotRows, read_chunk, read_table
 from canal.spark.spool import Piece, piece_source
 from canal.spark.stretch import Stretch, open_instance, plan, read_stretch
 from canal.spark.types import Envelope, Shape, pack_txn
@@ -167,8 +167,7 @@ def find_table(options: Options) -> TableSchema:
     if has_server:
         raise ConfigError(
             f"there is no table {name}, or the user may not see it",
-            remedy="Name a table as schema.table, with the case of the server, and GRANT SELECT on it. Where it was renamed, "
-            "follow its new name with a new checkpoint and a snapshot.",
+            remedy=NO_TABLE,
         )
     with open_instance(options, another(options.source), start) as instance:
         instance.subscribe()

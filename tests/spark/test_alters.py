@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 import canal
-from canal.errors import SchemaError, UnloggedChangeError
+from canal.errors import ConfigError, SchemaError, UnloggedChangeError
 from canal.parse.schema.texts import tables_from_mapping
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.alters import changed_values
@@ -263,6 +263,30 @@ def test_an_alter_that_leaves_values_as_they_are_is_nothing_that_a_new_load_does
         rows = engine.until(3 if is_down else 2)
     if is_down and alter != "DROP x":
         assert [row.get("x", row.get("X")) for row in rows] == [5, 5, None]
+
+
+@pytest.mark.needs("full_metadata")
+def test_a_renamed_table_is_followed_by_doing_just_what_the_errors_say(
+    server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    server.query(f"CREATE TABLE {database}.orders ({COLUMNS})")
+    server.query(f"INSERT INTO {database}.orders (id) VALUES (1)")
+    given = {**options(server, database, tmp_path), "snapshot": "initial"}
+    with Engine(given) as engine:
+        engine.start()
+        engine.until(1)
+        server.query(f"RENAME TABLE {database}.orders TO {database}.old")
+        server.query(f"INSERT INTO {database}.old (id) VALUES (2)")
+        with pytest.raises(UnloggedChangeError, match="Follow the table's new name, with a new checkpoint and a snapshot"):
+            engine.until(2)
+        engine.stop()
+        with pytest.raises(ConfigError, match="follow its new name with a new checkpoint and a snapshot"):
+            engine.start()
+    with Engine({**given, "table": f"{database}.old"}) as engine:
+        engine.start()
+        engine.until(2)
+        server.query(f"INSERT INTO {database}.old (id) VALUES (3)")
+        assert [row["id"] for row in engine.until(3)] == [1, 2, 3]
 
 
 @pytest.mark.needs("full_metadata")
