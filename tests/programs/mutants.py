@@ -86,6 +86,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "store/test_memory_store.py::test_no_entry_too_many_and_none_too_few_goes_in",
     ),
     _mutant(
+        "rows that are forgotten are not counted", "store/ring.py", "            self.freed_rows += entry.row_count\n", "",
+        "store/test_ring.py::TestRing",
+    ),
+    _mutant(
+        "a BEGIN comes without what follows it", "store/ring.py", "taken.pop()  # it comes with its rows", "pass",
+        "store/test_ring.py::TestRing",
+    ),
+    _mutant(
         "a client that comes later lacks what the others have not acked", "store/memory.py",
         "start = self._ring.head if like is None else self._reader(like).acked", "start = self._ring.tail",
         "test_delivery.py::test_a_client_that_subscribes_while_another_acks_misses_nothing",
@@ -577,6 +585,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "a table map that does not fit is believed", "parse/schema/table_map.py",
         '        if problem:\n            return f"column', '        if False:\n            return f"column',
         "parse/test_tables.py::test_a_schema_that_disagrees_is_told",
+    ),
+    _mutant(
+        "columns of now are taken for those of then", "parse/follower.py",
+        "if change is None and live is not None and not (now", "if live is not None and not (now",
+        "parse/test_follower.py::test_columns_of_now_that_would_fit_are_no_guess_either",
+    ),
+    _mutant(
+        "what a statement did is not in the history", "parse/follower.py", "if versions or settings is not None:", "if False:",
+        "parse/test_follower.py::test_what_was_found_out_is_in_the_history_before_anything_behind_it",
+        "parse/test_follower.py::test_a_table_that_is_dropped_is_forgotten",
+    ),
+    _mutant(
+        "a column without its neighbour stands somewhere", "parse/schema/alter.py",
+        'raise NotUnderstoodError(f"no column {placed.after!r} to stand after")', "return len(columns)",
+        "parse/test_alter.py::test_any_row_of_alters_gives_the_columns_that_a_list_of_names_has",
+    ),
+    _mutant(
+        "a REAL is a DOUBLE whatever sql_mode says", "parse/schema/definition.py", "if dialect.sql_mode & REAL_AS_FLOAT else",
+        "if False else", "parse/test_definition.py::test_a_type_is_shown_as_the_server_shows_it",
     ),
     _mutant(
         "rows go on though the history could not keep their columns", "parse/follower.py",
