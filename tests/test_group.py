@@ -186,11 +186,16 @@ def test_a_restart_inside_a_transaction_goes_on_with_its_rest(order: Any) -> Non
     parsers = {"a": canal.BinlogParser(away, backoff=(0.01, 0.05)), "b": canal.BinlogParser(every[1].log)}
     group = canal.GroupParser(parsers, order=order, idle_after=0)
     with canal.Instance.compose("shop", parser=group, meta=meta) as instance:
-        time.sleep(0.5)  # for b to be there first
+        until(lambda: is_waiting(parsers["b"]))
         assert not instance.get()
         away.is_there = True
 
         assert got_of(first) + drained(instance) == [("a", id) for id in range(30)] + [("b", 0)]
+
+
+def is_waiting(member: Any) -> bool:
+    """Whether its sink has a transaction, and has not returned."""
+    return member.received[0] > 3 and member.delivered_position is None
 
 
 def stored(position: canal.Position) -> canal.MemoryMeta:
@@ -233,11 +238,11 @@ def test_a_cursor_names_each_member_and_the_text_of_it_is_refused_by_who_knows_o
 def test_what_a_member_has_before_the_others_are_started_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = instance_of(ended(count=2), canal.MemoryMeta())
     assert isinstance(instance.parser, canal.GroupParser)
-    last = instance.parser.members["b"]
+    first, last = instance.parser.members["a"], instance.parser.members["b"]
     start = last.start
 
     def late(*given: Any) -> None:
-        time.sleep(0.3)  # for a to be there first
+        until(lambda: is_waiting(first))
         start(*given)
 
     monkeypatch.setattr(last, "start", late)
