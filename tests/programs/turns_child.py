@@ -84,7 +84,7 @@ def main() -> None:
     options, output = json.loads(sys.argv[1]), sys.argv[2]
     follower = Follower(os.open(output, os.O_WRONLY | os.O_APPEND))
     # On a machine whose processes stand still for seconds, shorter sessions end one after the other, and nobody gets a turn.
-    ha = ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=8.0, takeover_delay=0.2)
+    ha = ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=4.0, takeover_delay=0.2)
     sources = {
         name: canal.MySQLSource(
             host="127.0.0.1", port=port, user=options["user"], password=options["password"], heartbeat_interval=0.5,
