@@ -57,7 +57,8 @@ class Rule:
         keys: columns, by their new names, that tell rows apart, where that is not to be the primary key.
         to: what the target calls the table: a text in which ``{schema}`` and ``{table}`` are those of the source, or
             ``change -> name``.
-        transform: ``change -> change``, or None (left out), or several changes; made with ``change.evolve(after={…})``.
+        transform: ``change -> change``, or None (left out), or several changes; made with
+            ``change.evolve(after={**change.after.as_dict(), …})``: a row that is given is the whole row.
     """
 
     tables: str = ""

@@ -196,3 +196,25 @@ def test_a_start_that_takes_too_long_says_how_far_it_is(call: str, told: str, mo
             instance.subscribe()
         goes_on.set()
         instance.subscribe(timeout=60)
+
+
+def test_a_wrong_password_is_one_line_of_the_log_and_an_error_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with FakeBinlog().serve(user="canal", password=SECRET) as server:
+        source = canal.MySQLSource(host=server.host, port=server.port, user="canal", password="wr0ng")
+        with canal.Instance(config(source=source)) as instance, pytest.raises(canal.AuthenticationError):
+            instance.subscribe()
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert len(told) == 1, told
+    assert "wr0ng" not in caplog.text
+
+
+def test_a_wrong_port_is_told_in_time_and_is_no_lost_connection(caplog: pytest.LogCaptureFixture) -> None:
+    source = canal.MySQLSource(host="127.0.0.1", port=1, user="canal", password=SECRET)
+    with canal.Instance(config(source=source)) as instance:
+        with pytest.raises(canal.ConnectionLostError, match=r"within 1 s: .*127\.0\.0\.1:1") as caught:
+            instance.subscribe(timeout=1)
+        assert "lost" not in str(caught.value).lower()
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert len(told) == 1, told
+    assert "not connected yet" in told[0]

@@ -156,7 +156,10 @@ class Change:
         return tuple([row[name] for name in self.table.keys])
 
     def evolve(self, *, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None, **fields: Any) -> Self:
-        """This change with other rows (of any columns) or other fields; what is not given stays.
+        """This change with other rows or other fields; a row or field that is not given stays.
+
+        A row that is given is the whole row, of any columns: ``evolve(after={**change.after.as_dict(), "price": 1})`` changes
+        one of them.
 
         ``op`` stays what it was: a row that an insert lacks cannot be given to it.
         """

@@ -149,7 +149,8 @@ class _Fold:
         if not change.table.keys:
             raise self._unfit(
                 change, f"{change.table.source} has no primary key: its rows cannot be told apart in the target",
-                "Name columns that tell them apart by canal.Rule(keys=…), or let a log of changes be the target.",
+                "Name columns that tell them apart by canal.Rule(keys=…), or let a log of changes be the target. "
+                "Where a rule made the row, it must have the columns of the key.",
             )  # fmt: skip
         return self._checked(change, change.key(row))
 
