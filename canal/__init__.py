@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         StoreStatus,
     )
     from canal.store import EntryStore, MemoryStore, Slice
+    from canal.templates import Template
     from canal.zookeeper import ZooKeeper
 
 __version__ = "0.1.0"
@@ -212,6 +213,7 @@ __all__ = [
     "StoreStatus",
     "TableFilter",
     "TableSchema",
+    "Template",
     "Transaction",
     "TruncatedError",
     "UnknownDestinationError",
@@ -275,6 +277,7 @@ _MODULES: Final[dict[str, str]] = {
         "sink": "EntrySink Hook Sink",
         "status": "ClientStatus InstanceStatus Lag ParserStatus ReaderStatus SourceEnd State StoreStatus",
         "store": "EntryStore MemoryStore Slice",
+        "templates": "Template",
         "zookeeper": "ZooKeeper",
     }.items()
     for name in names.split()

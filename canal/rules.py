@@ -14,7 +14,7 @@ import attrs
 from canal.changes.change import Change, Table
 from canal.errors import CanalError, ConfigError, HookError, UnloggedChangeError
 from canal.filter import TableFilter
-from canal.model import EventType, Row
+from canal.model import ColumnNames, EventType, Row
 from canal.recent import Recent
 from canal.rows.values import ABSENT
 
@@ -53,6 +53,8 @@ class Rule:
         exclude: columns to leave out, where ``fields`` does not say which to keep.
         defaults: values of columns that the row lacks (``ABSENT``, or no column of the table), by name.
         mask: ``value -> value`` by the name of the column; NULL and ``ABSENT`` stay as they are.
+        values: ``row -> value`` by the name of a column, which the row may lack, such as ``canal.Template("{{ row.first }}!")``.
+            The row has all columns of the table, with their defaults and masks.
         rename: new names by old ones, or ``name -> name`` for all columns, such as ``str.lower``.
         keys: columns, by their new names, that tell rows apart, where that is not to be the primary key.
         to: what the target calls the table: a text in which ``{schema}`` and ``{table}`` are those of the source, or
@@ -68,6 +70,7 @@ class Rule:
     rename: Mapping[str, str] | Callable[[str], str] = attrs.field(factory=dict, validator=_by_column)
     defaults: Mapping[str, Any] = attrs.field(factory=dict, validator=_by_column)
     mask: Mapping[str, Callable[[Any], Any]] = attrs.field(factory=dict, validator=_by_column)
+    values: Mapping[str, Callable[[Row], Any]] = attrs.field(factory=dict, validator=_by_column)
     keys: Sequence[str] | None = attrs.field(default=None, converter=_names)
     to: str | Callable[[Change], str] | None = None
     transform: Callable[[Change], Change | Iterable[Change] | None] | None = attrs.field(default=None, validator=_callable)
@@ -87,6 +90,8 @@ class Rule:
                     f"the mask of {name} in a rule must be callable, not a {type(mask).__name__}",
                     remedy="A canal.Mask belongs into InstanceConfig(mask=…).",
                 )
+        if unknown := [name for name, value in self.values.items() if not callable(value)]:
+            raise ConfigError(f"values of a rule must be callable: that of {unknown[0]} is not")
         if self.fields is not None and self.exclude:
             raise ConfigError("a rule has fields or exclude, not both")
         if isinstance(self.to, str):
@@ -182,14 +187,15 @@ class _Plan:
         self.rule = rule
         names = list(table.names.names)
         wanted = [name for name in names if name not in rule.exclude] if rule.fields is None else list(rule.fields)
-        wanted += [name for name in rule.defaults if name not in wanted and name not in names]
-        unknown = [name for name in (*wanted, *rule.exclude, *rule.mask) if name not in names and name not in rule.defaults]
+        own = {**rule.defaults, **rule.values}
+        wanted += [name for name in own if name not in wanted and name not in names]
+        unknown = [name for name in (*wanted, *rule.exclude, *rule.mask) if name not in names and name not in own]
         if unknown and table.columns:
             raise ConfigError(
                 f"a rule names columns that {table.source} does not have: {', '.join(unknown)}",
                 remedy=f"Its columns are {', '.join(names)}.",
             )
-        values = dict.fromkeys(names) | dict(rule.defaults)
+        values = dict.fromkeys(names) | dict.fromkeys(rule.values, "") | dict(rule.defaults)
         fitted = table.fitting({name: values[name] for name in wanted}) if table.columns else table
         new = {name: rule.rename(name) if callable(rule.rename) else rule.rename.get(name, name) for name in names + wanted}
         columns = tuple(attrs.evolve(column, name=new[column.name]) for column in fitted.columns)
@@ -202,10 +208,13 @@ class _Plan:
         name = rule.to.format(**_parts(table)) if isinstance(rule.to, str) else table.name
         self.table = Table(name, table.source, columns, tuple(keys) if has_keys else ())
         self._tables: Recent[str, Table] = Recent()
-        self._is_same = columns == table.columns and not rule.mask and not rule.defaults
+        self._is_same = columns == table.columns and not rule.mask and not own
+        self._wanted = wanted
+        self._all = ColumnNames(tuple(names + [name for name in rule.defaults if name not in names])) if rule.values else None
         #: Of each column its number at the source (-1: none), its default and its mask.
         self._steps = [
-            (names.index(one) if one in names else -1, rule.defaults.get(one, ABSENT), rule.mask.get(one)) for one in wanted
+            (names.index(one) if one in names else -1, rule.defaults.get(one, ABSENT), rule.mask.get(one))
+            for one in (wanted if self._all is None else self._all.names)
         ]
 
     def apply(self, change: Change) -> Iterable[Change]:
@@ -241,6 +250,9 @@ class _Plan:
             elif mask is not None and value is not None:
                 value = mask(value)
             found.append(value)
+        if self._all is not None:
+            whole, made = Row(tuple(found), self._all), self.rule.values
+            found = [made[name](whole) if name in made else whole[name] for name in self._wanted]
         return Row(tuple(found), self.table.names)
 
     def _transformed(self, change: Change) -> Iterable[Change]:

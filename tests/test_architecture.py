@@ -98,7 +98,7 @@ LAYERS = (
     "changes parallel parse.log sink",
     "formats parse.source rules",
     "parse targets",
-    "config feed",
+    "config feed templates",
     "behind configuration narrowing wiring",
     "delivery",
     "clients stream turns",

@@ -7,6 +7,8 @@
     [[destinations.orders.pipe.rules]]
     tables = 'shop\\.orders'
     fields = ["id", "total"]
+    values = { label = "{{ row.id }}: {{ row.total }}" }
+    to = { template = "{{ schema }}.orders_{{ row.country }}" }
 
 Never opens a target.
 """
@@ -20,10 +22,14 @@ from canal import targets
 from canal.errors import ConfigError
 from canal.formats import encoder_of
 from canal.rules import Rule
+from canal.templates import Template
 
 #: Of a rule and of the pipe, what a file can say; the rest is code.
-_RULE: Final = ("tables", "fields", "exclude", "rename", "defaults", "keys", "to")
+_RULE: Final = ("tables", "fields", "exclude", "rename", "defaults", "values", "keys", "to")
 _PIPE: Final = ("stream", "on_large", "acknowledged", "client_id", "batch_size", "linger")
+
+#: Options of targets that may be ``{ template = "…" }``.
+_TEMPLATED: Final = ("topic", "routing_key", "key", "tag", "encode")
 
 #: Makes an object of options; a ConfigError says where they stand.
 Call = Callable[[Callable[..., Any], dict[str, Any], str], Any]
@@ -59,8 +65,24 @@ def _check(table: Any, known: tuple[str, ...], where: str) -> None:
 
 def _rule(table: Any, where: str, call: Call) -> Rule:
     _check(table, _RULE, where)
-    rule: Rule = call(Rule, table, where)
+    options = _templated(table, ("to",), where, call)
+    if "values" in options:
+        _check(options["values"], tuple(options["values"]) if isinstance(options["values"], dict) else (), f"{where}.values")
+        options["values"] = {
+            name: call(Template, {"text": text}, f"{where}.values.{name}") for name, text in options["values"].items()
+        }
+    rule: Rule = call(Rule, options, where)
     return rule
+
+
+def _templated(table: dict[str, Any], names: tuple[str, ...], where: str, call: Call) -> dict[str, Any]:
+    """The options, of which those of these names may be ``{ template = "…" }``."""
+    return {
+        name: call(Template, {"text": value["template"]}, f"{where}.{name}")
+        if name in names and isinstance(value, dict) and value.keys() == {"template"}
+        else value
+        for name, value in table.items()
+    }
 
 
 def _target(table: Any, where: str, call: Call) -> Any:
@@ -69,8 +91,8 @@ def _target(table: Any, where: str, call: Call) -> Any:
     kind = table.get("kind") if isinstance(table, dict) else None
     if kind not in kinds:
         raise ConfigError(f"{where} has no kind {kind!r}", remedy=f"There are {', '.join(sorted(kinds))}.")
-    options = {name: value for name, value in table.items() if name != "kind"}
-    if "encode" in options:
+    options = _templated({name: value for name, value in table.items() if name != "kind"}, _TEMPLATED, where, call)
+    if "encode" in options and not isinstance(options["encode"], Template):
         options["encode"] = _encoder(options["encode"], f"{where}.encode", call)
     return call(getattr(targets, kinds[kind]), options, where)
 

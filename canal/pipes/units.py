@@ -15,7 +15,7 @@ from typing import Final, Literal
 import attrs
 
 from canal.changes import Change, Reader
-from canal.errors import CanalError, HookError, UsageError
+from canal.errors import CanalError, HookError, UnfitChangeError, UsageError
 from canal.instance import Instance
 from canal.model import Entry, Message
 from canal.narrowing import unskipped
@@ -219,7 +219,7 @@ class Units:
     def _apply_rules(self, change: Change, unit: Unit) -> None:
         try:
             unit.changes += self.rules(change)
-        except HookError as error:
+        except (HookError, UnfitChangeError) as error:
             if not self.parks:
                 raise
             unit.parked.append(change.evolve(error=error.message))

@@ -167,6 +167,9 @@ def _made(change: Change, what: str, function: Callable[..., Text | None], *argu
 def _called(change: Change, what: str, function: Callable[..., Any], *arguments: object) -> Any:
     try:
         return function(*arguments)
+    except UnfitChangeError as error:
+        error.position = error.position or change.origin.position
+        raise
     except CanalError:
         raise
     except Exception as error:
