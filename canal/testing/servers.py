@@ -16,19 +16,17 @@ import getpass
 import hashlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
 import pymysql
 
 from canal.testing.installations import Installation, ServerUnavailableError, find_installation
-from canal.testing.processes import Watchdog, reserve_port, scratch, tail
+from canal.testing.processes import ServerProcess, reserve_port, scratch, tail
 
 __all__ = ["Installation", "MariaDBServer", "MySQLServer", "ServerUnavailableError", "ThrowawayServer"]
 
@@ -55,7 +53,7 @@ def _cache() -> Path:
     return Path(named) if named else home / "canal-servers"
 
 
-class ThrowawayServer:
+class ThrowawayServer(ServerProcess):
     """A database server of its own, on a free port of loopback, with its data in memory where there is room.
 
     Options are the server's own (``"--binlog-row-image=MINIMAL"``). ``user`` has all rights and logs in over TCP;
@@ -83,6 +81,7 @@ class ThrowawayServer:
         installation: Installation | None = None,
         release: str = "",
     ) -> None:
+        super().__init__(Path(base).absolute() if base is not None else None)
         self.host: Final = "127.0.0.1"
         self.port = port
         self.server_id = server_id
@@ -91,21 +90,9 @@ class ThrowawayServer:
         self.options = options
         self.startup_timeout = startup_timeout
         self.installation: Final = installation or find_installation(self.kind, release)
-        self._base = Path(base).absolute() if base is not None else None
-        self._temporary = base is None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: Watchdog | None = None
-        self._port: socket.socket | None = None  # while the server is down too
         self._version = ""
 
     # -- what it is
-
-    @property
-    def base(self) -> Path:
-        """The directory of everything the server writes."""
-        if self._base is None:
-            raise ServerUnavailableError(f"{self.kind}: start() makes the directory")
-        return self._base
 
     @property
     def data_dir(self) -> Path:
@@ -200,11 +187,8 @@ class ThrowawayServer:
             "--max-connections=200",
             *self.options,
         ]
-        with open(self.base / "out.log", "wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.base
-            )
-        self._watch(self._process.pid)
+        self._run(command)
+        assert self._process is not None
         deadline = time.monotonic() + self.startup_timeout
         while True:
             if self._process.poll() is not None:
@@ -226,73 +210,12 @@ class ThrowawayServer:
     def _logs(self) -> str:
         return tail(self.base / "out.log", self.base / "err.log")
 
-    def _watch(self, pid: int) -> None:
-        self._watchdog = Watchdog(pid, self._base if self._temporary else None)
-
-    def _reap(self) -> None:
-        """Forget a server process that has ended, and its watchdog."""
-        if self._watchdog is not None:
-            self._watchdog.stop()
-            self._watchdog = None
-        self._process = None
-
-    def kill(self) -> None:
-        """SIGKILL: a crash. What was committed is in the binlog; :meth:`start` recovers."""
-        self._end(signal.SIGKILL)
-
-    def shutdown(self, timeout: float = 60.0) -> None:
-        """Stop in order and keep the data; :meth:`start` continues with it."""
-        self._end(signal.SIGTERM, timeout)
-
-    def pause(self) -> None:
-        """SIGSTOP: alive, but silent when this returns."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-            with contextlib.suppress(ChildProcessError):  # it has ended
-                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # the last thread may be late
-
-    def resume(self) -> None:
-        """Let a paused server go on."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def _end(self, sent: signal.Signals, timeout: float = 60.0) -> None:
-        process = self._process
-        if process is None:
-            return
-        process.send_signal(sent)
-        process.send_signal(signal.SIGCONT)  # a paused server sees a SIGTERM only when it goes on
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._reap()
-
     def restart(self, *options: str) -> Self:
         """Stop and start again on the same port and data; options given here replace the former ones."""
         self.shutdown()
         if options:
             self.options = options
         return self.start()
-
-    def stop(self) -> None:
-        """Stop for good; a temporary directory is removed (so there is no need for an orderly end)."""
-        self._end(signal.SIGKILL if self._temporary else signal.SIGTERM)
-        if self._port is not None:
-            self._port.close()
-            self._port = None
-        if self._temporary and self._base is not None:
-            shutil.rmtree(self._base, ignore_errors=True)
-            self._base = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # -- use
 

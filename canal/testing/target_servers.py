@@ -19,7 +19,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from typing import ClassVar, Final, Self
 
 from canal.errors import CanalError
 from canal.testing.installations import ServerUnavailableError, tree_candidates
-from canal.testing.processes import Watchdog, reserve_port, scratch, tail
+from canal.testing.processes import ServerProcess, Watchdog, reserve_port, scratch, tail
 
 __all__ = [
     "FerretDBServer", "KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisCluster",
@@ -38,7 +38,7 @@ __all__ = [
 _NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
 
 
-class _Server(ABC):
+class _Server(ServerProcess):
     """A server on a free port of loopback, with its data in memory where there is room; gone after ``stop``.
 
     Args:
@@ -50,19 +50,9 @@ class _Server(ABC):
     program: ClassVar[tuple[str, str]]
 
     def __init__(self, *, startup_timeout: float = 180.0) -> None:
+        super().__init__()
         self.host: Final = "127.0.0.1"
         self.startup_timeout = startup_timeout
-        self._base: Path | None = None
-        self._port: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: Watchdog | None = None
-
-    @property
-    def base(self) -> Path:
-        """The directory of everything the server writes."""
-        if self._base is None:
-            raise ServerUnavailableError(f"{self.kind}: start() makes the directory")
-        return self._base
 
     @property
     def port(self) -> int:
@@ -111,12 +101,7 @@ class _Server(ABC):
         try:
             if is_new:
                 self._make(folder, os.environ | environment)
-            with open(self.base / "out.log", "ab") as log:
-                self._process = subprocess.Popen(
-                    self._command(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    env=os.environ | environment, cwd=self.base,
-                )  # fmt: skip
-            self._watchdog = Watchdog(self._process.pid, self._base)
+            self._run(self._command(folder), os.environ | environment, "ab")
             self._wait()
         except BaseException:
             self.stop()
@@ -146,33 +131,8 @@ class _Server(ABC):
     def _answers(self) -> bool:
         """Whether it takes connections."""
 
-    def kill(self) -> None:
-        """SIGKILL: a crash."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-        if self._watchdog is not None:
-            self._watchdog.stop()
-            self._watchdog = None
-
-    def stop(self) -> None:
-        """Stop for good; its data is removed."""
-        self.kill()
-        if self._port is not None:
-            self._port.close()
-            self._port = None
-        if self._base is not None:
-            shutil.rmtree(self._base, ignore_errors=True)
-            self._base = None
-
     def __enter__(self) -> Self:
         return self if self._process is not None else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 class RedisServer(_Server):

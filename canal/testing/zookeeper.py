@@ -13,19 +13,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import attrs
 
 from canal.testing.installations import ServerUnavailableError, tree_candidates
-from canal.testing.processes import Watchdog, reserve_port, scratch, tail
+from canal.testing.processes import ServerProcess, reserve_port, scratch, tail
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer"]
 
@@ -99,7 +98,7 @@ def find_programs() -> _Programs:
     )
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(ServerProcess):
     """A ZooKeeper of its own on a free port of loopback, with its data in memory where there is room.
 
     Args:
@@ -108,15 +107,14 @@ class ZooKeeperServer:
         number: 1 and up makes it a member of the ensemble that ``settings`` describe.
     """
 
+    kind: ClassVar = "ZooKeeper"
+
     def __init__(self, *settings: str, port: int = 0, number: int = 0, startup_timeout: float = 60.0) -> None:
+        super().__init__()
         self.settings = settings
         self.port = port
         self.number = number
         self.startup_timeout = startup_timeout
-        self._base: Path | None = None
-        self._port: socket.socket | None = None  # while the server is down too
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: Watchdog | None = None
 
     @property
     def hosts(self) -> str:
@@ -164,11 +162,7 @@ class ZooKeeperServer:
             "-cp", f"{base}:{programs.class_path}",
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(base / "zoo.cfg"),
         ]  # fmt: skip
-        with open(base / "out.log", "wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=base
-            )
-        self._watchdog = Watchdog(self._process.pid, base)
+        self._run(command)
 
     def wait_serving(self) -> None:
         deadline = time.monotonic() + self.startup_timeout
@@ -179,63 +173,9 @@ class ZooKeeperServer:
                 raise ServerUnavailableError(f"ZooKeeper gave no answer in {self.startup_timeout} s: {self._logs()}")
             time.sleep(0.03)
 
-    def kill(self) -> None:
-        """SIGKILL: a crash. What was answered is in the log; :meth:`start` goes on with it."""
-        self._end(signal.SIGKILL)
-
-    def shutdown(self) -> None:
-        """Stop in order and keep the data."""
-        self._end(signal.SIGTERM)
-
-    def pause(self) -> None:
-        """SIGSTOP: alive, but silent when this returns. Its clock goes on: sessions that were due expire after ``resume``."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-            with contextlib.suppress(ChildProcessError):  # it has ended
-                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # the last thread may be late
-
-    def resume(self) -> None:
-        """Let a paused server go on."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
     def restart(self) -> Self:
         self.kill()
         return self.start()
-
-    def stop(self) -> None:
-        """Stop for good and remove the data."""
-        self.kill()
-        if self._port is not None:
-            self._port.close()
-            self._port = None
-        if self._base is not None:
-            shutil.rmtree(self._base, ignore_errors=True)
-            self._base = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _end(self, sent: signal.Signals) -> None:
-        process = self._process
-        if process is None:
-            return
-        process.send_signal(sent)
-        process.send_signal(signal.SIGCONT)  # a paused server sees a SIGTERM only when it goes on
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._process = None
-        if self._watchdog is not None:
-            self._watchdog.stop()
-            self._watchdog = None
 
     def _logs(self) -> str:
         base = self._base or Path()
