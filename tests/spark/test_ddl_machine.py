@@ -185,7 +185,7 @@ class Follower:
         return f"{len(self.table.said)} statements, {self.kills} kills, mended {dict(self.mended)}"
 
     def plan(self) -> None:
-        """Be stopped with a batch in hand, before what comes next."""
+        """Have a batch in hand, and be stopped or run on, before what comes next."""
 
     def run(self) -> None:
         """Apply all that there is."""
@@ -232,6 +232,7 @@ class Loop(Follower):
     def instance(self) -> Iterator[canal.Instance]:
         config = canal.InstanceConfig(
             destination="m", source=source(self.table.server), filter=rf"{self.table.database}\..*", meta=self.meta,
+            start_timeout=10 * PATIENCE,
         )  # fmt: skip
         with canal.Instance(config) as instance:
             instance.subscribe()
@@ -284,7 +285,7 @@ class Query(Follower):
         server = self.table.server
         return Engine({
             "host": server.host, "port": server.port, "user": server.user, "password": server.password, "pollTimeout": 0.1,
-            "table": self.table.name, "snapshot": "initial", "chunkRows": 4, "chunksPerBatch": 2,
+            "table": self.table.name, "snapshot": "initial", "chunkRows": 4, "chunksPerBatch": 2, "startTimeout": 10 * PATIENCE,
         })  # fmt: skip
 
     def mend(self, error: CanalError) -> bool:
@@ -297,14 +298,19 @@ class Query(Follower):
         return super().mend(error)
 
     def plan(self) -> None:
-        with contextlib.suppress(CanalError), self.engine as engine:
-            engine.start()
-            engine.plan()
+        engine = self.engine
+        with contextlib.suppress(CanalError):
+            if engine.reader is None:
+                engine.start()
+            engine.replay = engine.plan()
+        if self.chance.random() < 0.5:
+            engine.stop()
 
     def run(self) -> None:
         sink = self.sink()
         with self.engine as engine:
-            engine.start(maxRowsPerBatch=self.chance.choice((1, 3, 1000)))
+            if engine.reader is None:
+                engine.start(maxRowsPerBatch=self.chance.choice((1, 3, 1000)))
             while has_next(engine, self.table.end):
                 sink(arrow(engine, engine.run(), self.chance), len(engine.offsets) - 1)
                 engine.committed = len(engine.offsets)
@@ -350,7 +356,7 @@ def play(table: Table, follower: Follower, rows: Callable[[], list[dict[str, Any
     for step in range(steps):
         for _ in range(chance.randint(1, 4)):
             (table.alter if chance.random() < 0.35 else table.write)()
-            if chance.random() < 0.1:
+            if chance.random() < 0.2:
                 follower.plan()
         table.mark()
         follower.follow(chance.choice(("", "", "before", "after")))
