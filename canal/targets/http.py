@@ -26,7 +26,7 @@ from canal.formats.change_json import line
 from canal.targets.messages import encoded
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
-from canal.targets.work import LogWork, closed
+from canal.targets.work import LogWork, closed, is_http
 
 log = logging.getLogger("canal.pipe")
 
@@ -77,12 +77,7 @@ class HTTPTarget:
     is_log = True
 
     def __attrs_post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            is_right = False
-        if not is_right:
+        if not is_http(self.url):
             raise ConfigError("the url of an HTTPTarget is http://host/… or https://host/…")
         if min(self.batch, self.batch_bytes, self.attempts) < 1 or not self.timeout > 0:
             raise ConfigError("batch, batch_bytes and attempts are 1 or more, and timeout is more than 0 seconds")

@@ -26,7 +26,7 @@ from canal.schema import ColumnSchema
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE
-from canal.targets.work import StateWork, closed, conflict
+from canal.targets.work import StateWork, closed, conflict, is_http
 
 log = logging.getLogger("canal.pipe")
 
@@ -91,12 +91,7 @@ class OpenSearchTarget:
     is_log = False
 
     def __attrs_post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            is_right = False
-        if not is_right:
+        if not is_http(self.url):
             raise ConfigError("the url of an OpenSearchTarget is http://host:9200 or https://host:9200")
         if self.schema not in ("add", "refuse") or self.refresh not in (False, True, "wait_for"):
             raise ConfigError('schema is "add" or "refuse", refresh False, True or "wait_for"')

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from canal.changes.change import Change, Table
 from canal.changes.latest import Key, TableState, Values, latest
@@ -103,6 +104,15 @@ def closed(client: Any) -> Iterator[None]:
         client.close()
         raise
     client.close()
+
+
+def is_http(url: str) -> bool:
+    """Whether it begins with http://host or https://host, and a port if there is one is a number that a port can have."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 def conflict(what: str = "another writer of this stream has committed since") -> TargetConflictError:
