@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from canal.config import Group, InstanceConfig, Member
-from canal.configuration.canal_mq import mq_notes, read_mq
+from canal.configuration.canal_mq import mq_notes, read_mq, read_target
 from canal.configuration.keys import MASTERS, close_to, reason
 from canal.configuration.properties import Values, parse
 from canal.errors import ConfigError
@@ -92,8 +92,14 @@ class CanalFiles:
         """Whether canal would start it at its first use only."""
         return _flag(self._values(destination, {}), *_of_one(destination, "lazy"))
 
-    def pipe(self, destination: str) -> None:
-        """None: canal's own files have no targets."""
+    def pipe(self, destination: str) -> dict[str, Any] | None:
+        """The arguments of ``canal.pipe`` for ``canal run``, by ``canal.serverMode``; None for tcp.
+
+        Raises:
+            ConfigError: the mode, or a key of its broker, has no equal here.
+        """
+        target = read_target(self._of(destination), destination)
+        return None if target is None else {"target": target, "rules": []}
 
     def digest(self, destination: str) -> str:
         """Of all that its config is made of, references included; of the texts where those cannot be read."""

@@ -1,4 +1,4 @@
-"""canal's keys of brokers: those of its routes, and what is in the others' stead.
+"""canal's keys of brokers: those of its routes, the target that its server mode names, and what is in the others' stead.
 
 Never sends anything.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, Final
+from urllib.parse import quote
 
 from canal.configuration.keys import PREFIXES
 from canal.configuration.properties import Values
 from canal.errors import ConfigError
-from canal.targets import CanalMQ
+from canal.formats import CanalJson
+from canal.targets import CanalMQ, KafkaTarget, RabbitMQTarget, RocketMQTarget, Target
 
 _FLAT: Final = "canal.mq.flatMessage"
 _QUEUES: Final = "canal.mq.enableDynamicQueuePartition"
@@ -87,6 +89,76 @@ def read_mq(values: Values, destination: str) -> CanalMQ:
     if not values.get("canal.mq.topic"):
         raise ConfigError("canal.mq.topic is not set", destination=destination, remedy="Set it, for what has no other.")
     return CanalMQ(**{option: _value(values, key) for key, (option, _, _) in ROUTES.items() if values.get(key)})
+
+
+#: Keys of a producer of Kafka, and what librdkafka calls them.
+_PRODUCER: Final = {
+    "compression.type": "compression.type", "batch.size": "batch.size", "linger.ms": "linger.ms",
+    "max.request.size": "message.max.bytes",
+}  # fmt: skip
+#: What changes the meaning of a mode, and is not done by it.
+_NOT_DONE: Final = {
+    "kafka": ("kafka.kerberos.enable", "canal.mq.kafka.kerberos.enable"),
+    "rocketmq": ("rocketmq.namespace", "canal.mq.namespace"),
+    "rabbitmq": ("rabbitmq.resource.ownerId", "canal.mq.aliyunuid"),
+}  # fmt: skip
+
+
+def read_target(values: Values, destination: str) -> Target | None:
+    """The broker that ``canal.serverMode`` names, with canal's routes and its JSON messages; None for tcp.
+
+    Raises:
+        ConfigError: as ``read_mq``; and a mode, or an option of it, that has no equal here.
+    """
+    mode = values.get("canal.serverMode").lower()
+    if mode in ("", "tcp"):
+        return None
+    remedy = "Write the destination as TOML, with a [destinations.….pipe] and its target: docs/configuration.md."
+    made = {"kafka": _kafka, "rocketmq": _rocketmq, "rabbitmq": _rabbitmq}.get(mode)
+    if made is None:
+        known = "tcp, kafka, rocketMQ or rabbitMQ"
+        raise ConfigError(f"canal.serverMode is {known} here, not {mode!r}", destination=destination, remedy=remedy)
+    for key in _NOT_DONE[mode]:
+        if values.get(key).lower() not in ("", "false"):
+            raise ConfigError(f"{key} has no equal in the mode {mode}", destination=destination, remedy=remedy)
+    return made(values, read_mq(values, destination), destination)
+
+
+def _address(values: Values, key: str, destination: str) -> str:
+    found = values.get(key) or values.get("canal.mq.servers")  # as it was before 1.1.5
+    if not found:
+        raise ConfigError(f"{key} is not set, which canal.serverMode needs", destination=destination)
+    return found
+
+
+def _kafka(values: Values, mq: CanalMQ, destination: str) -> Target:
+    producer = {name: values.get(f"kafka.{key}") for key, name in _PRODUCER.items() if values.get(f"kafka.{key}")}
+    return KafkaTarget(
+        _address(values, "kafka.bootstrap.servers", destination), topic=mq.topic_of, key=mq.key_of, partition=mq.partition_of,
+        encode=CanalJson(), producer=producer,
+    )  # fmt: skip
+
+
+def _rocketmq(values: Values, mq: CanalMQ, destination: str) -> Target:
+    return RocketMQTarget(
+        _address(values, "rocketmq.namesrv.addr", destination), topic=mq.topic_of, key=mq.key_of, partition=mq.partition_of,
+        encode=CanalJson(), group=values.get("rocketmq.producer.group") or "canal", tag=values.get("rocketmq.tag") or None,
+        access_key=values.get("canal.aliyun.accessKey"), secret_key=values.get("canal.aliyun.secretKey"),
+    )  # fmt: skip
+
+
+def _rabbitmq(values: Values, mq: CanalMQ, destination: str) -> Target:
+    named = {
+        part: values.get(f"rabbitmq.{key}") or values.get(f"canal.mq.{old}")
+        for part, key, old in (
+            ("vhost", "virtual.host", "vhost"), ("exchange", "exchange", "exchange"), ("user", "username", "username"),
+            ("password", "password", "password"),
+        )
+    }  # fmt: skip
+    host = _address(values, "rabbitmq.host", destination)
+    user, password, vhost = (quote(named[part], safe="") for part in ("user", "password", "vhost"))
+    url = f"amqp://{user or 'guest'}:{password or 'guest'}@{host}/{vhost or '%2F'}"
+    return RabbitMQTarget(url, exchange=named["exchange"], routing_key=mq.topic_of, encode=CanalJson())
 
 
 def mq_notes(values: Values) -> dict[str, str]:

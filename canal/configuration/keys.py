@@ -76,6 +76,7 @@ MAPPED: Final[dict[str, str]] = {
     "canal.instance.tsdb.enable": "false: schema_history=MemoryHistory()",
     "canal.instance.multi.stream.on": "true is refused: PolarDB-X's streams cannot be read",
     "canal.instance.destination": "set for references to it",
+    "canal.serverMode": "kafka, rocketMQ, rabbitMQ: the target of canal run",
     **{
         f"canal.instance.{which}.{name}": option
         for which in ("master", "standby")
@@ -106,7 +107,7 @@ _OF_ONE_SOURCE: Final = frozenset(key for key in MAPPED if re.match(r"canal\.ins
 #: Keys without a meaning here, and why.
 WITHOUT: Final[dict[str, str]] = {
     **dict.fromkeys(("canal.ip", "canal.port", "canal.register.ip", "canal.user", "canal.passwd", "canal.withoutNetty",
-                     "canal.serverMode", "canal.id", "canal.socketChannel"), _SERVER),
+                     "canal.id", "canal.socketChannel"), _SERVER),
     "canal.metrics.pull.port": "canal.metrics.register(server) exports the metrics over a port of yours",
     **dict.fromkeys(("canal.admin.manager", "canal.admin.port", "canal.admin.user", "canal.admin.passwd",
                      "canal.admin.register.auto", "canal.admin.register.cluster", "canal.admin.register.name",

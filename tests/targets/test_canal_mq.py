@@ -20,7 +20,7 @@ from canal.errors import ConfigError, UnfitChangeError
 from canal.formats import CanalJson
 from canal.model import EventType
 from canal.schema import column_from_text
-from canal.targets import CanalMQ
+from canal.targets import CanalMQ, KafkaTarget, RabbitMQTarget, RocketMQTarget
 from canal.targets.messages import halves
 from tests.support.fix_canal_java import CanalJava
 
@@ -166,6 +166,67 @@ def test_the_routes_are_read_from_canals_files(tmp_path: Path, caplog: pytest.Lo
     )  # fmt: skip
     for key in ("canal.mq.canalBatchSize", "kafka.acks", "canal.mq.flatMessage"):
         assert f"{key} is not among the routes: " in caplog.text
+
+
+def piped(folder: Path, server: str) -> Any:
+    own = "canal.mq.topic=t\ncanal.mq.partitionHash=.*\\\\..*:$pk$\ncanal.mq.partitionsNum=3\n"
+    return conf(folder, own, server).files.pipe("shop")
+
+
+def shown(target: Any) -> dict[str, Any]:
+    """Its options; of a method whose it is and what it is called, of an encoder its class."""
+    options = {field.name: getattr(target, field.name) for field in attrs.fields(type(target))}
+    return {"kind": type(target)} | {
+        name: (value.__self__, value.__name__) if hasattr(value, "__self__") else type(value) if name == "encode" else value
+        for name, value in options.items()
+    }
+
+
+def test_the_server_mode_names_the_target_of_canal_run(tmp_path: Path) -> None:
+    mq = CanalMQ(topic="t", partition_hash=r".*\..*:$pk$", partitions=3)
+    texts = {
+        "": "", "tcp": "kafka.bootstrap.servers=k:9092",
+        "kafka": "kafka.bootstrap.servers=k:9092\nkafka.compression.type=zstd\nkafka.max.request.size=1048576\nkafka.acks=1",
+        "rocketMQ": "rocketmq.namesrv.addr=n:9876\nrocketmq.producer.group=g\nrocketmq.tag=x\ncanal.aliyun.accessKey=a\n"
+        "canal.aliyun.secretKey=b",
+        "rabbitMQ": "rabbitmq.host=r:5673\nrabbitmq.virtual.host=/\nrabbitmq.exchange=e\nrabbitmq.username=u\n"
+        "rabbitmq.password=p@w",
+    }  # fmt: skip
+    found: dict[str, Any] = {}
+    for number, (mode, text) in enumerate(texts.items()):
+        (tmp_path / f"{number}").mkdir()
+        found[mode] = piped(tmp_path / f"{number}", f"canal.serverMode={mode}\n{text}\n")
+
+    assert (found[""], found["tcp"]) == (None, None)
+    routes: dict[str, Any] = {"key": mq.key_of, "partition": mq.partition_of, "encode": CanalJson()}
+    wanted = {
+        "kafka": KafkaTarget(
+            "k:9092", topic=mq.topic_of, producer={"compression.type": "zstd", "message.max.bytes": "1048576"}, **routes
+        ),
+        "rocketMQ": RocketMQTarget(
+            "n:9876", topic=mq.topic_of, group="g", tag="x", access_key="a", secret_key="b", **routes
+        ),
+        "rabbitMQ": RabbitMQTarget(
+            "amqp://u:p%40w@r:5673/%2F", exchange="e", routing_key=mq.topic_of, encode=CanalJson()
+        ),
+    }  # fmt: skip
+    for mode, target in wanted.items():
+        assert found[mode]["rules"] == []
+        assert shown(found[mode]["target"]) == shown(target)
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ("canal.serverMode=pulsarMQ", "tcp, kafka, rocketMQ or rabbitMQ here.*TOML"),
+        ("canal.serverMode=kafka", "kafka.bootstrap.servers is not set"),
+        ("canal.serverMode=kafka\nkafka.bootstrap.servers=k:1\nkafka.kerberos.enable=true", "kerberos.enable has no equal"),
+        ("canal.serverMode=rocketMQ\nrocketmq.namesrv.addr=n:1\nrocketmq.namespace=x", "namespace has no equal"),
+    ],
+)
+def test_a_server_mode_without_an_equal_is_refused(tmp_path: Path, server: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        piped(tmp_path, server)
 
 
 @pytest.mark.parametrize(
