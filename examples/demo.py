@@ -119,8 +119,13 @@ def main() -> None:
 
     title("Now with a server of your own")
     show_line(
-        "   canal.MySQLSource(host=..., user=..., password=...) instead of the FakeBinlog is all that changes; or look at one:\n"
+        "   Look at one:\n"
+        "     .venv/bin/canal check mysql://user@host:3306/\n"
         "     .venv/bin/canal tail mysql://user@host:3306/\n"
+        "   Follow one from Python:\n"
+        "     with canal.connect('mysql://user:password@host/database') as instance:\n"
+        "         for change in instance.changes():\n"
+        "             print(change.table, change.op, change.before, change.after)\n"
         "   The server needs binlog_format=ROW (and better binlog_row_metadata=FULL), the user REPLICATION SLAVE,\n"
         "   REPLICATION CLIENT and SELECT. README.md goes on from here."
     )
