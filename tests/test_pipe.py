@@ -376,6 +376,22 @@ def test_a_table_without_a_key_is_unfit_until_a_rule_names_one(fake_binlog: Fake
     assert read(target, "SELECT * FROM log") == [(2, "b")]
 
 
+def test_a_row_that_a_transform_makes_is_the_whole_row(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
+    fake_binlog.table("shop", "orders", "id INT PRIMARY KEY, n INT").insert({"id": 1, "n": 5})
+    fake_binlog.end()
+
+    def doubled(change: Change) -> Change:
+        assert change.after is not None
+        return change.evolve(after=change.after.as_dict() | {"n": 2 * change.after["n"]})
+
+    with life(fake_binlog) as instance:
+        with pytest.raises(canal.errors.UnfitChangeError, match="Where a rule made the row, it must have the columns of the key"):
+            canal.pipe(instance, target, rules=[canal.Rule(transform=lambda change: change.evolve(after={"n": 10}))]).run()
+        canal.pipe(instance, target, rules=[canal.Rule(transform=doubled)]).run()
+
+    assert read(target, "SELECT id, n FROM orders") == [(1, 10)]
+
+
 def test_a_statement_that_changes_rows_without_a_word_stops_behind_what_lies_before_it(
     fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
 ) -> None:
