@@ -9,14 +9,20 @@ import re
 
 import attrs
 
+from canal import type_codes as codes
+
 #: The type code that a column of each data type has in a table map; UNKNOWN_TYPE where the name is none of these.
 TYPE_CODES = {
-    "tinyint": 1, "smallint": 2, "mediumint": 9, "int": 3, "bigint": 8, "float": 4, "double": 5, "decimal": 246,
-    "bit": 16, "year": 13, "date": 10, "time": 19, "datetime": 18, "timestamp": 17, "char": 254, "binary": 254,
-    "varchar": 15, "varbinary": 15, "tinytext": 252, "text": 252, "mediumtext": 252, "longtext": 252, "tinyblob": 252,
-    "blob": 252, "mediumblob": 252, "longblob": 252, "enum": 247, "set": 248, "json": 245, "vector": 242,
-    "geometry": 255, "point": 255, "linestring": 255, "polygon": 255, "multipoint": 255, "multilinestring": 255,
-    "multipolygon": 255, "geomcollection": 255, "geometrycollection": 255, "uuid": 254, "inet6": 254, "inet4": 254,
+    "tinyint": codes.TINY, "smallint": codes.SHORT, "mediumint": codes.INT24, "int": codes.LONG,
+    "bigint": codes.LONGLONG, "float": codes.FLOAT, "double": codes.DOUBLE, "decimal": codes.NEWDECIMAL,
+    "bit": codes.BIT, "year": codes.YEAR, "date": codes.DATE, "time": codes.TIME2, "datetime": codes.DATETIME2,
+    "timestamp": codes.TIMESTAMP2, "char": codes.STRING, "binary": codes.STRING, "varchar": codes.VARCHAR,
+    "varbinary": codes.VARCHAR, "tinytext": codes.BLOB, "text": codes.BLOB, "mediumtext": codes.BLOB,
+    "longtext": codes.BLOB, "tinyblob": codes.BLOB, "blob": codes.BLOB, "mediumblob": codes.BLOB, "longblob": codes.BLOB,
+    "enum": codes.ENUM, "set": codes.SET, "json": codes.JSON, "vector": codes.VECTOR, "geometry": codes.GEOMETRY,
+    "point": codes.GEOMETRY, "linestring": codes.GEOMETRY, "polygon": codes.GEOMETRY, "multipoint": codes.GEOMETRY,
+    "multilinestring": codes.GEOMETRY, "multipolygon": codes.GEOMETRY, "geomcollection": codes.GEOMETRY,
+    "geometrycollection": codes.GEOMETRY, "uuid": codes.STRING, "inet6": codes.STRING, "inet4": codes.STRING,
 }  # fmt: skip
 UNKNOWN_TYPE = -1
 

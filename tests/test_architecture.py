@@ -90,7 +90,7 @@ def test_private_names_stay_in_their_modules() -> None:
 #: The rooms, which are folders and the modules beside them, as they stand on each other: each imports those of the lines
 #: before its own.
 LAYERS = (
-    "alarm disk errors event_types findings recent statement threads _build _interpreted",
+    "alarm disk errors event_types type_codes findings recent statement threads _build _interpreted",
     "checks claims copies filter gtid life schema server_facts",
     "position rows zookeeper",
     "meta model status",
@@ -151,10 +151,24 @@ def test_targets_know_changes_and_no_instance() -> None:
             assert not found, f"{path.relative_to(PACKAGE)} imports {found}"
 
 
+def test_numbers_of_column_types_have_names() -> None:
+    """A bare one says nothing, and may be another list's."""
+    bare = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare) and re.fullmatch(r"code|real|(.*\.)?type_code", ast.unparse(node.left))
+        for number in {one.value for right in node.comparators for one in ast.walk(right) if isinstance(one, ast.Constant)}
+        if type(number) is int and 4 < number < 256
+    ]
+    assert bare == []
+
+
 def test_values_import_no_part() -> None:
-    for name in ("errors", "gtid", "position", "model", "schema", "statement", "event_types", "filter", "status", "alarm"):
+    values = "errors gtid position model schema statement event_types type_codes filter status alarm"
+    for name in values.split():
         known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}
-        assert known <= {"canal.errors", "canal.gtid", "canal.position", "canal._interpreted"}, name
+        assert known <= {"canal.errors", "canal.gtid", "canal.position", "canal._interpreted", "canal.type_codes"}, name
 
 
 def test_every_public_name_exists_and_the_list_is_sorted() -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
+from canal import type_codes as codes
 from canal.errors import DecodeError, UnsupportedError
 from canal.model import Entry, TableMap, decode_tuples
 from canal.rows import columnar, native
@@ -35,8 +36,8 @@ def long_array(values: Sequence[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(array("q", values))], 0)
 
 
-_INTEGERS = {1: (pa.int8(), pa.uint8()), 2: (pa.int16(), pa.uint16()), 9: (pa.int32(), pa.uint32()),
-             3: (pa.int32(), pa.uint32()), 8: (pa.int64(), pa.uint64())}  # fmt: skip
+_INTEGERS = {codes.TINY: (pa.int8(), pa.uint8()), codes.SHORT: (pa.int16(), pa.uint16()), codes.INT24: (pa.int32(), pa.uint32()),
+             codes.LONG: (pa.int32(), pa.uint32()), codes.LONGLONG: (pa.int64(), pa.uint64())}  # fmt: skip
 #: Names of the numbers in ``Changes.op``.
 _OPERATIONS = [b"insert", b"update_preimage", b"update_postimage", b"delete"]
 #: The Arrow type that the kernel lays each kind of value out as.
@@ -66,32 +67,32 @@ def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
     code = column.type_code
     if code in _INTEGERS:
         return _INTEGERS[code][column.unsigned]
-    if code in (0, 246):
+    if code in codes.DECIMALS:
         precision, scale = column.meta & 0xFF, column.meta >> 8
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-    if code == 4:
+    if code == codes.FLOAT:
         return pa.float32()
-    if code == 5:
+    if code == codes.DOUBLE:
         return pa.float64()
-    if code in (10, 14):
+    if code in (codes.DATE, codes.NEWDATE):
         return pa.date32()
-    if code in (11, 19):
+    if code in (codes.TIME, codes.TIME2):
         return pa.duration("us")
-    if code in (12, 18):
+    if code in (codes.DATETIME, codes.DATETIME2):
         return pa.timestamp("us")
-    if code in (7, 17):
+    if code in (codes.TIMESTAMP, codes.TIMESTAMP2):
         return pa.timestamp("us", tz=time_zone)
-    if code == 13:
+    if code == codes.YEAR:
         return pa.int16()
-    if code == 16:
+    if code == codes.BIT:
         return pa.uint64()
-    if code in (247, 248) and column.labels is None:
+    if code in (codes.ENUM, codes.SET) and column.labels is None:
         return pa.uint64()
-    if code in (245, 247, 248):
+    if code in (codes.JSON, codes.ENUM, codes.SET):
         return pa.string()
-    if code in (15, 140, 141, 249, 250, 251, 252, 253, 254) and column.charset not in (None, "binary"):
+    if code in codes.TEXTS and column.charset not in (None, "binary"):
         return pa.string()
-    if code == 254 and column.column_type.lower().startswith(("uuid", "inet")):
+    if code == codes.STRING and column.column_type.lower().startswith(("uuid", "inet")):
         return pa.string()
     return pa.binary()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from canal import type_codes as codes
 from canal.errors import DecodeError
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
 from canal.schema import ColumnSchema
@@ -38,26 +39,27 @@ OTHER = 1111
 BLOB = 2004
 CLOB = 2005
 
-# Type codes of a table map.
-_FLOAT, _YEAR, _STRING, _ENUM, _SET, _JSON = 4, 13, 254, 247, 248, 245
 #: Integer types: JDBC code signed, unsigned (the next that holds all its values).
 _INTEGERS = {
-    1: (TINYINT, SMALLINT), 2: (SMALLINT, INTEGER), 9: (INTEGER, INTEGER), 3: (INTEGER, BIGINT), 8: (BIGINT, DECIMAL),
+    codes.TINY: (TINYINT, SMALLINT), codes.SHORT: (SMALLINT, INTEGER), codes.INT24: (INTEGER, INTEGER),
+    codes.LONG: (INTEGER, BIGINT), codes.LONGLONG: (BIGINT, DECIMAL),
 }  # fmt: skip
-_SIGNED_BITS = {1: 7, 2: 15, 9: 23, 3: 31, 8: 63}
+_SIGNED_BITS = {codes.TINY: 7, codes.SHORT: 15, codes.INT24: 23, codes.LONG: 31, codes.LONGLONG: 63}
 _PLAIN = {
-    4: REAL, 5: DOUBLE, 0: DECIMAL, 246: DECIMAL, 16: BIT, 13: VARCHAR, 10: DATE, 14: DATE, 11: TIME, 19: TIME,
-    12: TIMESTAMP, 18: TIMESTAMP, 7: TIMESTAMP, 17: TIMESTAMP, 245: VARCHAR, 247: INTEGER, 248: BIT, 255: BLOB,
-    242: BLOB,
+    codes.FLOAT: REAL, codes.DOUBLE: DOUBLE, codes.DECIMAL: DECIMAL, codes.NEWDECIMAL: DECIMAL, codes.BIT: BIT,
+    codes.YEAR: VARCHAR, codes.DATE: DATE, codes.NEWDATE: DATE, codes.TIME: TIME, codes.TIME2: TIME,
+    codes.DATETIME: TIMESTAMP, codes.DATETIME2: TIMESTAMP, codes.TIMESTAMP: TIMESTAMP, codes.TIMESTAMP2: TIMESTAMP,
+    codes.JSON: VARCHAR, codes.ENUM: INTEGER, codes.SET: BIT, codes.GEOMETRY: BLOB, codes.VECTOR: BLOB,
 }  # fmt: skip
 #: Types that hold text or bytes: JDBC code of the text.
-_STRINGS = {254: CHAR, 15: VARCHAR, 253: VARCHAR, 141: VARCHAR, 249: CLOB, 250: CLOB, 251: CLOB, 252: CLOB, 140: CLOB}
+_STRINGS = {
+    codes.STRING: CHAR, codes.VARCHAR: VARCHAR, codes.VAR_STRING: VARCHAR, codes.VARCHAR_COMPRESSED: VARCHAR,
+    codes.TINY_BLOB: CLOB, codes.MEDIUM_BLOB: CLOB, codes.LONG_BLOB: CLOB, codes.BLOB: CLOB, codes.BLOB_COMPRESSED: CLOB,
+}  # fmt: skip
 #: MariaDB's types that look like BINARY in the log and have a text of their own.
 _TEXT_FORM = frozenset(("uuid", "inet6", "inet4"))
 _TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
 _BYTE_TYPES = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"))
-#: Temporal types whose meta is the number of digits of the fraction.
-_FRACTIONAL = frozenset((17, 18, 19))
 
 
 @attrs.frozen
@@ -119,7 +121,7 @@ def _texts(columns: Sequence[ColumnSchema], values: Sequence[Any], form: Form) -
 
 def _column(column: ColumnSchema, index: int, text: str | None, updated: bool, form: Form) -> Column:
     code = value_type(text, column) if form.codes_of_values else sql_type(column)
-    if form.labels and type_code(column) in (_ENUM, _SET):
+    if form.labels and type_code(column) in (codes.ENUM, codes.SET):
         code = VARCHAR
     return Column(index, code, column.name, column.key, updated, text is None, text, column.column_type)
 
@@ -127,11 +129,11 @@ def _column(column: ColumnSchema, index: int, text: str | None, updated: bool, f
 def type_code(column: ColumnSchema) -> int:
     """The type code, with that of ENUM and SET instead of the STRING that stands for them in the log."""
     code = column.type_code
-    if code == _STRING or code < 0:
+    if code == codes.STRING or code < 0:
         base = column.base_type
         if base in ("enum", "set"):
-            return _ENUM if base == "enum" else _SET
-        if code == _STRING and column.meta >> 8 in (_ENUM, _SET):
+            return codes.ENUM if base == "enum" else codes.SET
+        if code == codes.STRING and column.meta >> 8 in (codes.ENUM, codes.SET):
             return column.meta >> 8
     return code
 
@@ -149,8 +151,8 @@ def sql_type(column: ColumnSchema) -> int:
 def value_type(text: str | None, column: ColumnSchema) -> int:
     """The code that canal gives to one value of the column, by its text: see ``Form.codes_of_values``."""
     code = type_code(column)
-    if text is None and code in (_SET, _JSON):
-        return BLOB if code == _SET else OTHER
+    if text is None and code in (codes.SET, codes.JSON):
+        return BLOB if code == codes.SET else OTHER
     if code in _INTEGERS:
         needs_next = text is not None and column.unsigned and int(text) >> _SIGNED_BITS[code]
         return _INTEGERS[code][1 if needs_next else 0]
@@ -175,7 +177,7 @@ def column_text(value: Any, column: ColumnSchema, form: Form = _DEFAULT) -> str 
     if value is None:
         return None
     code = type_code(column)
-    if code in (_ENUM, _SET) and not form.labels:
+    if code in (codes.ENUM, codes.SET) and not form.labels:
         return _label_number(value, column, code)
     if isinstance(value, PartialJson):
         return value.expression(column.name)
@@ -184,9 +186,9 @@ def column_text(value: Any, column: ColumnSchema, form: Form = _DEFAULT) -> str 
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).decode("latin-1")
     if isinstance(value, int):
-        return f"{value:04d}" if code == _YEAR else str(int(value))
+        return f"{value:04d}" if code == codes.YEAR else str(int(value))
     if isinstance(value, float):
-        return float32_text(value) if code == _FLOAT else float_text(value)
+        return float32_text(value) if code == codes.FLOAT else float_text(value)
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
@@ -208,7 +210,7 @@ def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
         return value.decode("latin-1")
     labels = column.labels or ()
     try:
-        if code == _ENUM:
+        if code == codes.ENUM:
             return "0" if isinstance(value, NoLabel) or value == "" and "" not in labels else str(labels.index(value) + 1)
         bits = 0
         for label in value.split(",") if value else ():
@@ -226,7 +228,7 @@ def fraction_digits(column: ColumnSchema) -> int:
     text = column.column_type.partition("(")[2]
     if text[:1].isdigit():
         return min(int(text[0]), 6)
-    if not column.column_type and column.type_code in _FRACTIONAL:
+    if not column.column_type and column.type_code in codes.TEMPORAL:
         return min(column.meta, 6)
     return 0
 

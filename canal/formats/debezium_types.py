@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from canal import type_codes as codes
 from canal.formats.columns import fraction_digits, type_code
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
 from canal.schema import ColumnSchema
@@ -23,7 +24,10 @@ Schema = Mapping[str, Any]
 _MICRO: Final = timedelta(microseconds=1)
 _MOMENT: Final = datetime(1970, 1, 1)
 _DAY: Final = 86_400_000_000
-_INTEGERS: Final = {1: ("int16", "int16"), 2: ("int16", "int32"), 9: ("int32", "int32"), 3: ("int32", "int64")}
+_INTEGERS: Final = {
+    codes.TINY: ("int16", "int16"), codes.SHORT: ("int16", "int32"), codes.INT24: ("int32", "int32"),
+    codes.LONG: ("int32", "int64"),
+}  # fmt: skip
 _LOGICAL: Final = "org.apache.kafka.connect.data."
 _TIMES: Final = "io.debezium.time."
 #: Spaces between the parts of a document, where the text of a value is left as it is.
@@ -94,29 +98,29 @@ def _kind(column: ColumnSchema, modes: Modes) -> _Kind:
     code = type_code(column)
     if code in _INTEGERS:
         return _INTEGERS[code][column.unsigned], "", None, int, None
-    if code == 8:
+    if code == codes.LONGLONG:
         return _bigint(column, modes)
-    if code in (0, 246):
+    if code in codes.DECIMALS:
         return _decimal(column, modes)
-    if code in (4, 5):
-        return ("float", "double")[code - 4], "", None, float, None
-    if code == 16:
+    if code in (codes.FLOAT, codes.DOUBLE):
+        return "float" if code == codes.FLOAT else "double", "", None, float, None
+    if code == codes.BIT:
         return _bit(column)
-    if code == 13:
+    if code == codes.YEAR:
         return "int32", f"{_TIMES}Year", None, int, None
-    if code in (7, 10, 11, 12, 14, 17, 18, 19):
+    if code in codes.MOMENTS:
         return _temporal(code, column, modes)
-    if code in (247, 248):
+    if code in (codes.ENUM, codes.SET):
         if column.labels is None:
             raise ValueError("the labels of an ENUM or SET are not known")
         allowed = ",".join(label.replace(",", "\\,") for label in column.labels)
-        name = "io.debezium.data.Enum" if code == 247 else "io.debezium.data.EnumSet"
+        name = "io.debezium.data.Enum" if code == codes.ENUM else "io.debezium.data.EnumSet"
         return "string", name, {"allowed": allowed}, _text, None
-    if code == 245 or column.base_type == "json":
+    if code == codes.JSON or column.base_type == "json":
         return "string", "io.debezium.data.Json", None, _document, None
-    if code == 255:
+    if code == codes.GEOMETRY:
         return _geometry(column)
-    if code == 242:
+    if code == codes.VECTOR:
         return "array", "io.debezium.data.FloatVector", None, _vector, None
     return _binary(modes) if column.charset in (None, "binary") and column.base_type not in _TEXT_FORM else _TEXT
 
@@ -214,14 +218,14 @@ def _point(value: bytes) -> dict[str, Any]:
 
 
 def _temporal(code: int, column: ColumnSchema, modes: Modes) -> _Kind:
-    if code in (7, 17):
+    if code in (codes.TIMESTAMP, codes.TIMESTAMP2):
         return "string", f"{_TIMES}ZonedTimestamp", None, _zoned(fraction_digits(column)), "1970-01-01T00:00:00Z"
-    if code in (10, 14):
+    if code in (codes.DATE, codes.NEWDATE):
         if modes.times == "isostring":
             return "string", f"{_TIMES}IsoDate", None, lambda value: f"{value.isoformat()}Z", "1970-01-01Z"
         name = f"{_LOGICAL}Date" if modes.times == "connect" else f"{_TIMES}Date"
         return "int32", name, None, lambda value: (value - date(1970, 1, 1)).days, 0
-    if code in (11, 19):
+    if code in (codes.TIME, codes.TIME2):
         return _time(modes)
     return _datetime(fraction_digits(column), modes)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from canal import type_codes as codes
 from canal.changes.change import Change, Table
 from canal.formats.columns import column_text, float32_text, float_text, type_code
 from canal.formats.encoder import ROWS, Encoded, TextEncoder, names, unfit
@@ -124,15 +125,15 @@ class _Plan:
 
 def _make(column: ColumnSchema) -> Callable[[Any], str]:
     code = type_code(column)
-    if code == 248:
+    if code == codes.SET:
         return lambda value: dumps(value.split(",") if value else [])
-    if code == 245 or column.base_type == "json":
+    if code == codes.JSON or column.base_type == "json":
         return lambda value: value if isinstance(value, str) else dumps(value)
-    if code == 255:
+    if code == codes.GEOMETRY:
         return lambda value: dumps(_geometry(value, 4)[0])
-    if code == 4:
+    if code == codes.FLOAT:
         return lambda value: _number(value, float32_text)
-    if code in (7, 17):
+    if code in (codes.TIMESTAMP, codes.TIMESTAMP2):
         return lambda value: dumps(_text(value.astimezone(UTC) if isinstance(value, datetime) else value, column))
     return lambda value: _json(value, column)
 

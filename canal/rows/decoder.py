@@ -11,6 +11,7 @@ import struct
 import zlib
 from uuid import UUID
 
+from canal import type_codes as codes
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.rows import native, wire
 from canal.rows.charsets import codec_of
@@ -18,6 +19,7 @@ from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objec
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
 from canal.rows.wire import packed
 from canal.schema import is_sure, label_bytes
+from canal.type_codes import BLOBS, TEMPORAL
 
 try:
     import cython
@@ -35,26 +37,40 @@ _MAX_IMAGES = 256
 #: Bytes up to which a copy is quicker than a memoryview.
 _SMALL = 4096
 
-_FIXED = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 0, 7: 4, 8: 8, 9: 3, 10: 3, 11: 3, 12: 8, 13: 1, 14: 3}
-_INTEGERS = {1: native.I8, 2: native.I16, 9: native.I24, 3: native.I32, 8: native.I64}
-_PLAIN_KINDS = {
-    4: native.FLOAT, 5: native.DOUBLE, 6: native.NULL, 7: native.OLD_TIMESTAMP, 10: native.DATE, 11: native.OLD_TIME,
-    12: native.OLD_DATETIME, 13: native.YEAR, 14: native.DATE,
+_FIXED = {
+    codes.TINY: 1, codes.SHORT: 2, codes.LONG: 4, codes.FLOAT: 4, codes.DOUBLE: 8, codes.NULL: 0, codes.TIMESTAMP: 4,
+    codes.LONGLONG: 8, codes.INT24: 3, codes.DATE: 3, codes.TIME: 3, codes.DATETIME: 8, codes.YEAR: 1, codes.NEWDATE: 3,
 }  # fmt: skip
+_INTEGERS = {
+    codes.TINY: native.I8, codes.SHORT: native.I16, codes.INT24: native.I24, codes.LONG: native.I32,
+    codes.LONGLONG: native.I64,
+}  # fmt: skip
+_PLAIN_KINDS = {
+    codes.FLOAT: native.FLOAT, codes.DOUBLE: native.DOUBLE, codes.NULL: native.NULL,
+    codes.TIMESTAMP: native.OLD_TIMESTAMP, codes.DATE: native.DATE, codes.TIME: native.OLD_TIME,
+    codes.DATETIME: native.OLD_DATETIME, codes.YEAR: native.YEAR, codes.NEWDATE: native.DATE,
+}  # fmt: skip
+_TEMPORAL_KINDS = {codes.TIMESTAMP2: native.TIMESTAMP, codes.DATETIME2: native.DATETIME, codes.TIME2: native.TIME}
+#: Bytes of these but the fraction.
+_WHOLE_SECONDS = {codes.TIMESTAMP2: 4, codes.DATETIME2: 5, codes.TIME2: 3}
+#: The number of bytes that hold the length is their metadata.
+_COUNTED = BLOBS | {codes.VECTOR, codes.JSON, codes.GEOMETRY}
 #: MariaDB's own formats of old temporal types with a fraction, by type code: kind and bytes for each number of digits.
 _HIRES = {
-    7: (native.HIRES_TIMESTAMP, (4, 5, 5, 6, 6, 7, 7)),
-    11: (native.HIRES_TIME, (3, 4, 4, 5, 5, 5, 6)),
-    12: (native.HIRES_DATETIME, (5, 6, 6, 7, 7, 7, 8)),
+    codes.TIMESTAMP: (native.HIRES_TIMESTAMP, (4, 5, 5, 6, 6, 7, 7)),
+    codes.TIME: (native.HIRES_TIME, (3, 4, 4, 5, 5, 5, 6)),
+    codes.DATETIME: (native.HIRES_DATETIME, (5, 6, 6, 7, 7, 7, 8)),
 }
 #: The longest value by the number of bytes that hold its length.
 _LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 1 << 30)  # no server sends or takes more
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _TYPE_NAMES = {
-    0: "old DECIMAL", 15: "VARCHAR", 16: "BIT", 17: "TIMESTAMP", 18: "DATETIME", 19: "TIME", 20: "TYPED_ARRAY",
-    140: "compressed BLOB", 141: "compressed VARCHAR", 242: "VECTOR", 243: "INVALID", 244: "BOOL", 245: "JSON",
-    246: "DECIMAL", 247: "ENUM", 248: "SET", 249: "TINYBLOB", 250: "MEDIUMBLOB", 251: "LONGBLOB", 252: "BLOB",
-    253: "VARCHAR", 254: "CHAR", 255: "GEOMETRY",
+    codes.DECIMAL: "old DECIMAL", codes.VARCHAR: "VARCHAR", codes.BIT: "BIT", codes.TIMESTAMP2: "TIMESTAMP",
+    codes.DATETIME2: "DATETIME", codes.TIME2: "TIME", codes.TYPED_ARRAY: "TYPED_ARRAY",
+    codes.BLOB_COMPRESSED: "compressed BLOB", codes.VARCHAR_COMPRESSED: "compressed VARCHAR", codes.VECTOR: "VECTOR",
+    codes.INVALID: "INVALID", codes.BOOL: "BOOL", codes.JSON: "JSON", codes.NEWDECIMAL: "DECIMAL", codes.ENUM: "ENUM",
+    codes.SET: "SET", codes.TINY_BLOB: "TINYBLOB", codes.MEDIUM_BLOB: "MEDIUMBLOB", codes.LONG_BLOB: "LONGBLOB",
+    codes.BLOB: "BLOB", codes.VAR_STRING: "VARCHAR", codes.STRING: "CHAR", codes.GEOMETRY: "GEOMETRY",
 }  # fmt: skip
 _MONTH_DAYS = bytes((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))
 # C integers where compiled: a literal beyond 32 bits would be a Python object.
@@ -86,18 +102,18 @@ def _width(code, meta, column_type):
         return _HIRES[code][1][digits] if digits else _FIXED[code]
     if code in _FIXED:
         return _FIXED[code]
-    if code == 254 or code == 247 or code == 248:
+    if code == codes.STRING or code == codes.ENUM or code == codes.SET:
         return _string_width(meta)
-    if code == 15 or code == 253 or code == 141:
+    if code == codes.VARCHAR or code == codes.VAR_STRING or code == codes.VARCHAR_COMPRESSED:
         return _VARIABLE + (2 if meta > 255 else 1)
-    if code == 246:
+    if code == codes.NEWDECIMAL:
         return sum(_decimal_groups(meta)[::2])
-    if code == 16:
+    if code == codes.BIT:
         size = (meta >> 8) + (1 if meta & 0xFF else 0)
         return _checked(code, meta, size, 1 <= size <= 8)
-    if code in (17, 18, 19):
-        return _checked(code, meta, {17: 4, 18: 5, 19: 3}[code] + (meta + 1) // 2, meta <= 6)
-    if code in (140, 242, 245, 249, 250, 251, 252, 255):
+    if code in TEMPORAL:
+        return _checked(code, meta, _WHOLE_SECONDS[code] + (meta + 1) // 2, meta <= 6)
+    if code in _COUNTED:
         return _checked(code, meta, _VARIABLE + meta, 1 <= meta <= 4)
     raise UnsupportedError(f"{_TYPE_NAMES.get(code, 'unknown')} (type {code}) cannot be measured")
 
@@ -110,10 +126,10 @@ def _checked(code, meta, width, good):
 
 def _string_width(meta):
     real = meta >> 8
-    if real == 247:
-        return _checked(247, meta, meta & 0xFF, meta & 0xFF in (1, 2))
-    if real == 248:
-        return _checked(248, meta, meta & 0xFF, 1 <= meta & 0xFF <= 8)
+    if real == codes.ENUM:
+        return _checked(codes.ENUM, meta, meta & 0xFF, meta & 0xFF in (1, 2))
+    if real == codes.SET:
+        return _checked(codes.SET, meta, meta & 0xFF, 1 <= meta & 0xFF <= 8)
     return _VARIABLE + (2 if _string_length(meta) > 255 else 1)
 
 
@@ -127,7 +143,7 @@ def _string_length(meta):
 def _decimal_groups(meta):
     """The groups of digits of a DECIMAL as it is stored: pairs of (bytes, digits)."""
     precision, scale = meta & 0xFF, meta >> 8
-    _checked(246, meta, 0, 1 <= precision <= 65 and scale <= min(precision, 38))
+    _checked(codes.NEWDECIMAL, meta, 0, 1 <= precision <= 65 and scale <= min(precision, 38))
     whole = precision - scale
     digits = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
     return bytes(part for count in digits if count for part in (_DIGIT_BYTES[count], count))
@@ -246,7 +262,7 @@ class RowDecoder:
         self.hidden = tuple(i for i, column in enumerate(known) if column.hidden)
         self.bitmap_bytes = (self.count + 7) // 8
         self.last_mask = 0xFF >> (-self.count & 7)
-        self.json_columns = tuple(i for i, code in enumerate(types) if code == 245)
+        self.json_columns = tuple(i for i, code in enumerate(types) if code == codes.JSON)
         self.old_temporals = any(code in _HIRES for code in types)
         self._text_form = None
         self.full = Image(self, b"\xff" * self.bitmap_bytes)
@@ -297,20 +313,20 @@ class RowDecoder:
             return _HIRES[code][0], _fraction_digits(column_type), None
         if code in _PLAIN_KINDS:
             return _PLAIN_KINDS[code], 0, None
-        if code == 246:
+        if code == codes.NEWDECIMAL:
             return native.DECIMAL, meta >> 8, _decimal_groups(meta)
-        if code in (17, 18, 19):
-            return {17: native.TIMESTAMP, 18: native.DATETIME, 19: native.TIME}[code], meta, None
-        if code == 16:
+        if code in TEMPORAL:
+            return _TEMPORAL_KINDS[code], meta, None
+        if code == codes.BIT:
             return native.BIT, 0, None
-        if code == 245:
+        if code == codes.JSON:
             return native.JSON, 0, None
-        if code == 242 or code == 255:
+        if code == codes.VECTOR or code == codes.GEOMETRY:
             return native.BYTES, 0, None
-        if code in (247, 248, 254) and meta >> 8 in (247, 248):
+        if code in (codes.ENUM, codes.SET, codes.STRING) and meta >> 8 in (codes.ENUM, codes.SET):
             return self._label_kind(meta >> 8, column)
         kind, param, extra = self._text_kind(code, meta, column, column_type)
-        if code == 140 or code == 141:
+        if code == codes.BLOB_COMPRESSED or code == codes.VARCHAR_COMPRESSED:
             return native.COMPRESSED, kind, extra
         if column_type == "json" and not self.json_text:
             return native.JSON_TEXT, kind, extra
@@ -320,7 +336,7 @@ class RowDecoder:
         labels = None if column is None else column.labels
         if labels is None:
             return native.NUMBER, 0, None
-        if real == 247:
+        if real == codes.ENUM:
             return native.ENUM, 0, (NoLabel(), *[_label_value(label, column.charset, n + 1) for n, label in enumerate(labels)])
         # What was seen of a SET is kept: there are few combinations in practice.
         return native.SET, 0, (tuple(labels), {}, column.charset)
@@ -334,7 +350,7 @@ class RowDecoder:
         charset = column.charset
         codec = None if charset is None or charset == "binary" else codec_of(charset)
         if codec is None:
-            if code == 254 and column_type.startswith("binary"):
+            if code == codes.STRING and column_type.startswith("binary"):
                 return native.PADDED, _string_length(meta), None
             return native.BYTES, 0, None
         if codec in ("utf-8", "utf8"):
@@ -1061,7 +1077,7 @@ def _time(image, i, data, start, size):
 
 
 def _hires(image, i, kind, packed, digits):
-    """MariaDB's DATETIME and TIME with a fraction as of before 10.1.2, or with mysql56_temporal_format=OFF."""
+    """MariaDB's DATETIME and TIME with a fraction, from before 10.1.2 or with mysql56_temporal_format=OFF."""
     unit = _power(digits)
     if kind == native.HIRES_DATETIME:
         fraction = packed % unit

@@ -13,6 +13,7 @@ import functools
 import json
 import re
 
+from canal import type_codes as codes
 from canal.errors import DecodeError, TruncatedError
 from canal.rows import native, wire
 from canal.rows.values import ABSENT, InvalidJson, JsonDiff, ZeroDate
@@ -22,7 +23,7 @@ from canal.rows.wire import packed
 MAX_DEPTH = 100
 
 #: TIMESTAMP, DATE, TIME, DATETIME.
-_TEMPORAL = (7, 10, 11, 12)
+_TEMPORAL = (codes.TIMESTAMP, codes.DATE, codes.TIME, codes.DATETIME)
 _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 #: A step of a path: a member, quoted as JSON or plain, or a cell, counted from the front or from the end.
 _LEG = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^\s.\[\]*"]+))|\[(?:([0-9]{1,10})|last(?:-([0-9]{1,10}))?)\]', re.DOTALL)
@@ -290,7 +291,7 @@ def double_text(value):
 
 
 def opaque_text(code, payload):
-    if code == 246:
+    if code == codes.NEWDECIMAL:
         return _decimal_text(payload)
     if code in _TEMPORAL:
         return f'"{_temporal_text(code, payload)}"'
@@ -302,19 +303,19 @@ def opaque_text(code, payload):
 
 def opaque_value(code, payload):
     """The Python value that a column of this type gives."""
-    if code == 246:
+    if code == codes.NEWDECIMAL:
         return native.make_decimal(_decimal_text(payload))
-    if code == 16:
+    if code == codes.BIT:
         return int.from_bytes(payload, "big")
     if code not in _TEMPORAL:
         return payload
     text = _temporal_text(code, payload)
-    if code == 11:
+    if code == codes.TIME:
         hours, minutes, seconds = text.lstrip("-").split(":")
         value = datetime.timedelta(0, int(hours) * 3600 + int(minutes) * 60 + int(seconds[:2]), int(seconds[3:]))
         return -value if text[0] == "-" else value
     try:
-        return datetime.date.fromisoformat(text) if code == 10 else datetime.datetime.fromisoformat(text)
+        return datetime.date.fromisoformat(text) if code == codes.DATE else datetime.datetime.fromisoformat(text)
     except ValueError:
         return ZeroDate(text)
 
@@ -323,7 +324,7 @@ def _temporal_text(code, payload):
     if len(payload) != 8:
         raise DecodeError(f"a JSON value of type {code} has {len(payload)} bytes, not 8")
     number = int.from_bytes(payload, "little", signed=True)
-    return _time_text(number) if code == 11 else _datetime_text(number, code == 10)
+    return _time_text(number) if code == codes.TIME else _datetime_text(number, code == codes.DATE)
 
 
 def _decimal_text(payload):

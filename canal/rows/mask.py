@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from canal import type_codes as codes
 from canal.errors import ConfigError
 from canal.filter import TableFilter
 from canal.schema import ColumnSchema
@@ -87,7 +88,8 @@ class Mask:
         is_text = column.base_type in _TEXT_TYPES and column.charset not in (None, "binary")
         kind = "char(64)" if self.kind == "hmac" else column.column_type if is_text else "varchar(255)"
         return attrs.evolve(
-            column, type_code=15, meta=0, unsigned=False, charset="utf8mb4", labels=None, column_type=kind, unmasked=column
+            column, type_code=codes.VARCHAR, meta=0, unsigned=False, charset="utf8mb4", labels=None, column_type=kind,
+            unmasked=column,
         )  # fmt: skip
 
 

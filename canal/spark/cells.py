@@ -16,9 +16,10 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal import type_codes as codes
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, is_sure, label_bytes
-from canal.spark.keys import ADDRESSES, MOMENTS, NUMBERS, STRINGS, moment_number, quoted
+from canal.spark.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted
 from canal.spark.types import spark_arrow_type
 
 
@@ -58,25 +59,25 @@ def is_unseen(column: ColumnSchema) -> bool:
 
 def reader_of(column: ColumnSchema) -> Reader:
     name, code = quoted(column.name), column.type_code
-    if code in (4, 5):  # a FLOAT as text has six digits; a sum would lose the sign of 0
+    if code in (codes.FLOAT, codes.DOUBLE):  # a FLOAT as text has six digits; a sum would lose the sign of 0
         return Reader(f"{name}*1e0", lambda cell: (float(cell), None), _parsed)
-    if code == 16:
+    if code == codes.BIT:
         return Reader(f"{name}+0", lambda cell: (int(cell), None), _parsed)
-    if code in (247, 248):
+    if code in (codes.ENUM, codes.SET):
         return Reader(f"CAST({name} AS UNSIGNED)", _label_maker(column))
-    if code in (0, 246):
+    if code in codes.DECIMALS:
         if pa.types.is_string(spark_arrow_type(column)):  # too long for a number; a ZEROFILL has zeros before it
             return Reader(name, lambda cell: (format(Decimal(cell.decode()), "f"), None))
         return Reader(name, lambda cell: (Decimal(cell.decode()), None), _parsed)
     if code in NUMBERS:
         return Reader(name, lambda cell: (int(cell), None), _parsed)
-    if code in (10, 14):
+    if code in (codes.DATE, codes.NEWDATE):
         return Reader(name, _date, _parsed_moment)
-    if code in (11, 19):
+    if code in (codes.TIME, codes.TIME2):
         return Reader(name, _time)
-    if code in MOMENTS:
+    if code in codes.MOMENTS:
         return Reader(name, _moment, _parsed_moment)
-    if code == 245 or column.base_type in ADDRESSES:
+    if code == codes.JSON or column.base_type in ADDRESSES:
         return Reader(name, _text_maker("utf-8"), _parsed)
     if code in STRINGS and column.charset not in (None, "binary"):
         codec = codec_of(str(column.charset)) or "latin-1"
@@ -137,7 +138,7 @@ def _label_maker(column: ColumnSchema) -> Callable[[bytes], tuple[Any, str | Non
         found = seen.get(cell)
         if found is None:
             number = int(cell)
-            if column.type_code == 247:
+            if column.type_code == codes.ENUM:
                 text = labels[number - 1] if number else ""
             else:
                 text = ",".join(label for bit, label in enumerate(labels) if number >> bit & 1)

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from canal import type_codes as codes
 from canal.errors import CursorError, ServerError, UnsupportedError
 from canal.parse.schema.alter import TableState
 from canal.rows.charsets import codec_of
@@ -82,9 +83,8 @@ _LITERALS: Final = {
     "number": re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "moment": re.compile(r"-?\d[\d:. -]*"),
     "text": re.compile("([0-9a-f]{2})*"), "bytes": re.compile("([0-9a-f]{2})*"), "address": re.compile("[0-9a-fA-F:.-]+"),
 }  # fmt: skip
-NUMBERS: Final = frozenset((1, 2, 3, 8, 9, 0, 246, 4, 5, 13, 16))
-MOMENTS: Final = frozenset((7, 10, 11, 12, 14, 17, 18, 19))
-STRINGS: Final = frozenset((15, 249, 250, 251, 252, 253, 254))
+NUMBERS: Final = codes.NUMERIC | {codes.YEAR, codes.BIT}
+STRINGS: Final = codes.TEXTS - {codes.BLOB_COMPRESSED, codes.VARCHAR_COMPRESSED}
 ADDRESSES: Final = ("uuid", "inet6", "inet4")
 
 
@@ -92,8 +92,8 @@ def maybe_key_column(column: ColumnSchema) -> KeyColumn | None:
     """None for a column whose order in the index is not that of its comparison with a literal: ENUM and SET."""
     code = column.type_code
     if code in NUMBERS:
-        return KeyColumn(column.name, "number", is_bits=code == 16, is_float=code in (4, 5))
-    if code in MOMENTS:
+        return KeyColumn(column.name, "number", is_bits=code == codes.BIT, is_float=code in (codes.FLOAT, codes.DOUBLE))
+    if code in codes.MOMENTS:
         return KeyColumn(column.name, "moment")
     if column.base_type in ADDRESSES:
         return KeyColumn(column.name, "address", column.base_type)
@@ -219,7 +219,7 @@ class _Finder:
         names = ", ".join(column.select for column in self.key)
         table_name = f"{quoted(table.schema)}.{quoted(table.table)}"
         self._select = f"SELECT {names} FROM {table_name} FORCE INDEX ({quoted(index)})"
-        # Without FORCE INDEX: MySQL does not look into an index that it is told to use.
+        # Without FORCE INDEX: MySQL does not look into an index that it is made to use.
         explain = "EXPLAIN FORMAT=TRADITIONAL" if session.server.has("explain_format") else "EXPLAIN"
         self._explain = f"{explain} SELECT {', '.join(quoted(name) for name in key)} FROM {table_name}"
 

@@ -14,13 +14,14 @@ import zlib
 from collections.abc import Callable, Iterable
 from datetime import UTC
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import zstandard
 
 import canal
-from canal import event_types
+from canal import event_types, type_codes
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.log.continuity import Continuity
@@ -97,7 +98,7 @@ def both_journals(fake: FakeBinlog) -> list[bytes]:
 @pytest.mark.parametrize(
     "options",
     [{"flags": ARTIFICIAL, "time": 0}, {"flags": ARTIFICIAL, "log_pos": 4711, "time": 0}, {"time": 0}],
-    ids=["flag, no place", "flag and a place", "no flag"],
+    ids=["flag, no position", "flag and a position", "no flag"],
 )
 def test_an_artificial_rotate_moves_no_position(flavor: str, options: dict[str, Any]) -> None:
     """T1: the ROTATE that opens a dump and each journal in it names the file; what is saved stays as it is."""
@@ -305,15 +306,15 @@ def test_a_gtid_is_done_at_the_end_of_its_transaction_and_not_before(flavor: str
 
 @flavors
 def test_heartbeats_are_no_entries_and_move_nothing(flavor: str) -> None:
-    """T12: of either version, with any place in them; MariaDB puts a place beyond 4 GiB into a sub-header."""
+    """T12: of either version, with any position in them; MariaDB puts a position beyond 4 GiB into a sub-header."""
     fake, orders = shop(flavor)
     orders.insert(order(1))
     events = fake.events()
-    place = struct.pack("<BQ", 254, 5 << 32)
+    position = struct.pack("<BQ", 254, 5 << 32)
     beats = [
         event(HEARTBEAT, b"binlog.000001", log_pos=900, time=0),
         event(HEARTBEAT, struct.pack("<Q", 5 << 32) + b"binlog.000001", time=0),
-        event(HEARTBEAT_V2, b"\1\x0dbinlog.000001\2\x09" + place + b"\0", log_pos=7, time=0),
+        event(HEARTBEAT_V2, b"\1\x0dbinlog.000001\2\x09" + position + b"\0", log_pos=7, time=0),
     ]
     with_beats = [one for logged in events for one in (logged, *beats)]
 
@@ -405,7 +406,7 @@ def test_extra_data_of_rows_is_passed_over(extra: bytes) -> None:
 
 @pytest.mark.parametrize("code", [QUERY, ROTATE, TABLE_MAP, 23, 25, 30, 32, 162])
 def test_a_log_with_fixed_parts_of_other_lengths_is_refused(code: int) -> None:
-    """T20: its events would be read at the wrong places."""
+    """T20: its events would be read at the wrong positions."""
     form = FakeBinlog(flavor="mariadb").events()[0]
     body = bytearray(form[19:-4])
     body[57 + code - 1] = 6
@@ -564,7 +565,7 @@ def compressed(events: list[bytes], algorithm: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize("algorithm", [0, 255], ids=["zstd", "none"])
 def test_a_compressed_transaction_is_as_a_plain_one_at_the_place_of_its_payload(algorithm: int) -> None:
-    """T37: the GTID is outside, the events inside have no places; filters and statement texts work inside."""
+    """T37: the GTID is outside, the events inside have no positions; filters and statement texts work inside."""
     fake, a, b = two_tables()
     with fake.transaction():
         a.insert({"id": 1}, sql="INSERT INTO a …")
@@ -674,11 +675,15 @@ def test_compressed_rows_and_statements_of_mariadb(width: int, version: int) -> 
     assert [e.row_change.sql for e in found if e.statement is not None] == ["ALTER TABLE orders ADD x INT"]
 
 
-def test_numbers_of_the_compiled_form() -> None:
-    path = Path(event_types.__file__).with_name("event_types.pxd")
+@pytest.mark.parametrize("module", [event_types, type_codes])
+def test_numbers_of_the_compiled_form(module: ModuleType) -> None:
+    path = Path(str(module.__file__)).with_suffix(".pxd")
     if not path.exists():
-        pytest.skip("installed without event_types.pxd")
+        pytest.skip(f"installed without {path.name}")
     listed = {name: int(number, 0) for name, number in re.findall(r"^    (\w+) = (\w+)$", path.read_text(), re.MULTILINE)}
 
-    assert listed == {name: value for name, value in vars(event_types).items() if name.isupper() and isinstance(value, int)}
+    assert listed == {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, int)}
+
+
+def test_each_event_type_has_a_name() -> None:
     assert len(event_types.EVENT_NAMES) == 55

@@ -393,11 +393,23 @@ def inflate_rows(data: bytes, end: int, kind: int, body: int, limit: int = MAX_I
 
 # -- status variables of QUERY ---------------------------------------------------------------------------------------
 
+# Their numbers, by the servers' names; the last three are MariaDB's own.
+Q_FLAGS2, Q_SQL_MODE, Q_CATALOG, Q_AUTO_INCREMENT, Q_CHARSET, Q_TIME_ZONE, Q_CATALOG_NZ = range(7)
+Q_LC_TIME_NAMES, Q_CHARSET_DATABASE, Q_TABLE_MAP_FOR_UPDATE, Q_MASTER_DATA_WRITTEN, Q_INVOKER = range(7, 12)
+Q_UPDATED_DB_NAMES, Q_MICROSECONDS = 12, 13
+Q_EXPLICIT_DEFAULTS, Q_DDL_LOGGED_WITH_XID, Q_DEFAULT_COLLATION, Q_REQUIRE_PRIMARY_KEY, Q_TABLE_ENCRYPTION = range(16, 21)
+Q_HRNOW, Q_XID, Q_CHARACTER_SET_COLLATIONS = 128, 129, 131  # of the last one a count, then the numbers of two collations each
+
 #: Length of each status variable that has a fixed one; those that start with their length are in _COUNTED.
-_FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3, 129: 8}
-_COUNTED = {2, 5, 6}
-#: MariaDB's character_set_collations since 11.3: a count, then the numbers of two collations each.
-_COLLATIONS = 131
+_FIXED = {
+    Q_FLAGS2: 4, Q_SQL_MODE: 8, Q_AUTO_INCREMENT: 4, Q_CHARSET: 6, Q_LC_TIME_NAMES: 2, Q_CHARSET_DATABASE: 2,
+    Q_TABLE_MAP_FOR_UPDATE: 8, Q_MASTER_DATA_WRITTEN: 4, Q_MICROSECONDS: 3, Q_HRNOW: 3, Q_XID: 8,
+}  # fmt: skip
+_COUNTED = {Q_CATALOG, Q_TIME_ZONE, Q_CATALOG_NZ}
+#: Of those that only statements with a DDL have.
+_FIXED_OF_DDL = {
+    Q_EXPLICIT_DEFAULTS: 1, Q_DDL_LOGGED_WITH_XID: 8, Q_DEFAULT_COLLATION: 2, Q_REQUIRE_PRIMARY_KEY: 1, Q_TABLE_ENCRYPTION: 1,
+}  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -406,15 +418,15 @@ def query_context(status: bytes) -> tuple[str, int]:
     codec, sql_mode, at = "utf-8", 0, 0
     while at < len(status):
         code = status[at]
-        if code == 1 and at + 9 <= len(status):
+        if code == Q_SQL_MODE and at + 9 <= len(status):
             sql_mode = int.from_bytes(status[at + 1 : at + 9], "little")
-        elif code == 4 and at + 3 <= len(status):
+        elif code == Q_CHARSET and at + 3 <= len(status):
             codec = _codec(int.from_bytes(status[at + 1 : at + 3], "little"))
         if code in _FIXED:
             at += 1 + _FIXED[code]
         elif code in _COUNTED and at + 1 < len(status):
-            at += 2 + status[at + 1] + (0 if code != 2 else 1)
-        elif code == _COLLATIONS and at + 1 < len(status):
+            at += 2 + status[at + 1] + (0 if code != Q_CATALOG else 1)
+        elif code == Q_CHARACTER_SET_COLLATIONS and at + 1 < len(status):
             at += 2 + 4 * status[at + 1]
         else:
             break
@@ -449,12 +461,12 @@ def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
     at = 0
     while at < len(status):
         code, value = status[at], status[at + 1 :]
-        if code == 0 and mariadb and len(value) >= 4:
+        if code == Q_FLAGS2 and mariadb and len(value) >= 4:
             explicit = bool(int.from_bytes(value[:4], "little") & _EXPLICIT_DEFAULTS)
-        elif code == 4 and len(value) >= 6:
+        elif code == Q_CHARSET and len(value) >= 6:
             connection = _charset_name(int.from_bytes(value[2:4], "little"))
             charset = _charset_name(int.from_bytes(value[4:6], "little"))
-        elif code == 16 and not mariadb and value:
+        elif code == Q_EXPLICIT_DEFAULTS and not mariadb and value:
             explicit = bool(value[0])
         size = _variable_length(code, value)
         if size is None:
@@ -468,15 +480,15 @@ def _variable_length(code: int, value: bytes) -> int | None:
     if code in _FIXED:
         return _FIXED[code]
     if code in _COUNTED and value:
-        return 1 + value[0] + (1 if code == 2 else 0)
-    if code == 11 and value and len(value) > 1 + value[0]:  # user and host of the invoker
+        return 1 + value[0] + (1 if code == Q_CATALOG else 0)
+    if code == Q_INVOKER and value and len(value) > 1 + value[0]:  # user and host of the invoker
         return 2 + value[0] + value[1 + value[0]]
-    if code == 12 and value:  # names of databases, each with a NUL; 254 stands for too many
+    if code == Q_UPDATED_DB_NAMES and value:  # names of databases, each with a NUL; 254 stands for too many
         names = value[1:].split(b"\0")[: value[0]] if value[0] < 254 else []
         return 1 + sum(len(name) + 1 for name in names)
-    if code == _COLLATIONS and value:
+    if code == Q_CHARACTER_SET_COLLATIONS and value:
         return 1 + 4 * value[0]
-    return {16: 1, 17: 8, 18: 2, 19: 1, 20: 1}.get(code)
+    return _FIXED_OF_DDL.get(code)
 
 
 def _charset_name(collation: int) -> str | None:

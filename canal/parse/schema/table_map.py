@@ -14,6 +14,7 @@ from typing import Any, Callable, Container, Final
 
 import attrs
 
+from canal import type_codes as codes
 from canal.errors import ConfigError, DecodeError, SchemaError, TruncatedError, UnsupportedError
 from canal.event_types import TABLE_MAP
 from canal.filter import FieldFilter, TableFilter
@@ -32,31 +33,21 @@ log = logging.getLogger("canal.parse")
 #: For a map of which nobody says who wrote it.
 NEWEST: Final = Release("mysql", (99,))
 
-BIT, ENUM, SET, STRING, VAR_STRING, VARCHAR, GEOMETRY, VECTOR = 16, 247, 248, 254, 253, 15, 255, 242
-#: MariaDB's COMPRESSED columns.
-BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
-_BLOBS = frozenset((249, 250, 251, 252, BLOB_COMPRESSED))
-_TEXTS = frozenset((STRING, VAR_STRING, VARCHAR, VARCHAR_COMPRESSED)) | _BLOBS
-YEAR = 13
-#: Types that have a bit in the SIGNEDNESS field, in the order of the columns; YEAR has one of its own in newer releases.
-_NUMERIC = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 246))
-_ONE_BYTE_META = frozenset((4, 5, 17, 18, 19, 242, 245, 255)) | _BLOBS
+_ONE_BYTE_META = {codes.FLOAT, codes.DOUBLE, codes.VECTOR, codes.JSON, codes.GEOMETRY} | codes.TEMPORAL | codes.BLOBS
 #: Types of which a table map does not tell the whole text.
-_PARTLY_TOLD = _NUMERIC | {YEAR, GEOMETRY, VECTOR}
-_TWO_BYTE_META = frozenset((VARCHAR, BIT, 246, VAR_STRING, STRING, ENUM, SET, VARCHAR_COMPRESSED))
+_PARTLY_TOLD = codes.NUMERIC | {codes.YEAR, codes.GEOMETRY, codes.VECTOR}
+_TWO_BYTE_META = {codes.BIT, codes.NEWDECIMAL, codes.ENUM, codes.SET} | codes.TEXTS - codes.BLOBS
 
 #: Type codes that a column of a data type may have in the log beside its usual one: old formats, and MariaDB's own.
 _OTHER_CODES = {
-    "decimal": {0}, "date": {14}, "time": {11}, "datetime": {12}, "timestamp": {7}, "json": {252},
-    "varchar": {253, 141}, "varbinary": {253, 141}, "vector": {15, 253},
+    "decimal": {codes.DECIMAL}, "date": {codes.NEWDATE}, "time": {codes.TIME}, "datetime": {codes.DATETIME},
+    "timestamp": {codes.TIMESTAMP}, "json": {codes.BLOB}, "vector": {codes.VARCHAR, codes.VAR_STRING},
+    **dict.fromkeys(("varchar", "varbinary"), {codes.VAR_STRING, codes.VARCHAR_COMPRESSED}),
     **dict.fromkeys(
-        ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"), {140}
+        ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"), {codes.BLOB_COMPRESSED}
     ),
 }  # fmt: skip
 _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-
-#: TIMESTAMP, TIME and DATETIME as of before MySQL 5.6; MariaDB writes them with fractions too.
-_OLD_TEMPORAL = frozenset((7, 11, 12))
 
 #: MariaDB's types that its log does not tell from a BINARY of so many bytes.
 _ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
@@ -99,9 +90,9 @@ class RawTableMap:
     def real_type(self, column: int) -> int:
         """The type code, looked up behind STRING, which ENUM, SET and long CHAR travel as."""
         code = self.types[column]
-        if code == STRING and self.metas[column] >= 256:
+        if code == codes.STRING and self.metas[column] >= 256:
             real = self.metas[column] >> 8
-            return real if real in (ENUM, SET) else STRING
+            return real if real in (codes.ENUM, codes.SET) else codes.STRING
         return code
 
 
@@ -165,11 +156,11 @@ def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
     for code in types:
         if code in _ONE_BYTE_META:
             metas.append(r.take(1)[0])
-        elif code in (STRING, ENUM, SET):
+        elif code in (codes.STRING, codes.ENUM, codes.SET):
             metas.append(int.from_bytes(r.take(2), "big"))
         elif code in _TWO_BYTE_META:
             metas.append(int.from_bytes(r.take(2), "little"))
-        elif code == 20:
+        elif code == codes.TYPED_ARRAY:
             raise UnsupportedError("a TYPED_ARRAY column", event_type=TABLE_MAP)
         else:
             metas.append(0)
@@ -182,10 +173,10 @@ def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableM
     """The optional metadata: fields of (type, length, value); unknown types are skipped, as the format allows."""
     count = len(raw.types)
     real = [raw.real_type(i) for i in range(count)]
-    in_charsets = _TEXTS | {GEOMETRY if release.is_mariadb else VECTOR}  # to the one server it is a kind of BLOB
+    in_charsets = codes.TEXTS | {codes.GEOMETRY if release.is_mariadb else codes.VECTOR}  # to the one server it is a kind of BLOB
     text_columns = [i for i in range(count) if real[i] in in_charsets]
-    label_columns = [i for i in range(count) if real[i] in (ENUM, SET)]
-    sets, enums = [i for i in label_columns if real[i] == SET], [i for i in label_columns if real[i] == ENUM]
+    label_columns = [i for i in range(count) if real[i] in (codes.ENUM, codes.SET)]
+    sets, enums = [i for i in label_columns if real[i] == codes.SET], [i for i in label_columns if real[i] == codes.ENUM]
     charsets: dict[int, int] = {}
     labels: dict[int, list[bytes]] = {}
     found: dict[str, Any] = {}
@@ -243,13 +234,13 @@ def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, 
     """Which columns are unsigned: one answer, or two where it is not known whether YEARs have bits and the bits fit both."""
     flags = [bool(byte & 0x80 >> n) for byte in bits for n in range(8)]
     fitting, likely = [], []
-    for counted in (_NUMERIC | {YEAR}, _NUMERIC):
+    for counted in (codes.NUMERIC | {codes.YEAR}, codes.NUMERIC):
         columns = [i for i, code in enumerate(real) if code in counted]
         if len(bits) != (len(columns) + 7) // 8:
             continue
         unsigned = {i for i, flag in zip(columns, flags) if flag}
-        fitting.append(tuple(i in unsigned and real[i] != YEAR for i in range(len(real))))
-        if not any(flags[len(columns) :]) and all(i in unsigned for i in columns if real[i] == YEAR):
+        fitting.append(tuple(i in unsigned and real[i] != codes.YEAR for i in range(len(real))))
+        if not any(flags[len(columns) :]) and all(i in unsigned for i in columns if real[i] == codes.YEAR):
             likely.append(fitting[-1])
     if not fitting:
         raise DecodeError(f"TABLE_MAP has {len(bits)} bytes of signs, which do not fit its columns", event_type=TABLE_MAP)
@@ -417,7 +408,7 @@ class TableResolver:
 
     def _filtered(self, raw: RawTableMap, release: Release) -> TableMap:
         schema = TableSchema(raw.schema, raw.table, ())
-        if release.is_mariadb and any(code in _OLD_TEMPORAL for code in raw.types):
+        if release.is_mariadb and any(code in codes.OLD_TEMPORAL for code in raw.types):
             return TableMap(schema, (), None, False, size=_TABLE_BYTES)
         try:
             decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
@@ -429,7 +420,7 @@ class TableResolver:
         """With what a log of MariaDB does not tell: digits of old temporal types, what is no BINARY, and no plain text."""
         columns = list(schema.columns)
         if known is None:
-            old = [i for i, code in enumerate(raw.types) if code in _OLD_TEMPORAL]
+            old = [i for i, code in enumerate(raw.types) if code in codes.OLD_TEMPORAL]
             maybe = [i for i, one in enumerate(columns) if raw.names is not None and _may_be_address(one)]
             fitting = self._fitting(raw, columns, [*old, *maybe], strict=bool(old)) if old or maybe else {}
             for i in old:
@@ -450,7 +441,7 @@ class TableResolver:
                     self.destination, ", ".join(map(repr, untold)), raw.schema, raw.table,
                 )  # fmt: skip
         if self._json_columns is not None:
-            texts = [i for i, one in enumerate(columns) if one.type_code == 252 and one.charset == "utf8mb4"]
+            texts = [i for i, one in enumerate(columns) if one.type_code == codes.BLOB and one.charset == "utf8mb4"]
             names = self._json_columns(raw.schema, raw.table) if texts else ()
             for i in texts:
                 if columns[i].name in names:
@@ -549,7 +540,7 @@ def _needs_charset(raw: RawTableMap, column: int) -> bool:
 
 def _may_be_address(column: ColumnSchema) -> bool:
     """Whether a column of MariaDB's log is a BINARY that may be none."""
-    is_binary = column.type_code == STRING and column.charset in (None, "binary")
+    is_binary = column.type_code == codes.STRING and column.charset in (None, "binary")
     return is_binary and string_length(column.meta) in _ADDRESS_BYTES.values()
 
 
@@ -585,7 +576,7 @@ def _build(raw: RawTableMap, names: tuple[str, ...], charsets: Mapping[int, str]
                 labels=labels,
                 # Without its charset a CHAR cannot be told from a BINARY, which is padded.
                 column_type=type_text(raw.real_type(i), raw.metas[i], unsigned[i], charset, labels)
-                if raw.charsets is not None or raw.real_type(i) not in _TEXTS
+                if raw.charsets is not None or raw.real_type(i) not in codes.TEXTS
                 else "",
                 visible=raw.visible[i] if raw.visible is not None else True,
                 hidden=raw.has_functional and _FUNCTIONAL_NAME.fullmatch(name) is not None,
@@ -637,18 +628,18 @@ def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
         return f"type {code} in the log, {column.column_type} known"
     if column.nullable is not None and raw.nullable[i] != column.nullable and not column.key:
         return "nullable in the log and not known" if raw.nullable[i] else "not nullable in the log, nullable known"
-    if raw.unsigned is not None and code in (1, 2, 3, 8, 9) and raw.unsigned[i] != column.unsigned:
+    if raw.unsigned is not None and code in codes.INTEGERS and raw.unsigned[i] != column.unsigned:
         return "signed in one and unsigned in the other"
     if base in _ADDRESS_BYTES and string_length(meta) != _ADDRESS_BYTES[base]:
         return f"{string_length(meta)} bytes in the log, {column.column_type} known"
     arguments = column.column_type[len(base) :].partition(")")[0].lstrip("(")
-    if base == "decimal" and code == 246 and arguments:
+    if base == "decimal" and code == codes.NEWDECIMAL and arguments:
         precision, _, scale = arguments.partition(",")
         if (meta & 0xFF, meta >> 8) != (int(precision), int(scale or 0)):
             return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} known"
     if base in ("varchar", "varbinary") and arguments.isdigit():
         width = 1 if base == "varbinary" else MAX_CHAR_BYTES.get(column.charset or "", 1)
-        if meta - (code == VARCHAR_COMPRESSED) != int(arguments) * width:  # one more byte says how
+        if meta - (code == codes.VARCHAR_COMPRESSED) != int(arguments) * width:  # one more byte says how
             return f"up to {meta} bytes in the log, {column.column_type} known"
     if base.endswith(("blob", "text")) and meta != _BLOB_WIDTHS.get(base[:-4], meta):
         return f"lengths of {meta} bytes in the log, {column.column_type} known"
@@ -666,9 +657,11 @@ def _set_bytes(count: int) -> int:
 
 
 _NAMES = {
-    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp", 8: "bigint", 9: "mediumint",
-    10: "date", 11: "time", 12: "datetime", 13: "year", 14: "date", 17: "timestamp", 18: "datetime", 19: "time",
-    242: "vector", 245: "json", 255: "geometry",
+    codes.TINY: "tinyint", codes.SHORT: "smallint", codes.LONG: "int", codes.FLOAT: "float", codes.DOUBLE: "double",
+    codes.TIMESTAMP: "timestamp", codes.LONGLONG: "bigint", codes.INT24: "mediumint", codes.DATE: "date",
+    codes.TIME: "time", codes.DATETIME: "datetime", codes.YEAR: "year", codes.NEWDATE: "date",
+    codes.TIMESTAMP2: "timestamp", codes.DATETIME2: "datetime", codes.TIME2: "time", codes.VECTOR: "vector",
+    codes.JSON: "json", codes.GEOMETRY: "geometry",
 }  # fmt: skip
 
 
@@ -677,27 +670,27 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
     text = _NAMES.get(code, "")
     binary = charset in (None, "binary")
     width = MAX_CHAR_BYTES.get(charset or "", 1)
-    if code in (17, 18, 19) and meta:
+    if code in codes.TEMPORAL and meta:
         text += f"({meta})"
-    elif code == 0 or code == 246:
+    elif code in codes.DECIMALS:
         text = f"decimal({meta & 0xFF},{meta >> 8})"
-    elif code == BIT:
+    elif code == codes.BIT:
         text = f"bit({(meta >> 8) * 8 + (meta & 0xFF)})"
-    elif code == VARCHAR_COMPRESSED:
+    elif code == codes.VARCHAR_COMPRESSED:
         text = f"varbinary({meta - 1})" if binary else f"varchar({(meta - 1) // width})"
-    elif code in (VARCHAR, VAR_STRING):
+    elif code in (codes.VARCHAR, codes.VAR_STRING):
         text = f"varbinary({meta})" if binary else f"varchar({meta // width})"
-    elif code == STRING:
+    elif code == codes.STRING:
         size = string_length(meta)
         text = f"binary({size})" if binary else f"char({size // width})"
-    elif code in _BLOBS:
+    elif code in codes.BLOBS:
         text = {1: "tiny", 3: "medium", 4: "long"}.get(meta, "") + ("blob" if binary else "text")
-    elif code in (ENUM, SET):
+    elif code in (codes.ENUM, codes.SET):
         members = ",".join("'" + label.replace("'", "''") + "'" for label in labels or ())
-        text = ("enum" if code == ENUM else "set") + f"({members})"
-    if code in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
+        text = ("enum" if code == codes.ENUM else "set") + f"({members})"
+    if code in (codes.BLOB_COMPRESSED, codes.VARCHAR_COMPRESSED):
         return text + " /*M!100301 COMPRESSED*/"
-    return text + " unsigned" if unsigned and code in _NUMERIC else text
+    return text + " unsigned" if unsigned and code in codes.NUMERIC else text
 
 
 def string_length(meta: int) -> int:

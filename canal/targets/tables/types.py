@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from canal import type_codes as codes
 from canal.formats.arrow import arrow_type
 from canal.schema import ColumnSchema
 
@@ -16,8 +17,6 @@ from canal.schema import ColumnSchema
 _WIDER: Final = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
 }  # fmt: skip
-_MEDIUMINT, _YEAR, _BIT, _ENUM = 9, 13, 16, 247
-_DECIMALS: Final = (0, 246)
 
 
 def spark_arrow_type(column: ColumnSchema) -> pa.DataType:
@@ -27,13 +26,13 @@ def spark_arrow_type(column: ColumnSchema) -> pa.DataType:
     YEAR is an int, BIT(n) is a long and BIT(64) decimal(20,0), and a DECIMAL of more than 38 digits is text.
     """
     code = column.type_code
-    if code in (_MEDIUMINT, _YEAR):
+    if code in (codes.INT24, codes.YEAR):
         return pa.int32()
-    if code == _BIT:
+    if code == codes.BIT:
         return pa.decimal128(20, 0) if _bits(column) > 63 else pa.int64()
-    if code == _ENUM and column.labels is None:
+    if code == codes.ENUM and column.labels is None:
         return pa.int32()
-    if code in _DECIMALS:
+    if code in codes.DECIMALS:
         precision, scale = _digits(column)
         return pa.decimal128(precision, scale) if precision <= 38 else pa.string()
     found = arrow_type(column)

@@ -1,0 +1,58 @@
+"""The numbers of column types in a table map, with the names that the servers' documentation has behind MYSQL_TYPE_.
+
+Never compiled itself: type_codes.pxd beside it has the same names as a C enum, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+DECIMAL = 0
+"""From before MySQL 5.0."""
+TINY = 1
+SHORT = 2
+LONG = 3
+FLOAT = 4
+DOUBLE = 5
+NULL = 6
+TIMESTAMP = 7
+LONGLONG = 8
+INT24 = 9
+DATE = 10
+TIME = 11
+DATETIME = 12
+YEAR = 13
+NEWDATE = 14
+VARCHAR = 15
+BIT = 16
+TIMESTAMP2 = 17
+DATETIME2 = 18
+TIME2 = 19
+TYPED_ARRAY = 20
+# MariaDB's COMPRESSED columns.
+BLOB_COMPRESSED = 140
+VARCHAR_COMPRESSED = 141
+VECTOR = 242
+INVALID = 243
+BOOL = 244
+JSON = 245
+NEWDECIMAL = 246
+ENUM = 247
+SET = 248
+TINY_BLOB = 249
+MEDIUM_BLOB = 250
+LONG_BLOB = 251
+BLOB = 252
+VAR_STRING = 253
+STRING = 254
+GEOMETRY = 255
+
+INTEGERS = frozenset((TINY, SHORT, INT24, LONG, LONGLONG))
+DECIMALS = frozenset((DECIMAL, NEWDECIMAL))
+#: With a bit in the SIGNEDNESS field of a table map, in the order of the columns; YEAR has one of its own in newer releases.
+NUMERIC = INTEGERS | DECIMALS | {FLOAT, DOUBLE}
+BLOBS = frozenset((TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, BLOB_COMPRESSED))
+TEXTS = frozenset((STRING, VAR_STRING, VARCHAR, VARCHAR_COMPRESSED)) | BLOBS
+#: From before MySQL 5.6; MariaDB writes them with fractions too.
+OLD_TEMPORAL = frozenset((TIMESTAMP, TIME, DATETIME))
+TEMPORAL = frozenset((TIMESTAMP2, DATETIME2, TIME2))
+#: Every type of a date or time but YEAR.
+MOMENTS = OLD_TEMPORAL | TEMPORAL | {DATE, NEWDATE}
