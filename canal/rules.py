@@ -90,8 +90,9 @@ class Rule:
                     f"the mask of {name} in a rule must be callable, not a {type(mask).__name__}",
                     remedy="A canal.Mask belongs into InstanceConfig(mask=…).",
                 )
-        if unknown := [name for name, value in self.values.items() if not callable(value)]:
-            raise ConfigError(f"values of a rule must be callable: that of {unknown[0]} is not")
+        for name, value in self.values.items():
+            if not callable(value):
+                raise ConfigError(f"values of a rule must be callable, not the {type(value).__name__} of {name}")
         if self.fields is not None and self.exclude:
             raise ConfigError("a rule has fields or exclude, not both")
         if isinstance(self.to, str):

@@ -106,7 +106,8 @@ def _text(value: Any) -> Any:
         raise _NoTextError("a value is NULL")
     if isinstance(value, bytes):
         raise _NoTextError("a value is bytes")
-    return TEXTS.get(type(value), lambda same: same)(value)
+    text = TEXTS.get(type(value))
+    return value if text is None else text(value)
 
 
 def _json(value: Any) -> str:
@@ -115,8 +116,8 @@ def _json(value: Any) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(text: str) -> Any:
-    jinja2 = need("jinja2", "templates")
-    sandbox = need("jinja2.sandbox", "templates")
+    jinja2: Any = need("jinja2", "templates")
+    sandbox: Any = need("jinja2.sandbox", "templates")
     environment = sandbox.ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, finalize=_text, keep_trailing_newline=True, autoescape=False
     )

@@ -105,10 +105,10 @@ class RedisTarget:
             if connection.info("cluster").get("cluster_enabled"):
                 raise ConfigError(f"{self} is of a cluster, which has no MULTI over all keys", remedy="Give it cluster=True.")
             check_memory(connection, f"{self}")
-            kind: dict[str, type[RedisRows | RedisMembers]] = {
+            kinds: dict[str, Callable[..., StateWork | LogWork]] = {
                 "hash": RedisRows, "json": RedisRows, "set": RedisMembers, "sortedset": RedisMembers,
             }  # fmt: skip
-            yield kind.get(self.structure, RedisLog)(self, connection, stream)
+            yield kinds.get(self.structure, RedisLog)(self, connection, stream)
 
 
 @contextmanager
@@ -255,7 +255,8 @@ class RedisMembers(_Commit, StateWork):
         if column not in state.table.names.names:
             raise ConfigError(f"{state.table.name} has no column {column}, by which its sortedset is ordered")
         at = state.table.names.names.index(column)
-        found, unfit = {}, []
+        found: dict[Key, float] = {}
+        unfit: list[Key] = []
         for key, row in state.rows.items():
             score = None if row is None else _score(row[at])
             if score is not None:
