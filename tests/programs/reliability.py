@@ -152,11 +152,11 @@ def _spark(results: list[dict[str, Any]]) -> Iterator[str]:
     for one in (one for one in results if one["kind"] == "spark ddl"):
         mended = ", ".join(f"{count} {name}" for name, count in one["mended"].items())
         yield (
-            f"| {one['date']} | {one['server'].partition('-')[0]} | {one['target']} | {one['way']} | {one['stretches']} "
-            f"| {one['statements']:,} | {one['kills']} | {mended} | {len(one['wrong'])} |"
+            f"| {one['date']} | {one['server'].partition('-')[0]} | {one['target']} | {one['way']} "
+            f"| {one['stretches']}{_cut(one)} | {one['statements']:,} | {one['kills']} | {mended} | {len(one['wrong'])} |"
         )
     yield ""
-    yield "Batches of an upsert each, with `Upkeep`, and what there was behind each tenth of them (without the hundred of"
+    yield "Batches of an upsert each, with `Upkeep`, and what there was behind each thousand of them (without the hundred of"
     yield "Iceberg's files that hold metadata; KB of metadata are those of what a reader opens first):"
     yield ""
     yield "| run | into | batches | every, keep | seconds | files | KB | KB of metadata | wrong |"
@@ -165,8 +165,8 @@ def _spark(results: list[dict[str, Any]]) -> Iterator[str]:
         files, whole, metadata = zip(*one["tenths"])
         sizes = " | ".join(", ".join(map(str, found)) for found in (files, [n >> 10 for n in whole], [n >> 10 for n in metadata]))
         yield (
-            f"| {one['date']} | {one['target']} | {one['batches']:,} | {one['every']}, {one['keep']} s | {one['seconds']:,} "
-            f"| {sizes} | {len(one['wrong'])} |"
+            f"| {one['date']} | {one['target']} | {one['batches']:,}{_cut(one)} | {one['every']}, {one['keep']} s "
+            f"| {one['seconds']:,} | {sizes} | {len(one['wrong'])} |"
         )
     yield ""
     yield "Many tables and many queries, and what their processes took of memory at most, together:"
@@ -180,6 +180,10 @@ def _spark(results: list[dict[str, Any]]) -> Iterator[str]:
         )
     wrong = [f"* {one['date']}: {text}" for one in results if one["kind"].startswith("spark") for text in one["wrong"]]
     yield from ["", *wrong] if wrong else []
+
+
+def _cut(run: dict[str, Any]) -> str:
+    return ", cut short" if run.get("is_cut") else ""
 
 
 def _machines(runs: list[dict[str, Any]]) -> str:

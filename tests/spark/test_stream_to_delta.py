@@ -172,3 +172,10 @@ def test_a_column_is_added_while_the_query_is_down(server: ThrowawayServer, data
             found = DeltaTable(target.path).to_pyarrow_table().to_pylist()
             expected = [tuple(row) for row in server.query(f"SELECT * FROM {name} ORDER BY id")]
             assert sorted(tuple(row.values()) for row in found) == expected
+
+
+def test_the_example_is_started_again_for_new_columns_and_for_nothing_else() -> None:
+    """With the options of test_a_query_is_not_started_again_over_values_that_changed_without_a_row."""
+    text = (Path(__file__).parents[2] / "examples/stream_to_delta.py").read_text("utf-8")
+    assert 'apply_changes(DeltaTarget(path), keys.split(","), schema="add", absent="null")' in text
+    assert text.splitlines()[-1] == 'supervise(start, name=table, restart_on=["SchemaError"])'
