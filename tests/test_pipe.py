@@ -528,6 +528,23 @@ def test_an_alter_of_a_table_that_is_new_or_empty_passes(fake_binlog: FakeBinlog
     assert read(target, "SELECT id, n FROM orders") == [(2, 1)]
 
 
+@pytest.mark.parametrize(("written", "logged"), [("Orders", "orders"), ("orders", "Orders")])
+@pytest.mark.parametrize("sees_rows_before", [True, False])
+def test_rows_of_a_table_whose_name_is_written_otherwise_are_rows_of_it(
+    written: str, logged: str, sees_rows_before: bool, fake_binlog: FakeBinlog, target: SQLiteTarget
+) -> None:
+    """With lower_case_table_names 1 or 2."""
+    table = orders(fake_binlog, logged)
+    if sees_rows_before:
+        table.insert({"id": 1, "n": 1})
+    fake_binlog.ddl(f"TRUNCATE TABLE {written}", "shop")
+    table.insert({"id": 2, "n": 300})
+    table.alter(_NARROWER[0].replace("orders", written), _NARROWER[1])
+    fake_binlog.end()
+    with life(fake_binlog) as instance, pytest.raises(canal.UnloggedChangeError, match="n was int, is tinyint|no row of it"):
+        canal.pipe(instance, target).run()
+
+
 def test_a_table_that_may_have_been_there_is_not_taken_for_new(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
     fake_binlog.ddl("CREATE TABLE IF NOT EXISTS orders (id INT PRIMARY KEY, n BIGINT)", "shop")
     fake_binlog.ddl("ALTER TABLE orders MODIFY n INT", "shop")

@@ -97,8 +97,19 @@ class Reader:
         table = Table(
             schema.name, schema.name, tuple(columns[name] for name in names), keys if set(keys) <= set(names) else ()
         )
+        if not schema.name.islower():  # a statement that emptied it may have called it otherwise
+            self._forget(schema.name, only_empty=True)
         self._set(schema.name, (schema, table))
         return table
+
+    def _spellings(self, name: str) -> list[str]:
+        """The tables that may be this one, which some servers call the same whatever the case of letters."""
+        return [one for one in self._tables if one.lower() == name.lower()]
+
+    def _forget(self, name: str, *, only_empty: bool = False) -> None:
+        for one in self._spellings(name):
+            if not only_empty or not self._tables[one][0].columns:
+                self._set(one, None)
 
     def _set(self, name: str, known: tuple[TableSchema, Table] | None) -> None:
         """What is known of a table from now on."""
@@ -124,23 +135,28 @@ class Reader:
                 self._set_empty(schema, table)
             elif what := what or self._altered(entry, schema, table):
                 self._refuse(what, _position(entry))
-                self._set(name, None)
+                self._forget(name)
             elif _is_new(entry, schema, table):
                 self._set_empty(schema, table)
 
     def _altered(self, entry: Entry, schema: str, table: str) -> str:
         """What an ALTER may have changed of values, or that nobody knows that; "" for nothing."""
         name = f"{schema}.{table}"
-        known = self._tables.get(name) or next((one for n, one in self._tables.items() if n.lower() == name.lower()), None)
+        known = self._tables.get(name)
+        if known is None:
+            known = next((self._tables[one] for one in self._spellings(name)), None)
         what = altered_by(entry, schema, table, known and known[0])
         if what is None and known is None:
             return altered(name, "no row of it has come since the pipe began, so its columns before that are not known")
         return altered(name, "its columns behind that are not known") if what is None else what
 
     def _set_empty(self, schema: str, table: str) -> None:
-        """It has no rows now, so an ALTER before the next one changes no value."""
+        """It has no rows now: an ALTER before the next one changes nothing. Unknown where its rows may be called otherwise."""
         name = f"{schema}.{table}"
-        self._set(name, (TableSchema(schema, table, ()), Table(name, name)))
+        is_sure = name.islower() and self._spellings(name) in ([], [name])
+        self._forget(name)
+        if is_sure:
+            self._set(name, (TableSchema(schema, table, ()), Table(name, name)))
 
     def _change(self, entry: Entry, name: str, op: EventType) -> Change:
         known = self._tables.get(name)
