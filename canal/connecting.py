@@ -56,7 +56,7 @@ def connect(
         options: other options of :class:`canal.InstanceConfig`.
 
     Raises:
-        ConfigError: an option is wrong, or one of the ``tables`` is none that the user may see; the nearest names are told.
+        ConfigError: an option is wrong, or one of the ``tables`` is none that the user may see; the nearest names are given.
         AuthenticationError: the login is refused.
         ConnectionLostError: the server cannot be reached.
         CanalError: what else stops the reader, such as a position that the server has no log for.

@@ -1,4 +1,4 @@
-"""Filters on the place, time and kind of a change that Spark hands to the reader of a range: what cannot pass is not decoded.
+"""Filters on the position, time and kind of a change, from Spark for the reader of a range: what cannot pass is not decoded.
 
 Never decides what is in a result: Spark applies every filter to the rows that come.
 """
@@ -57,7 +57,7 @@ class Condition:
         return self.can_pass(value, value)
 
     def reaches(self, stretch: Stretch) -> bool:
-        """Whether a row in a stretch of the log can pass, by the places of its ends. Times tell nothing: clocks are set back."""
+        """Whether a row in a stretch of the log can pass, by the positions of its ends. Times prove nothing: clocks go back."""
         start, end = stretch.start, stretch.end
         if self.column != "_txn" or not (start.journal and end.journal):
             return True
