@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from benchmarks import measures, report
@@ -74,7 +75,7 @@ def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespac
 def main() -> int:
     given = options()
     wanted = given.names or [*LOADS, "latency", "import"]
-    race, begun = Race(), os.getloadavg()
+    race, begun, failed = Race(), os.getloadavg(), False
     race.absent |= WITHOUT
     versions: dict[str, str] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -85,6 +86,10 @@ def main() -> int:
                 measure(server, wanted, given, race)
     except (KeyboardInterrupt, SystemExit):
         print("STOPPED: what was measured until now is kept", flush=True)
+    except Exception:
+        traceback.print_exc()
+        print("FAILED: what was measured until now is kept", flush=True)
+        failed = True
     result = {
         "machine": report.machine(begun), "servers": versions, "scale": given.scale, "rounds": given.rounds,
         "runs": race.runs, "absent": race.absent, "refused": race.refused, "latency": race.latencies,
@@ -95,7 +100,7 @@ def main() -> int:
     print(report.text(result))
     if given.write:
         report.write(result)
-    return 1 if any(one["contestant"].startswith("canal ") and "Java" not in one["contestant"] for one in race.refused) else 0
+    return 1 if failed or any(one["contestant"].startswith("canal ") and "Java" not in one["contestant"] for one in race.refused) else 0
 
 
 if __name__ == "__main__":
