@@ -12,7 +12,8 @@ import pytest
 
 import canal
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.schema.table_map import RawTableMap, TableResolver, misfit, parse_table_map
+from canal.parse.schema import table_map
+from canal.parse.schema.table_map import NEWEST, RawTableMap, TableResolver, misfit, parse_table_map
 from canal.parse.schema.texts import tables_from_mapping
 from canal.server_facts import Release
 from canal.testing.fake import FakeBinlog
@@ -123,6 +124,46 @@ def test_whole_types_come_from_the_schema_where_the_map_does_not_tell_them(caplo
     assert "the whole types of shop.orders are not known" in caplog.text
     # Of another time: what does not fit is not taken.
     assert types(schema("flag INT(1), n INT(5), note VARCHAR(9)"), whole_types=True) == plain
+
+
+def map_of(table: str, columns: str, **options: Any) -> bytes:
+    fake = FakeBinlog(**options)
+    fake.table("shop", table, columns).insert({"id": 1})
+    (body,) = [event[25:-4] for event in fake.events() if event[4] == 19]
+    return body
+
+
+@pytest.mark.parametrize("options", [{}, {"flavor": "mariadb"}, {"metadata": "MINIMAL"}])
+def test_maps_that_differ_in_the_name_only_share_what_they_have(options: dict[str, Any]) -> None:
+    release = MARIADB if options.get("flavor") else NEWEST
+    shared, _ = resolver(schema(), whole_types=True)
+    for table in ("orders_1", "a_longer_name", "orders_1"):
+        for columns in (COLUMNS, COLUMNS.replace("'new'", "'old'")):
+            body = map_of(table, columns, **options)
+            alone, _ = resolver(schema(), whole_types=True)
+            found, expected = shared.resolve(body, release), alone.resolve(body, release)
+            assert (found.schema, found.columns) == (expected.schema, expected.columns)
+    first, second = (shared.resolve(map_of(table, COLUMNS, **options), release) for table in ("x", "y"))
+    assert (first.schema.table, second.schema.table) == ("x", "y")
+    assert first.decoder is second.decoder
+
+
+def test_what_maps_share_is_that_of_one_release() -> None:
+    """A column of this name is that of a functional key, where the release logs them."""
+    name, resolve = "0" * 32, resolver()[0]
+    bodies = [map_of(table, f"id INT PRIMARY KEY, `{name}` INT") for table in ("a", "b")]
+    for release, hidden in ((NEWEST, False), (Release("mysql", (8, 0, 13)), True), (NEWEST, False)):
+        for body in bodies:
+            assert name in [column.name for column in resolve.resolve(body, release).schema.columns] or hidden
+            assert name not in [column.name for column in resolve.resolve(body, release).schema.columns] or not hidden
+
+
+def test_what_maps_share_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_map, "_MOST_ALIKE", 1000)
+    resolve, _ = resolver()
+    for number in range(100):
+        assert resolve.resolve(map_of("t", f"id INT PRIMARY KEY, c{number} INT")).columns[1].name == f"c{number}"
+    assert len(resolve._alike) < 30
 
 
 def old_temporal_map(**options: Any) -> bytes:

@@ -58,6 +58,8 @@ _ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 _TABLE_BYTES, _SHAPE_BYTES, _COLUMN_BYTES, _LABEL_BYTES = 1100, 1300, 550, 70
 #: Columns of all that is kept for tables to come with the same ones.
 _MOST_COLUMNS = 20_000
+#: Bytes of the maps that are kept for others which differ only in their names.
+_MOST_ALIKE = 1 << 20
 #: Names that MySQL gave the columns of functional keys as long as table maps had them.
 _FUNCTIONAL_NAME = re.compile("[0-9a-f]{32}")
 #: Bytes that are the same character in every charset: not those that swe7 has otherwise, and no NUL of a wide one.
@@ -129,10 +131,21 @@ class _Reader:
 
 def parse_table_map(body: bytes, release: Release = NEWEST) -> RawTableMap:
     """Decode a TABLE_MAP event from its flags on (after the table id), without checksum."""
+    schema, table, at = _names(body)
+    return _parse_columns(schema, table, body[at:], release)
+
+
+def _names(body: bytes) -> tuple[str, str, int]:
+    """Schema and table of a map, and where what it says of the columns begins."""
     r = _Reader(body)
     r.take(2)
     schema, _ = r.take(r.take(1)[0]), r.take(1)
     table, _ = r.take(r.take(1)[0]), r.take(1)
+    return schema.decode("utf-8", "surrogateescape"), table.decode("utf-8", "surrogateescape"), r.at
+
+
+def _parse_columns(schema: str, table: str, rest: bytes, release: Release) -> RawTableMap:
+    r = _Reader(rest)
     count = r.packed()
     if count > 4096:
         raise DecodeError(f"TABLE_MAP of {count} columns; servers have 4096 at most", event_type=TABLE_MAP)
@@ -140,8 +153,8 @@ def parse_table_map(body: bytes, release: Release = NEWEST) -> RawTableMap:
     metas = _parse_metas(types, r.text())
     nulls = r.take((count + 7) // 8)
     raw = RawTableMap(
-        schema=schema.decode("utf-8", "surrogateescape"),
-        table=table.decode("utf-8", "surrogateescape"),
+        schema=schema,
+        table=table,
         types=types,
         metas=metas,
         nullable=tuple(bool(nulls[i >> 3] >> (i & 7) & 1) for i in range(count)),
@@ -271,6 +284,17 @@ class _Shape:
     names: ColumnNames
 
 
+@attrs.define
+class _Alike:
+    """What maps have in common that differ only in the name of the table: shards of one table do."""
+
+    fields: tuple[Any, ...]
+    """Of RawTableMap, without the two names."""
+
+    columns: tuple[ColumnSchema, ...] | None = None
+    """Once they are known, where the map alone tells them."""
+
+
 class TableResolver:
     """Makes a :class:`~canal.model.TableMap` of each new table map body.
 
@@ -315,13 +339,15 @@ class TableResolver:
         self.destination = ""
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
         self._shape_columns = 0
+        self._alike: dict[tuple[bytes, Release], _Alike] = {}
+        self._alike_bytes = 0
         self._positional = Told[tuple[str, str]]()
         self._untold = Told[tuple[str, str]]()
         self._untyped = Told[tuple[str, str]]()
         self._narrowed: set[tuple[str, str]] = set()  # tables of the field filter that came by
 
     def resolve(self, body: bytes, release: Release = NEWEST) -> TableMap:
-        raw = parse_table_map(body, release)
+        raw, alike = self._parse(body, release)
         name = (raw.schema, raw.table)
         if not self._tables.accepts(*name) or self._shadows is not None and self._shadows.leaves_out_rows(*name):
             return self._filtered(raw, release)
@@ -331,7 +357,7 @@ class TableResolver:
                 self._alarm(f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log: its rows are "
                             "left out")  # fmt: skip
             return self._filtered(raw, release)
-        schema = self._schema(raw, known)
+        schema = self._schema(raw, known, alike)
         if release.is_mariadb:
             schema = self._completed(raw, schema, known)
         if self._whole_types and raw.names is not None:
@@ -358,6 +384,20 @@ class TableResolver:
             shape = self._shapes[key] = self._shape(*key, shown)
             size += _bytes_of(raw)
         return TableMap(TableSchema(raw.schema, raw.table, shape.shown), shape.wanted, shape.decoder, True, shape.names, size)
+
+    def _parse(self, body: bytes, release: Release) -> tuple[RawTableMap, _Alike]:
+        schema, table, at = _names(body)
+        key = body[at:], release
+        alike = self._alike.get(key)
+        if alike is not None:
+            return RawTableMap(schema, table, *alike.fields), alike
+        raw = _parse_columns(schema, table, key[0], release)
+        self._alike_bytes += len(body)
+        if self._alike_bytes > _MOST_ALIKE:
+            self._alike.clear()
+            self._alike_bytes = len(body)
+        alike = self._alike[key] = _Alike(attrs.astuple(raw, recurse=False)[2:])
+        return raw, alike
 
     def _shape(
         self, types: bytes, metas: tuple[int, ...], columns: tuple[ColumnSchema, ...], wanted: tuple[int, ...],
@@ -476,9 +516,14 @@ class TableResolver:
         named = ((i, found.get(columns[i].name.lower())) for i in wanted)
         return {i: column for i, column in named if column is not None and not _difference(raw, i, column)}
 
-    def _schema(self, raw: RawTableMap, known: TableSchema | None) -> TableSchema:
+    def _schema(self, raw: RawTableMap, known: TableSchema | None, alike: _Alike) -> TableSchema:
         if raw.names is not None:
-            return schema_from_map(*self._told(raw))
+            told, charsets = self._told(raw)
+            if told is not raw or charsets:
+                return schema_from_map(told, charsets)
+            if alike.columns is None:
+                alike.columns = schema_from_map(raw).columns
+            return TableSchema(raw.schema, raw.table, alike.columns)
         if known is not None:
             self._positional.pop((raw.schema, raw.table), None)
             return merge_schema(raw, known)
@@ -494,7 +539,6 @@ class TableResolver:
                 "text is bytes, ENUM and SET are numbers; give schema= to the source"
             )
         return positional_schema(raw)
-
 
     def _told(self, raw: RawTableMap) -> tuple[RawTableMap, dict[int, str]]:
         """The map with the signs, and the charsets of labels, that old servers do not tell; from what is known beside the log."""
