@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Beside the newest Spark, those that are tested too: queries on all of them but 3.5, which has no Python sources.
 OLDER_SPARKS := 4.0 4.1
-SPARK_QUERIES := $(addprefix tests/spark/test_,live.py types_in_spark.py apply_spark.py filters.py)
+SPARK_QUERIES := $(addprefix tests/spark/test_,demo.py live.py types_in_spark.py apply_spark.py filters.py)
 # Of versions, and a command.
 define on_sparks
 (for version in $(1); do echo "== Spark $$version"; PYTHONPATH=$(CURDIR)/$(VENV)/pyspark-$$version $(2) \

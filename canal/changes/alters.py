@@ -146,7 +146,8 @@ def _filled(before: Mapping[str, ColumnSchema], new: Iterable[ColumnSchema]) -> 
 def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charset: str) -> TableSchema | None:
     """The table behind an ALTER, where this is its charset; None where the text does not tell."""
     probe = Catalog(lower_case_table_names=1)
-    probe.put(TableState(attrs.evolve(old, columns=tuple(column.of_source for column in old.columns)), charset))
+    columns = tuple(column.of_source for column in old.columns)
+    probe.put(TableState(attrs.evolve(old, columns=columns), charset, keys=()))  # no value depends on a key
     probe.apply(
         sql, statement.default_schema, sql_mode=statement.sql_mode, flavor=flavor, version=_NEWEST,
         explicit_defaults=statement.explicit_defaults, statement=statement,
@@ -182,12 +183,16 @@ def _text(column: ColumnSchema) -> str:
 
 
 def types_text(columns: Iterable[ColumnSchema]) -> str:
-    """The declared types of columns, and which are the key, to compare later ones with: what ``types_from_text`` reads."""
+    """The declared types of columns, which are the key, and which are never NULL: what ``types_from_text`` reads."""
     own = [column.of_source for column in columns]
-    return json.dumps([[column.name, column.column_type, column.charset, *[1] * column.key] for column in own])
+    flags = ([int(one.key), 0] if one.nullable is False else [1] * one.key for one in own)
+    return json.dumps([[one.name, one.column_type, one.charset, *more] for one, more in zip(own, flags)])
 
 
 def types_from_text(text: str) -> list[ColumnSchema]:
     """The columns of ``types_text``, with what their types tell."""
     found = json.loads(text) if text else []
-    return [column_from_text(name, kind, charset=charset, key=bool(key)) for name, kind, charset, *key in found]
+    return [
+        column_from_text(name, kind, charset=charset, key=more[:1] == [1], nullable=len(more) < 2)
+        for name, kind, charset, *more in found
+    ]

@@ -136,7 +136,7 @@ class Reader:
             elif what := what or self._altered(entry, schema, table):
                 self._refuse(what, _position(entry))
                 self._forget(name)
-            elif _is_new(entry, schema, table):
+            elif is_new(entry, schema, table):
                 self._set_empty(schema, table)
 
     def _altered(self, entry: Entry, schema: str, table: str) -> str:
@@ -189,7 +189,7 @@ def touched(
     return list(dict.fromkeys(found))
 
 
-def _is_new(entry: Entry, schema: str, table: str) -> bool:
+def is_new(entry: Entry, schema: str, table: str) -> bool:
     """Whether the statement makes the table, which was not there before, without rows."""
     statement = statement_of(entry)
     is_create = entry.event_type is EventType.CREATE and (schema, table) in statement.tables

@@ -87,12 +87,14 @@ def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | N
     return altered(f"{schema}.{table}", what) if what else ""
 
 
-def altered_by(entry: Entry, schema: str, table: str, known: TableSchema | None, *, added: bool = True) -> str | None:
+def altered_by(
+    entry: Entry, schema: str, table: str, known: TableSchema | None, *, chosen: Collection[str] | None = None
+) -> str | None:
     """What an ALTER of the table did to values of rows that were there, or may have done.
 
     Args:
         known: its columns before that; without columns it has no rows.
-        added: look at new columns too.
+        chosen: names, in lower case, of the only columns that matter, which are none of the new ones; None: all matter.
 
     Returns:
         "" for nothing, None where the text and the columns before it do not tell.
@@ -102,10 +104,21 @@ def altered_by(entry: Entry, schema: str, table: str, known: TableSchema | None,
         return ""
     sql, words = text_of(entry), _words(entry)
     flavor = "mariadb" if isinstance(entry.transaction.gtid_source, tuple) else "mysql"
-    what = added_values(sql, statement, flavor) if added and _ADDS.search(words) else ""
+    what = added_values(sql, statement, flavor) if chosen is None and _ADDS.search(words) else ""
     if what == "" and _TYPES.search(words):
         what = None if known is None else altered_values(known, sql, statement, flavor)
+    if what is None and chosen is not None and not _names_one(entry, chosen):
+        what = ""
     return what and altered(f"{schema}.{table}", what)
+
+
+def _names_one(entry: Entry, columns: Collection[str]) -> bool:
+    """Whether a statement has the name of one of these columns, or is about all columns."""
+    take = _scanner(entry).take
+    while (token := take())[0] != END:
+        if token[1].lower() in columns or token[0] == WORD and token[2] == "CONVERT":
+            return True
+    return False
 
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:

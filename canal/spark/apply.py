@@ -204,10 +204,13 @@ class ApplyChanges:
             row = loss.row if is_void else _in_numbers(loss.row, old, batch)
             if old is not None and row.num_rows:
                 row, _ = self._new(row, work)
-            if is_void or not row.num_rows or old is not None and _last(row) <= old.lost:
+            is_behind = not row.num_rows or old is not None and _last(row) <= old.lost
+            what = "" if is_void or is_behind else loss.told("" if old is None else old.types)
+            if not what:
                 loss.settle()
                 return
-            self._refuse(work, attrs.evolve(old or Progress(0, 0), types="", lost=_last(row)), _told(loss.error))
+            progress = attrs.evolve(old or Progress(0, 0), types="", lost=_last(row))
+            self._refuse(work, progress, f"{what} (at {loss.error.position})")
 
     def _check_types(self, work: Work, progress: Progress) -> None:
         """Compare the declared types with those of the rows before: a narrower column has other values in rows that are there."""
@@ -553,10 +556,6 @@ def _progress(rows: pa.Table, old: Progress | None, batch: Any, told: pa.Chunked
         lost=old.lost,
         is_copy=getattr(batch, "is_copy", False),
     )
-
-
-def _told(error: UnloggedChangeError) -> str:
-    return f"{error.message} (at {error.position})"
 
 
 def _fault(text: str) -> UnloggedChangeError:

@@ -9,14 +9,15 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal.changes.alters import types_text
-from canal.changes.reading import ALL, touched
+from canal.changes.alters import altered, types_from_text, types_text
+from canal.changes.reading import ALL, is_new, touched
 from canal.changes.unlogged import altered_by, unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
 from canal.instance import CLIENT_ID, Instance
@@ -83,6 +84,11 @@ class Loss:
     """Where it is in the stream: one row with the first five columns of the stream, ``_op`` T."""
 
     is_settled: bool = False
+    by_types: Callable[[str], str] | None = None
+
+    def told(self, types: str) -> str:
+        """What changed, where the row before had columns of these types (``Batch.types``; "": not known); "" for nothing."""
+        return self.error.message if self.by_types is None or not types else self.by_types(types)
 
     def settle(self) -> None:
         """Say that the target is, or is made, what the table is behind it: the loop goes on."""
@@ -232,9 +238,16 @@ class _Loop:
             UnloggedChangeError: it was not settled.
         """
         for schema, table in touched(entry, self.accepts, [shape.table for shape in self.shapes.values()]):
-            what = unlogged(entry, schema, table) or altered_by(entry, schema, table, self.last.get(f"{schema}.{table}"))
+            name = f"{schema}.{table}"
+            what, by_types = unlogged(entry, schema, table) or self._altered(entry, schema, table), None
+            if what is None:
+                what = altered(name, "its columns before that are not known")
+                by_types = partial(_by_types, entry, schema, table)
+            if is_new(entry, schema, table):
+                self.last[name] = TableSchema(schema, table, ())
             if not what:
                 continue
+            self.last.pop(name, None)
             row = _position_row(entry)
             numbers = row["_txn"][0].as_py(), row["_ord"][0].as_py()
             error = UnloggedChangeError(
@@ -242,8 +255,8 @@ class _Loop:
                 remedy="Bring the target to the state that the table has behind it, and settle it (Batch.loss.settle), or give "
                 "foreach_batch a function statements= that does.",
             )  # fmt: skip
-            loss = Loss(error, row)
-            name = "" if table == ALL else f"{schema}.{table}"
+            loss = Loss(error, row, by_types=by_types)
+            name = "" if table == ALL else name
             shape = self.shapes.get(name)
             rows = (shape.arrow if shape else row.schema).empty_table()
             try:
@@ -254,6 +267,18 @@ class _Loop:
                 raise error from failed
             if not loss.is_settled:
                 raise error
+
+    def _altered(self, entry: Entry, schema: str, table: str) -> str | None:
+        """What an ALTER may have changed of values; "" for nothing, None where the columns before it are not known here."""
+        known = self.last.get(f"{schema}.{table}")
+        what = altered_by(entry, schema, table, known)
+        return altered(f"{schema}.{table}", "its columns behind that are not known") if what is None and known else what
+
+
+def _by_types(entry: Entry, schema: str, table: str, types: str) -> str:
+    columns = tuple(column for column in types_from_text(types) if column.column_type)
+    what = altered_by(entry, schema, table, TableSchema(schema, table, columns)) if columns else None
+    return altered(f"{schema}.{table}", "its columns before or behind that are not known") if what is None else what
 
 
 def _position_row(entry: Entry) -> pa.Table:

@@ -81,6 +81,6 @@ class Offset:
                 return cls(plan.position, epoch, plan, done, plan.types)
         if phase != "bin" or type(epoch) is not int or epoch < 0:
             raise CursorError(f"the offset of a stream has the phase {phase!r} and the epoch {epoch!r}", remedy=_REMEDY)
-        types, at = json.dumps(value["types"]) if value.get("types") else "", str(value.get("types_at", ""))
+        types, at = json.dumps(value["types"]) if "types" in value else "", str(value.get("types_at", ""))
         since = cls.from_document(value["since"]) if "since" in value else None
         return cls(Position.from_document(value.get("position")), epoch, types=types, types_at=at, since=since)

@@ -110,7 +110,7 @@ class Runner:
             if end is not None and not self._goes_on(end):
                 return end
             start = end or start
-            tail = self._open(start.position, start.epoch, self._types(start))
+            tail = self._open(start.position, start.epoch, self._types(start), start.types_at)
             tail.rename_base(start)
         tail.release(start)
         if self._target is not None:
@@ -252,7 +252,7 @@ class Runner:
             time.monotonic() - self._moved_at >= options.idle_advance or tail.received - self._moved_bytes >= options.idle_bytes
         )
 
-    def _open(self, start: str | Position, epoch: int, types: str = "") -> Tail:
+    def _open(self, start: str | Position, epoch: int, types: str = "", types_at: str = "") -> Tail:
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -260,7 +260,7 @@ class Runner:
             self._spool.close()
         self._spool = self._new_spool()
         self._tail = Tail(
-            self._options, Watch(self._shape, self._options, types), self._spool, start, epoch, self._target
+            self._options, Watch(self._shape, self._options, types, types_at), self._spool, start, epoch, self._target
         )
         self._moved_at, self._moved_bytes = time.monotonic(), 0
         return self._tail
@@ -343,7 +343,7 @@ class Runner:
         tail = self._tail
         if tail is not None and tail.knows(first) and tail.knows(last):
             return tail.pieces(first, last, self._carried)
-        stretch = Stretch(first.position, last.position, first.epoch, self._types(first))
+        stretch = Stretch(first.position, last.position, first.epoch, self._types(first), first.types_at)
         parts = plan(self._options, stretch)
         return self._read_here(stretch) if self._reads_itself or self._options.history_dir is not None else parts
 
@@ -375,8 +375,9 @@ class Runner:
         """A stretch whose columns only this process knows, from the history that it keeps."""
         self.close()
         self._spool = spool = self._new_spool()
-        address = 0, 0
-        for epoch, entry in read_stretch(self._options, Watch(self._shape, self._options, stretch.types), stretch, history=True):
+        options, address = self._options, (0, 0)
+        watch = Watch(self._shape, options, stretch.types, stretch.types_at)
+        for epoch, entry in read_stretch(options, watch, stretch, history=True):
             address, _ = spool.add(entry, epoch, SEGMENT_BYTES)
         spool.flush()
         return spool.pieces((0, 0), address, self._carried)

@@ -217,7 +217,7 @@ class _Reading:
     def _entries(self, what: Piece | Stretch) -> Iterator[tuple[int, Entry]]:
         if isinstance(what, Piece):
             return read_entries(*piece_source(what))
-        return read_stretch(self._options, Watch(self._table, self._options, what.types), what)
+        return read_stretch(self._options, Watch(self._table, self._options, what.types, what.types_at), what)
 
     def _batches(self, entries: Iterable[tuple[int, Entry]]) -> Iterator[pa.RecordBatch]:
         """Arrow of entries, so many rows at a time."""

@@ -38,13 +38,14 @@ _PREDECESSOR: Final = 15.0  # seconds that the query's last process may take to 
 class Stretch:
     """A part of the log that whoever reads it asks the source for: (start, end]; ``epoch`` is that of its start.
 
-    ``types`` are the declared types that the columns had at some position before it, as a ``Watch`` takes them.
+    ``types`` are the declared types that the columns had right before it, or before ``types_at``, as a ``Watch`` takes them.
     """
 
     start: Position
     end: Position
     epoch: int = 0
     types: str = ""
+    types_at: str = ""
 
     def is_by_position(self, source: str) -> bool:
         """Whether a position in a server's log tells what is in it; else the GTID sets of its ends do."""
@@ -266,9 +267,11 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
         connection.close()
     positions = [start, *heads, end]
     epochs = [whole.epoch + renames(start.journal, *between[:count]) for count in range(len(positions) - 1)]
+    at = whole.types_at or f"{start.journal}:{start.offset}"
     return [
         # Those behind something that was acknowledged are younger, and in which part that is only its reader knows.
-        Stretch(one, other, epoch, whole.types if one is start or not options.acknowledged else "")
+        attrs.evolve(whole, end=other) if one is start
+        else Stretch(one, other, epoch, "" if options.acknowledged else whole.types, at)
         for one, other, epoch in zip(positions, positions[1:], epochs)
         if other.row or not one.journal or _file_position(one) != _file_position(other)
     ]

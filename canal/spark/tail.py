@@ -43,12 +43,13 @@ class _Mark:
     address: tuple[int, int]  # segment, and offset in it
     rows: int
     bytes: int
-    types: str  # of the columns of the rows before it
+    types: tuple[str, str]  # of the columns of the rows before it, and of which position
     known: Offset | None = None  # once Spark was given it
 
     @property
     def offset(self) -> Offset:
-        return Offset(self.last.position if isinstance(self.last, Entry) else self.last, self.epoch, types=self.types)
+        types, at = self.types
+        return Offset(self.last.position if isinstance(self.last, Entry) else self.last, self.epoch, types=types, types_at=at)
 
 
 class Tail:
@@ -89,7 +90,7 @@ class Tail:
             position = Position(gtid=position.gtid)
         self._start: Position | None = position
         self._stretch = None if until is None else Stretch(position, until)
-        base = _Mark(position, epoch, (0, 0), 0, 0, watch.types)
+        base = _Mark(position, epoch, (0, 0), 0, 0, (watch.types, watch.types_at))
         base.known = base.offset
         self._marks = deque([base])
         self._given = {base.known: base}
@@ -191,7 +192,7 @@ class Tail:
         self._rows += self._open_rows
         self._bytes += self._open_bytes
         self._open_rows = self._open_bytes = 0
-        self._fresh.append(_Mark(last, epoch, self._address, self._rows, self._bytes, self._watch.types))
+        self._fresh.append(_Mark(last, epoch, self._address, self._rows, self._bytes, (self._watch.types, self._watch.types_at)))
 
     def _publish(self) -> None:
         """Let batches end at the new marks. Those that nobody was given and that lie near to each other are one."""

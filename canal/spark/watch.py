@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
-from canal.changes.alters import types_from_text, types_text, unfollowed
+from canal.changes.alters import altered, types_from_text, types_text, unfollowed
+from canal.changes.reading import is_new
 from canal.changes.unlogged import NOT_UNDERSTOOD, altered_by, dropped, statement_of, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
 from canal.model import Entry, EntryType, EventType, Transaction
@@ -23,6 +25,7 @@ from canal.spark.types import Shape, spark_arrow_type
 log = logging.getLogger("canal.spark")
 
 _MOST_EPOCHS: Final = 31
+_NO_COLUMNS: Final = types_text(())  # of a table that has no rows
 
 
 class Watch:
@@ -32,9 +35,10 @@ class Watch:
         shape: the columns of the query; None for an envelope, which takes everything.
         options: ``schema_change``, ``on_truncate``, ``statements`` and ``acknowledged``.
         types: the declared types of the columns that the rows before had, as ``Watch.types`` gives them; "" for not known.
+        types_at: not "": rows may have come between this position, of which the types are, and where the stream begins.
     """
 
-    def __init__(self, shape: Shape | None, options: Options, types: str = "") -> None:
+    def __init__(self, shape: Shape | None, options: Options, types: str = "", types_at: str = "") -> None:
         self._shape = shape
         self._options = options
         self._known = None if shape is None else {field.name: field.type for field in shape.columns}
@@ -44,6 +48,7 @@ class Watch:
         self._name: tuple[str, str] | None = None
         self.types = types
         """Of the last row's columns that the query has, the declared types: what a later ALTER is compared with."""
+        self.types_at = types_at
 
     def delivers(self, entry: Entry) -> bool:
         """Whether an entry is part of the stream.
@@ -64,12 +69,15 @@ class Watch:
             gone = self._before.keys() - {column.name.lower() for column in table.columns}
             mine = (column for column in table.columns if column.name in (self._known or ()))
             self._remember((*mine, *map(ColumnSchema, sorted(gone))))
+            self.types_at = ""
         return True
 
     def _remember(self, columns: Iterable[ColumnSchema]) -> None:
         """Columns as the rows have them from now on. What was dropped is remembered too: another of its name has other values."""
-        self._before |= {column.name.lower(): column for column in columns}
-        self.types = types_text(self._before.values())
+        self._set({**self._before, **{column.name.lower(): column for column in columns}})
+
+    def _set(self, columns: dict[str, ColumnSchema]) -> None:
+        self._before, self.types = columns, types_text(columns.values())
 
     def _check_columns(self, entry: Entry, table: TableSchema) -> None:
         assert self._shape is not None
@@ -103,6 +111,8 @@ class Watch:
         what = unlogged(entry, table.schema, table.table, names) or self._altered(entry)
         if not what:
             self._drop(dropped(entry, table.schema, table.table) & names, entry)
+            if is_new(entry, table.schema, table.table):
+                self._empty()
             return False
         statement = statement_of(entry)
         if statement.kind == "dml" or statement.selects or what.startswith(NOT_UNDERSTOOD):
@@ -115,19 +125,29 @@ class Watch:
             log.warning("%s at %s, which %s passes over", what, _position(entry), option)
             return False
         if choice == "row" and entry.event_type in (EventType.TRUNCATE, EventType.ERASE):
-            self._before, self.types = {}, ""  # no row is left that could have had others
+            self._empty()
             return True
         self._refuse(what, entry, option)
-        self._before, self.types = {}, ""  # the target has all as it is behind this
+        self._before, self.types, self.types_at = {}, "", ""  # the target has all as it is behind this
         return False
 
+    def _empty(self) -> None:
+        """The table has no rows whose values an ALTER could change."""
+        self._set({})
+        self.types_at = ""
+
     def _altered(self, entry: Entry) -> str:
-        """What an ALTER changes of values, as far as its text and the columns before it tell; else the next row tells."""
+        """What an ALTER may have changed of values, or that nobody knows that; "" for nothing."""
         assert self._shape is not None
         table = self._shape.table
-        known = tuple(column for column in self._before.values() if column.column_type)
-        before = attrs.evolve(table, columns=known) if known else None
-        return altered_by(entry, table.schema, table.table, before, added=not self._shape.is_chosen) or ""
+        chosen = {column.name.lower() for column in table.columns} if self._shape.is_chosen else None
+        ask = partial(altered_by, entry, table.schema, table.table, chosen=chosen)
+        columns = tuple(column for column in self._before.values() if column.column_type)
+        is_known = bool(columns) or self.types == _NO_COLUMNS
+        what = ask(attrs.evolve(table, columns=columns)) if is_known else None
+        if what or is_known and not self.types_at:
+            return altered(table.name, "its columns behind that are not known") if what is None else what
+        return altered(table.name, "its columns before that are not known") if ask(None) is None else ""
 
     def _drop(self, names: set[str], entry: Entry) -> None:
         """Raise SchemaError where the query has columns that were dropped, unless it was loaded since: it has others then."""
@@ -139,7 +159,7 @@ class Watch:
                 f"the columns of {table.name} have changed: {', '.join(gone)} was dropped", position=_position(entry),
                 remedy="Start the query again (load it anew) to read on with the present columns.",
             )  # fmt: skip
-        if names:
+        if names and self.types != _NO_COLUMNS:
             self._remember(ColumnSchema(name) for name in names)
 
     def _refuse(self, what: str, entry: Entry, option: str) -> None:

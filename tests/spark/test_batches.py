@@ -443,6 +443,66 @@ def test_a_narrower_column_is_told_where_no_row_comes_behind_it(old: str, new: s
     assert rows(target) == {1: None}
 
 
+@pytest.mark.parametrize(("new", "is_loud"), [("SMALLINT", True), ("BIGINT", False)])
+def test_an_alter_before_the_first_row_of_a_run_is_judged_by_the_types_of_the_target(new: str, is_loud: bool) -> None:
+    """The loop has met no row, and none comes: what the target met in the run before is all that is known."""
+    log, target = FakeBinlog(), MemoryTarget()
+    orders = log.table("shop", "orders", "id INT PRIMARY KEY, v INT")
+    orders.insert({"id": 1})
+    config = canal.InstanceConfig(destination="shop", source=log, start="earliest")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        stop = threading.Event()
+
+        def first(df: Any, batch: Batch) -> None:
+            apply_changes(target, ["id"])(df, batch)
+            stop.set()
+
+        foreach_batch(None, instance, first, stop=stop)
+        log.ddl(f"ALTER TABLE orders MODIFY v {new}", "shop")
+        log.end()
+        if is_loud:
+            with pytest.raises(UnloggedChangeError, match="v was int, is smallint.*acknowledge"):
+                foreach_batch(None, instance, apply_changes(target, ["id"]))
+            apply_changes(target, ["id"]).acknowledge()
+        foreach_batch(None, instance, apply_changes(target, ["id"]))
+    assert rows(target) == {1: None}
+
+
+def test_a_function_of_its_own_is_told_of_an_alter_before_the_first_row() -> None:
+    log, told = FakeBinlog(), []
+    log.table("shop", "orders", COLUMNS)
+    log.ddl("ALTER TABLE orders MODIFY v VARCHAR(2)", "shop")
+
+    def settle(df: Any, batch: Batch) -> None:
+        assert batch.loss is not None
+        told.append((batch.loss.told(""), batch.loss.told('[["id", "int", null, 1], ["v", "varchar(2)", "utf8mb4"]]')))
+        batch.loss.settle()
+
+    with following(log) as instance:
+        foreach_batch(None, instance, settle)
+    [(unknown, known)] = told
+    assert "its columns before that are not known" in unknown
+    assert known == ""
+
+
+def test_an_alter_of_a_table_that_was_just_made_is_no_loss() -> None:
+    log, target = FakeBinlog(), MemoryTarget()
+    orders = log.table("shop", "orders", COLUMNS)
+    log.ddl("CREATE TABLE orders (id INT PRIMARY KEY, v VARCHAR(20))", "shop")
+    log.ddl("ALTER TABLE orders MODIFY v VARCHAR(2)", "shop")
+    orders.insert({"id": 1, "v": "a"})
+    calls = []
+
+    def call(df: Any, batch: Batch) -> None:
+        calls.append(batch.loss)
+        apply_changes(target, ["id"])(df, batch)
+
+    with following(log) as instance:
+        foreach_batch(None, instance, call)
+    assert calls == [None]
+
+
 def test_of_a_target_without_rows_nothing_is_lost() -> None:
     log, target = FakeBinlog(), MemoryTarget()
     orders = log.table("shop", "orders", COLUMNS)

@@ -199,6 +199,7 @@ def test_a_renamed_table_is_followed_by_its_new_name(shop: Shop, query: Callable
 def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> None:
     with query() as engine:
         engine.start()
+        shop.insert(1)
         for sql in (
             "ALTER TABLE orders ADD INDEX (note)", "ALTER TABLE orders DROP INDEX note", "DROP INDEX `primary_note` ON orders",
             "ALTER TABLE other DROP PRIMARY KEY", "ALTER TABLE orders DROP FOREIGN KEY `PRIMARY`",
@@ -209,7 +210,124 @@ def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> N
         ):  # fmt: skip
             shop.fake.ddl(sql, "shop")
         shop.insert(1)
+        assert seen(engine.until(2)) == shop.expected
+
+
+NARROWER = "ALTER TABLE orders MODIFY note VARCHAR(2)"
+UNKNOWN = "its columns before that are not known"
+
+
+@both
+@pytest.mark.parametrize("sql", [NARROWER, "ALTER TABLE orders MODIFY note TEXT", "ALTER TABLE orders CONVERT TO CHARSET utf8"])
+def test_an_alter_before_the_first_row_of_a_checkpoint_is_loud(shop: Shop, query: Callable[..., Engine], sql: str) -> None:
+    """Nobody knows what the columns were before that."""
+    with query() as engine:
+        engine.start()
+        engine.step()
+        shop.fake.ddl(sql, "shop")
+        for _ in range(2):
+            with pytest.raises(UnloggedChangeError, match=UNKNOWN) as found:
+                engine.until(1)
+            engine.stop()
+            engine.start()
+        shop.insert(1)
+        engine.stop()
+        engine.start(acknowledge=found.value.position)
         assert seen(engine.until(1)) == shop.expected
+
+
+def test_a_dropped_column_tells_nothing_of_the_others(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query() as engine:
+        engine.start()
+        engine.step()
+        engine.stop()
+        shop.fake.ddl("ALTER TABLE orders DROP note", "shop")
+        shop.fake.ddl("ALTER TABLE orders MODIFY id INT", "shop")
+        shop.fake.ddl("ALTER TABLE orders ADD note VARCHAR(2000)", "shop")
+        shop.insert(1)
+        engine.start()
+        with pytest.raises(UnloggedChangeError, match=UNKNOWN) as found:
+            engine.until(1)
+        engine.stop()
+        engine.start(schemaChange="keep", acknowledge=found.value.position)
+        engine.until(1)
+
+
+def test_a_column_that_came_in_the_place_of_a_dropped_one_is_loud(shop: Shop, query: Callable[..., Engine]) -> None:
+    """Also where no row came before: a target that was filled by other means has the values of the one that is gone."""
+    with query() as engine:
+        engine.start()
+        engine.step()
+        engine.stop()
+        shop.fake.ddl("ALTER TABLE orders DROP note", "shop")
+        shop.fake.ddl("ALTER TABLE orders ADD note VARCHAR(2000)", "shop")
+        shop.insert(1)
+        engine.start()
+        with pytest.raises(UnloggedChangeError, match="note was dropped, is"):
+            engine.until(1)
+
+
+@pytest.mark.parametrize("made", ["CREATE TABLE orders (id INT PRIMARY KEY, note VARCHAR(20))", "TRUNCATE TABLE orders"])
+def test_an_alter_of_a_table_that_has_no_rows_passes(shop: Shop, query: Callable[..., Engine], made: str) -> None:
+    """Also where the query is begun anew between."""
+    with query(onTruncate="row") as engine:
+        engine.start()
+        engine.step()
+        shop.fake.ddl(made, "shop")
+        engine.step()
+        engine.stop()
+        engine.start()
+        shop.fake.ddl(NARROWER, "shop")
+        shop.insert(1)
+        assert seen(engine.until(2 if made[0] == "T" else 1))[-1:] == shop.expected
+
+
+def test_an_alter_of_columns_that_were_not_chosen_passes(shop: Shop, query: Callable[..., Engine]) -> None:
+    with query(columns="id") as engine:
+        engine.start()
+        engine.step()
+        shop.fake.ddl(NARROWER, "shop")
+        shop.insert(1)
+        assert len(engine.until(1)) == 1
+        shop.fake.ddl("ALTER TABLE orders MODIFY note VARCHAR(2), MODIFY id TINYINT", "shop")
+        with pytest.raises(UnloggedChangeError, match="its columns behind that are not known"):
+            engine.until(2)
+
+
+def test_an_alter_behind_rows_that_executors_read_is_loud(shop: Shop, query: Callable[..., Engine]) -> None:
+    """They have met other types than the offset has: the ALTER takes back what another one in the backlog did."""
+    shop.insert(1)
+    with query() as engine:
+        engine.start()
+        engine.until(1)
+        engine.stop()
+        shop.fake.rotate()
+        shop.insert(1)
+        shop.orders.alter("ALTER TABLE orders MODIFY note TEXT", "id INT PRIMARY KEY, note TEXT")
+        shop.insert(1)
+        shop.fake.rotate()
+        engine.start(backlogFiles=1)
+        engine.until(3)
+        shop.orders.alter("ALTER TABLE orders MODIFY note VARCHAR(2000)", COLUMNS)
+        with pytest.raises(UnloggedChangeError, match=UNKNOWN):
+            engine.until(4)
+
+
+def test_an_alter_in_a_later_file_of_a_backlog_is_loud(shop: Shop, query: Callable[..., Engine]) -> None:
+    """Each file is read by itself: what the one before it widened is not known in it."""
+    shop.insert(1)
+    with query() as engine:
+        engine.start()
+        engine.until(1)
+        engine.stop()
+        shop.orders.alter("ALTER TABLE orders MODIFY note TEXT", "id INT PRIMARY KEY, note TEXT")
+        shop.insert(1)
+        shop.fake.rotate()
+        shop.orders.alter("ALTER TABLE orders MODIFY note VARCHAR(2000)", COLUMNS)
+        shop.fake.rotate()
+        engine.start(backlogFiles=1)
+        with pytest.raises(UnloggedChangeError, match=UNKNOWN):
+            engine.until(3)
 
 
 def test_a_narrower_column_ends_a_query_where_no_row_comes_behind_it(shop: Shop, query: Callable[..., Engine]) -> None:
