@@ -16,7 +16,7 @@ from canal.errors import ConfigError
 from canal.instance import CLIENT_ID, Instance
 from canal.parse.source.mysql import MySQLSource, another
 from canal.position import Position
-from canal.spark.snapshot import Pace, plan, read_chunk, read_table
+from canal.spark.snapshot.chunks import Pace, plan, read_chunk, read_table
 from canal.spark.types import Shape
 
 if TYPE_CHECKING:

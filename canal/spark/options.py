@@ -18,6 +18,7 @@ from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import Position
+from canal.spark.sharing.client import SharedSource
 
 _FILE_POSITION: Final = re.compile(r"(.+\.\d+):(\d+)")
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
@@ -303,8 +304,6 @@ def _source(found: Mapping[str, str]) -> Source:
 
 
 def _shared(found: Mapping[str, str]) -> Source:
-    from canal.spark.shared import SharedSource
-
     for name in (*_SERVER, *_FILES, "historyDir"):  # of a history of its own a query would see parts only
         if name in found:
             raise ConfigError(

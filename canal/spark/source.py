@@ -35,17 +35,17 @@ from canal.parse.source.mysql import MySQLSource, another
 from canal.parse.source.protocol import FullConnection, complete
 from canal.position import Position
 from canal.schema import TableSchema
-from canal.spark.filters import Condition, are_handed, conditions_of
-from canal.spark.offsets import INITIAL
 from canal.spark.options import Options, parse_options
-from canal.spark.runner import Runner, snapshot_parts, snapshot_plan
 from canal.spark.segments import read_entries
-from canal.spark.shared import attach
-from canal.spark.snapshot import NO_TABLE, SnapshotPart, SnapshotRows, read_chunk, read_table
-from canal.spark.spool import Piece, piece_source
-from canal.spark.stretch import Stretch, open_instance, plan, read_stretch
+from canal.spark.snapshot.chunks import NO_TABLE, SnapshotPart, SnapshotRows, read_chunk, read_table
+from canal.spark.stream.filters import Condition, are_handed, conditions_of
+from canal.spark.stream.offsets import INITIAL
+from canal.spark.stream.runner import Runner, snapshot_parts, snapshot_plan
+from canal.spark.stream.shared_instance import attach
+from canal.spark.stream.spool import Piece, piece_source
+from canal.spark.stream.stretch import Stretch, open_instance, plan, read_stretch
+from canal.spark.stream.watch import Watch
 from canal.spark.types import Envelope, Shape, pack_txn
-from canal.spark.watch import Watch
 
 _BATCH_BYTES = 16 << 20
 _is_spared = False

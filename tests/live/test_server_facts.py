@@ -13,7 +13,7 @@ import pytest
 
 import canal
 from canal import MySQLSource, Position
-from canal.spark.snapshot import plan, read_chunk, read_table
+from canal.spark.snapshot.chunks import plan, read_chunk, read_table
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import Watch, end_of_log, rows_of, source

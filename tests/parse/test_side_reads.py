@@ -14,7 +14,7 @@ import canal
 from canal.parse.log.scan import transaction_start
 from canal.parse.source.files import LocalBinlogSource
 from canal.position import Position
-from canal.spark.stretch import beginning
+from canal.spark.stream.stretch import beginning
 from canal.testing.fake import FakeBinlog
 from tests.support.parsing import decoded
 

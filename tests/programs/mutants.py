@@ -656,11 +656,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:", "spark/test_segments.py::test_every_changed_byte_is_an_error", is_quick=True,
     ),
     _mutant(
-        "an offset is ahead of the spool", "spark/tail.py", "        self._spool.flush()", "        pass",
+        "an offset is ahead of the spool", "spark/stream/tail.py", "        self._spool.flush()", "        pass",
         "spark/stream/test_queries.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
     ),
     _mutant(
-        "a segment that a batch still needs is written over", "spark/spool.py", "if number < before]",
+        "a segment that a batch still needs is written over", "spark/stream/spool.py", "if number < before]",
         "if number <= before]", "spark/test_segments.py::test_segments_that_are_done_with_are_written_over",
     ),
     _mutant(
@@ -674,7 +674,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
     ),
     _mutant(
-        "a log that was begun anew goes on in the same order", "spark/watch.py",
+        "a log that was begun anew goes on in the same order", "spark/stream/watch.py",
         "elif (number, transaction.offset) < self._position:", "elif False:",
         "spark/test_watch.py::test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_begun_anew",
     ),
@@ -693,21 +693,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/stream/test_altered_tables.py::test_a_loss_of_rows_that_the_log_does_not_tell_is_loud",
     ),
     _mutant(
-        "a part of a transaction is read again with the next row", "spark/stretch.py",
+        "a part of a transaction is read again with the next row", "spark/stream/stretch.py",
         "if left <= 0 and (entry.row_count or entry.is_end):", "if left < 0 and (entry.row_count or entry.is_end):",
         "spark/stream/test_queries.py::test_a_huge_transaction_is_split_and_every_part_can_be_read_again",
     ),
     _mutant(
-        "a filter leaves files out by the clock of the server", "spark/filters.py", 'if self.column != "_txn" or not',
+        "a filter leaves files out by the clock of the server", "spark/stream/filters.py", 'if self.column != "_txn" or not',
         "if self.column == '_ts':\n            return False\n        if self.column != '_txn' or not",
         "spark/test_filters.py::test_filtered_rows_are_those_that_spark_would_keep_and_the_others_are_not_decoded",
     ),
     _mutant(
-        "a statement is filtered as if it were rows", "spark/filters.py", "value is None or entry.table is None", "value is None",
+        "a statement is filtered as if it were rows", "spark/stream/filters.py",
+        "value is None or entry.table is None", "value is None",
         "spark/test_filters.py::test_statements_pass_every_filter",
     ),
     _mutant(
-        "a stretch that ends too soon is taken for whole", "spark/stretch.py",
+        "a stretch that ends too soon is taken for whole", "spark/stream/stretch.py",
         "if not self.is_over(self.parser.position.source):", "if False:",
         "spark/stream/test_ranges.py::test_files_that_end_before_a_planned_batch_are_an_error",
     ),
@@ -760,7 +761,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "return super().formatMessage(record)", "test_cli.py::test_what_is_logged_is_shown_too_and_forges_no_line",
     ),
     _mutant(
-        "a segment of the spool is written behind a link", "spark/spool.py",
+        "a segment of the spool is written behind a link", "spark/stream/spool.py",
         '"r+b" if path.exists() else "wb", _WRITE_BYTES, opener=private)',
         '"r+b" if path.exists() else "wb", _WRITE_BYTES)',
         "test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link",

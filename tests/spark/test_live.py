@@ -16,7 +16,7 @@ import pytest
 
 from canal.spark import QueryListener
 from canal.spark.options import parse_options
-from canal.spark.runner import is_spool_visible, master_of
+from canal.spark.stream.runner import is_spool_visible, master_of
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 from tests.support.streams import Load, Stream, processes, runners

@@ -16,9 +16,9 @@ from canal.errors import ConfigError, CursorError
 from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
-from canal.spark.offsets import INITIAL, Offset
 from canal.spark.options import _OWN, known_options, parse_options
 from canal.spark.source import CanalSource
+from canal.spark.stream.offsets import INITIAL, Offset
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = {"host": "db", "user": "u", "password": "s3cr3t", "table": "shop.orders"}

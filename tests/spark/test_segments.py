@@ -16,7 +16,7 @@ from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark import segments
 from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
-from canal.spark.spool import Piece, Spool, _parts, piece_source
+from canal.spark.stream.spool import Piece, Spool, _parts, piece_source
 from canal.testing import FakeBinlog
 
 

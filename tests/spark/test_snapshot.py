@@ -18,11 +18,11 @@ import pymysql
 import pytest
 
 import canal
-import canal.spark.snapshot as snapshots
+import canal.spark.snapshot.chunks as snapshots
 from canal.errors import AuthenticationError, ConfigError, ConnectionLostError, CursorError, SchemaError, ServerError
-from canal.spark.keys import KeyColumn, condition
-from canal.spark.snapshot import SnapshotPlan, plan, read_chunk, read_table
-from canal.spark.snapshot_files import SnapshotFiles
+from canal.spark.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
+from canal.spark.snapshot.files import SnapshotFiles
+from canal.spark.snapshot.keys import KeyColumn, condition
 from canal.spark.types import Shape
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import end_of_log, source

@@ -9,7 +9,7 @@ import pytest
 
 import canal
 from canal.errors import PositionLostError
-from canal.spark.watch import Epochs
+from canal.spark.stream.watch import Epochs
 
 
 def transaction(journal: str, offset: int, source: str = "u", gtid_base: Any = "u:1-4") -> Any:

@@ -12,7 +12,7 @@ from canal.errors import BatchError, CanalError, ChecksumError, DecodeError, Tru
 from canal.model import Entry, EntryType
 from canal.parse.source.files import LocalBinlogConnection
 from canal.position import Position, PreparedXa
-from canal.spark.wire import (
+from canal.spark.sharing.wire import (
     EntryReader,
     EntryWriter,
     decode_error,
@@ -70,7 +70,7 @@ def test_entries_are_the_same_at_the_other_end(flavor: str, gtids: bool, size: i
 
 
 def test_tables_are_told_anew_in_a_new_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("canal.spark.wire._SEGMENT_BYTES", 1)
+    monkeypatch.setattr("canal.spark.sharing.wire._SEGMENT_BYTES", 1)
     test_entries_are_the_same_at_the_other_end("mysql", True, 7)
 
 

@@ -17,8 +17,8 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from canal.position import Position
-from canal.spark.offsets import INITIAL
 from canal.spark.source import CanalSource, CanalStreamReader
+from canal.spark.stream.offsets import INITIAL
 from canal.testing.servers import ThrowawayServer
 
 #: Seconds after which what is waited for is held to come no more. Polls say nothing: they are short, and the machine may be slow.

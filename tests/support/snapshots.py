@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import canal
-from canal.spark.snapshot import SnapshotPlan, plan, read_chunk, read_table
+from canal.spark.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
 from canal.spark.types import Envelope, Shape
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import source

@@ -8,7 +8,7 @@ import pytest
 
 from canal.errors import ConfigError, SchemaError, UnloggedChangeError
 from canal.spark.source import CanalSource
-from canal.spark.stretch import Stretch
+from canal.spark.stream.stretch import Stretch
 from tests.support.engine import Engine, rows_of
 from tests.support.shop import COLUMNS, Shop, both, seen
 

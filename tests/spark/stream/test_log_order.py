@@ -12,7 +12,7 @@ import pytest
 from canal.errors import PositionLostError
 from canal.position import Position
 from canal.spark.source import CanalSource
-from canal.spark.stretch import Stretch
+from canal.spark.stream.stretch import Stretch
 from canal.testing.servers import ThrowawayServer
 from tests.support.engine import Engine, rows_of
 from tests.support.shop import Pair, Shop, both, ids, rename, seen, served, told
@@ -105,7 +105,7 @@ def test_files_of_another_name_go_on_in_the_next_epoch(
     shop: Shop, query: Callable[..., Engine], full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not full:  # as if the columns had to be searched for: a batch is one stretch
-        monkeypatch.setattr("canal.spark.stretch.tells_columns", lambda _: False)
+        monkeypatch.setattr("canal.spark.stream.stretch.tells_columns", lambda _: False)
     for _ in range(3):
         shop.fake.rotate()
     shop.insert(2)

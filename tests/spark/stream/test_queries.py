@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from canal.errors import PositionLostError, UnloggedChangeError
 from canal.spark.source import CanalSource
-from canal.spark.spool import Piece
-from canal.spark.stretch import Stretch
+from canal.spark.stream.spool import Piece
+from canal.spark.stream.stretch import Stretch
 from tests.support.engine import PATIENCE, Engine, OlderEngine
 from tests.support.shop import Shop, both, seen
 
@@ -227,9 +227,9 @@ def test_a_batch_is_cut_into_few_pieces_which_are_all_of_it(
     shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, count: int, pieces: int
 ) -> None:
     """About four, unless they were too small or too large."""
-    monkeypatch.setattr("canal.spark.spool._CUT_BYTES", 1)
-    monkeypatch.setattr("canal.spark.spool._LEAST_PIECE", 4 << 10)
-    monkeypatch.setattr("canal.spark.spool._MOST_PIECE", 16 << 10)
+    monkeypatch.setattr("canal.spark.stream.spool._CUT_BYTES", 1)
+    monkeypatch.setattr("canal.spark.stream.spool._LEAST_PIECE", 4 << 10)
+    monkeypatch.setattr("canal.spark.stream.spool._MOST_PIECE", 16 << 10)
     with query() as engine:
         engine.start()
         engine.step()
@@ -245,10 +245,10 @@ def test_a_batch_holds_a_burst_to_its_end_within_the_limits(
     shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], first: int
 ) -> None:
     """What comes half a second behind the first megabyte is of the same batch, though the poll of the first rows is over."""
-    monkeypatch.setattr("canal.spark.tail._BURST_SECONDS", PATIENCE)
-    monkeypatch.setattr("canal.spark.tail._BURST_MOST", PATIENCE)
+    monkeypatch.setattr("canal.spark.stream.tail._BURST_SECONDS", PATIENCE)
+    monkeypatch.setattr("canal.spark.stream.tail._BURST_MOST", PATIENCE)
     # The seconds of a burst pass when its end has come, and not before.
-    monkeypatch.setattr("canal.spark.tail.Tail.is_over", lambda tail: tail._over or tail._marks[-1].rows == 800)
+    monkeypatch.setattr("canal.spark.stream.tail.Tail.is_over", lambda tail: tail._over or tail._marks[-1].rows == 800)
     with query(pollTimeout=0.3, **options) as engine:
         engine.start()
         engine.step()

@@ -14,7 +14,7 @@ import pytest
 from canal.errors import ConfigError, PositionLostError, SchemaError, StoreError
 from canal.parse.schema.history import FileHistory
 from canal.spark.source import CanalSource
-from canal.spark.stretch import Stretch
+from canal.spark.stream.stretch import Stretch
 from canal.testing.servers import ThrowawayServer
 from tests.support.engine import Engine, rows_of
 from tests.support.shop import Shop, seen

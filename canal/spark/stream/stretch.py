@@ -26,8 +26,8 @@ from canal.parse.source.mysql import another
 from canal.parse.source.protocol import FullConnection, Source, complete
 from canal.position import Position, journal_key
 from canal.spark.options import Options
-from canal.spark.shared import SharedSource
-from canal.spark.watch import Epochs, Watch
+from canal.spark.sharing.client import SharedSource
+from canal.spark.stream.watch import Epochs, Watch
 
 _GET: Final = 16384  # row changes of one get
 _STALLED: Final = 120.0  # seconds

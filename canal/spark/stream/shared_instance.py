@@ -7,21 +7,52 @@ over a connection of this process, and what the query has already is passed over
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from canal.errors import ConnectionLostError, CursorError, StateError
+import attrs
+
+from canal.errors import ConfigError, ConnectionLostError, CursorError, StateError
+from canal.filter import TableFilter, split_patterns
 from canal.instance import Instance
 from canal.model import Entry, Message
 from canal.parse.source.mysql import another
 from canal.position import Position, journal_key
-from canal.spark.shared import Remote
-from canal.spark.wire import end_at
-
-if TYPE_CHECKING:
-    from canal.spark.options import Options
+from canal.spark.options import Options
+from canal.spark.sharing.client import Remote, SharedSource
+from canal.spark.sharing.wire import decode_source, end_at
+from canal.spark.stream.stretch import Stretch, Until, open_instance, plan, within
 
 _GET: Final = 4096  # row changes of one get
 _WAIT: Final = 0.5
+
+
+def attach(options: Options) -> Options:
+    """The options of a query on a shared Instance with what the driver tells of its source; of any other as they are."""
+    if not isinstance(options.source, SharedSource):
+        return options
+    with Remote(options.source.name) as remote:
+        found = remote.ask("describe", table=options.table)[0]
+    black = ",".join(filter(None, (options.black_filter, found["black_filter"])))
+    return attrs.evolve(
+        options, source=decode_source(found["source"]) or options.source, black_filter=black,
+        filter=_both(options.filter, found["filter"]),
+    )  # fmt: skip
+
+
+def _both(one: str, other: str) -> str:
+    """A filter for the tables that pass two."""
+    if not other.strip() or other == one:
+        return one
+    first, second = ("|".join(f"(?:{pattern})" for _, pattern in split_patterns(text)) for text in (one, other))
+    found = rf"(?=(?:{first})\Z)(?:{second})"
+    try:
+        TableFilter(found)
+    except ConfigError as error:
+        raise ConfigError(
+            f"the option tables and the filter of the shared Instance cannot be put together: {error.message}",
+            remedy="Write the option tables as the filter is.",
+        ) from error
+    return found
 
 
 class SharedInstance:
@@ -133,8 +164,6 @@ class SharedInstance:
 
     def _read_again(self, start: Position, end: Position) -> Iterator[Message]:
         """The entries of (start, end], over a connection of our own."""
-        from canal.spark.stretch import Stretch, Until, open_instance, plan
-
         options = self._options
         for stretch in plan(options, Stretch(start, end)):
             until = Until(another(options.source), stretch)
@@ -193,8 +222,6 @@ class _Passed:
 
     def _is_done(self, entry: Entry) -> bool:
         """Whether an entry lies before the position; of rows on both sides of it those before are taken away."""
-        from canal.spark.stretch import Stretch, within
-
         position, transaction = self._position, entry.transaction
         if self._is_passed:
             return False

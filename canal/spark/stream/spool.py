@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import socket
-import stat
 import tempfile
 import time
 import uuid
@@ -21,9 +20,10 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from canal.disk import make_folder, private
+from canal.disk import private
 from canal.errors import ConfigError, SourceError, TruncatedError
 from canal.model import Entry
+from canal.spark.folders import own_folder
 from canal.spark.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
 
 #: Seconds that a spool of another machine is left alone since its process has last said that it lives.
@@ -177,30 +177,6 @@ class Spool:
         with contextlib.suppress(OSError):
             Path(f"{self.directory}.lock").unlink()
         self._lock.close()
-
-
-def own_folder(root: str | None, name: str) -> Path:
-    """A directory that is there: ``root``, or one of this user alone in the system's temporary one.
-
-    Raises:
-        OSError: it cannot be made.
-        ConfigError: others could put something instead of what is written there.
-    """
-    parent = Path(root).absolute() if root else Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
-    make_folder(parent)
-    if not root:
-        _check_own(parent)
-    return parent
-
-
-def _check_own(parent: Path) -> None:
-    """Raise ConfigError where others could put something instead of what is written: the name can be guessed."""
-    status = parent.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise ConfigError(
-            f"the spool's directory {parent} is not this user's alone",
-            remedy="Find out who made it and remove it, or set spoolDir.",
-        )
 
 
 def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

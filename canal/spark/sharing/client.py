@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import attrs
 
 from canal.errors import ConfigError, ConnectionLostError
-from canal.filter import TableFilter, split_patterns
 from canal.model import Entry
 from canal.position import Position
 from canal.schema import TableSchema
-from canal.spark.addresses import look_up, unknown
-from canal.spark.wire import Channel, EntryReader, decode_error, decode_source, decode_table
-
-if TYPE_CHECKING:
-    from canal.spark.options import Options
+from canal.spark.sharing.addresses import look_up, unknown
+from canal.spark.sharing.wire import Channel, EntryReader, decode_error, decode_table
 
 _SLOW: Final = 120.0  # seconds that the driver may take for an answer, beyond those that it is given
 
@@ -127,33 +123,4 @@ class _Questions:
         self._remote.close()
 
 
-def attach(options: Options) -> Options:
-    """The options of a query on a shared Instance with what the driver tells of its source; of any other as they are."""
-    if not isinstance(options.source, SharedSource):
-        return options
-    with Remote(options.source.name) as remote:
-        found = remote.ask("describe", table=options.table)[0]
-    black = ",".join(filter(None, (options.black_filter, found["black_filter"])))
-    return attrs.evolve(
-        options, source=decode_source(found["source"]) or options.source, black_filter=black,
-        filter=_both(options.filter, found["filter"]),
-    )  # fmt: skip
-
-
-def _both(one: str, other: str) -> str:
-    """A filter for the tables that pass two."""
-    if not other.strip() or other == one:
-        return one
-    first, second = ("|".join(f"(?:{pattern})" for _, pattern in split_patterns(text)) for text in (one, other))
-    found = rf"(?=(?:{first})\Z)(?:{second})"
-    try:
-        TableFilter(found)
-    except ConfigError as error:
-        raise ConfigError(
-            f"the option tables and the filter of the shared Instance cannot be put together: {error.message}",
-            remedy="Write the option tables as the filter is.",
-        ) from error
-    return found
-
-
-__all__ = ["Remote", "SharedSource", "attach"]
+__all__ = ["Remote", "SharedSource"]

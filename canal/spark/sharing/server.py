@@ -25,8 +25,8 @@ from canal.ha import Role
 from canal.instance import CLIENT_ID, Instance
 from canal.parse.parser import BinlogParser, parser_teller
 from canal.position import Position
-from canal.spark.addresses import publish, withdraw
-from canal.spark.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
+from canal.spark.sharing.addresses import publish, withdraw
+from canal.spark.sharing.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
 from canal.zookeeper import Fence
 
 log = logging.getLogger("canal.spark")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from canal.model import Entry, EventType
-from canal.spark.stretch import Stretch, renames
+from canal.spark.stream.stretch import Stretch, renames
 from canal.spark.types import pack_txn
 
 #: By the name of a filter in PySpark, whether a value from a lowest to a highest one can pass it.

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from canal import type_codes as codes
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, is_sure, label_bytes
-from canal.spark.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted
+from canal.spark.snapshot.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted
 from canal.spark.types import spark_arrow_type
 
 

@@ -37,9 +37,9 @@ from canal.parse.source.session import run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.server_facts import SHOW_KEYS, read_server
-from canal.spark.cells import is_unseen, reader_of, to_array
-from canal.spark.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
-from canal.spark.snapshot_files import SnapshotFiles, read_file
+from canal.spark.snapshot.cells import is_unseen, reader_of, to_array
+from canal.spark.snapshot.files import SnapshotFiles, read_file
+from canal.spark.snapshot.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
 from canal.spark.types import SNAPSHOT_ORD, Shape, pack_txn, spark_arrow_type
 
 log = logging.getLogger("canal.spark")
