@@ -4,7 +4,8 @@
 
 Each loop does what its authors usually do, and commits the position with the rows where the target can; it folds nothing, knows
 one table, and no values but those of this load. A line tells rows a second of both, the best of the rounds, and the quotient: 0.8
-is the goal.
+is the goal. Into PostgreSQL Debezium races too, where Maven has it: its engine and its JDBC sink, without the start of its JVM.
+What PostgreSQL has at the end is compared with the source.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 import canal
+from benchmarks import spark_debezium
+from benchmarks.pipes_debezium import Debezium
 from canal import targets
 from canal.testing.servers import MariaDBServer, ThrowawayServer
 from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
@@ -29,6 +33,7 @@ COLUMNS: Final = (
     "id INT PRIMARY KEY, customer INT, state VARCHAR(20), total DECIMAL(10,2), note VARCHAR(200), placed DATETIME, paid BIGINT"
 )
 NAMES: Final = ("id", "customer", "state", "total", "note", "placed", "paid")
+JARS: Final = Path(__file__).resolve().parents[1] / ".venv/debezium"
 #: Rows of a transaction of the source.
 TRANSACTION: Final = 100
 _runs = itertools.count(1)
@@ -39,8 +44,6 @@ Loop = Callable[[Iterable[Message]], Iterator[Message]]
 
 
 def load(server: ThrowawayServer, rows: int) -> None:
-    server.query("CREATE DATABASE bench")
-    server.query(f"CREATE TABLE bench.orders ({COLUMNS})")
     with closing(server.connect(database="bench", autocommit=False)) as connection, connection.cursor() as cursor:
         for begin in range(0, rows, TRANSACTION):
             values = ", ".join(
@@ -240,26 +243,61 @@ def piped(make: Callable[[str], targets.Target], rows: int, is_named: bool) -> C
     return write
 
 
+def check(source: ThrowawayServer, server: PostgreSQLServer, tables: int) -> None:
+    """The server has as many tables of orders, each with the source's rows."""
+    import psycopg
+
+    columns = ", ".join(NAMES)
+    ours = "FROM information_schema.columns WHERE table_schema <> 'information_schema' AND column_name = 'customer'"
+    with closing(source.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM bench.orders ORDER BY id")
+        rows = cursor.fetchall()
+    with psycopg.connect(server.conninfo) as other:
+        found = other.execute(f"SELECT table_schema, table_name {ours}".encode()).fetchall()
+        if len(found) != tables:
+            raise SystemExit(f"PostgreSQL has {len(found)} tables of orders, not {tables}")
+        for schema, table in found:
+            wrong = other.execute(f'SELECT {columns} FROM "{schema}"."{table}" ORDER BY id'.encode()).fetchall() != list(rows)
+            if wrong:
+                raise SystemExit(f"{schema}.{table} of PostgreSQL differs from the source's")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipes", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("names", nargs="*", choices=[*CONTESTS, []])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jars", type=Path, default=JARS, help="where Debezium's jars are, or are put")
     options = parser.parse_args()
-    with MariaDBServer("--binlog-row-metadata=FULL") as source:
+    names = options.names or list(CONTESTS)
+    with ExitStack() as stack:
+        source = stack.enter_context(MariaDBServer("--binlog-row-metadata=FULL"))
+        source.query("CREATE DATABASE bench")
+        source.query(f"CREATE TABLE bench.orders ({COLUMNS})")
+        debezium = None
+        if "postgresql" in names and (jars := spark_debezium.classpath(options.jars)):
+            debezium = stack.enter_context(closing(Debezium(source, jars)))
         load(source, options.rows)
-        for name in options.names or CONTESTS:
-            contest, seconds = CONTESTS[name], dict[str, list[float]]()
-            with ExitStack() as stack:
-                server = stack.enter_context(contest.server())
-                loop = by_hand(lambda run: contest.loop(server, run), options.rows)  # noqa: B023
-                pipe = piped(lambda run: contest.target(server, run), options.rows, contest.is_named)  # noqa: B023
-                for _ in range(options.rounds):
-                    for who, write in (("pipe", pipe), ("loop", loop)):
-                        seconds.setdefault(who, []).append(raced(source, write))
-            pipes, loops = (options.rows / min(seconds[who]) for who in ("pipe", "loop"))
-            print(f"{name:12}pipe {pipes:10,.0f} rows/s   loop {loops:10,.0f} rows/s   {pipes / loops:5.2f}", flush=True)
+        for name in names:
+            race(source, name, options.rows, options.rounds, debezium if name == "postgresql" else None)
     return 0
+
+
+def race(source: ThrowawayServer, name: str, rows: int, rounds: int, debezium: Debezium | None) -> None:
+    contest, seconds = CONTESTS[name], dict[str, list[float]]()
+    with contest.server() as server:
+        loop = by_hand(lambda run: contest.loop(server, run), rows)
+        pipe = piped(lambda run: contest.target(server, run), rows, contest.is_named)
+        for _ in range(rounds):
+            for who, write in (("pipe", pipe), ("loop", loop)):
+                seconds.setdefault(who, []).append(raced(source, write))
+            if debezium is not None:
+                seconds.setdefault("Debezium", []).append(debezium.seconds(server, rows))
+        if name == "postgresql":
+            check(source, server, sum(map(len, seconds.values())))
+    best = {who: rows / min(found) for who, found in seconds.items()}
+    speeds = "   ".join(f"{who} {speed:9,.0f} rows/s" for who, speed in best.items())
+    print(f"{name:12}{speeds}   {best['pipe'] / best['loop']:5.2f} of the loop", flush=True)
 
 
 if __name__ == "__main__":

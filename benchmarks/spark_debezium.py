@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,29 +59,38 @@ def version(jars: str) -> str:
     return next(Path(jars).parent.glob("debezium-embedded-*.jar")).stem.removeprefix("debezium-embedded-")
 
 
-class Feed:
-    """The engine, following one table from now on. ``lines`` gives what has come: whole lines, at least one.
+def properties(path: Path, server: ThrowawayServer, tables: Sequence[str], **more: object) -> Path:
+    """A file of the engine's properties, beside which it keeps its own: these tables from now on, or from where it stood.
 
     Its queue and batches are ten times Debezium's defaults, and it polls each 20 ms instead of 500.
     """
+    kind = "mysql.MySql" if isinstance(server, MySQLServer) else "mariadb.MariaDb"
+    found = {
+        "name": "bench", "topic.prefix": "bench", "connector.class": f"io.debezium.connector.{kind}Connector",
+        "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+        "offset.storage.file.filename": path.parent / "offsets", "offset.flush.interval.ms": 1000,
+        "schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory",
+        "database.hostname": server.host, "database.port": server.port, "database.user": server.user,
+        "database.password": server.password, "database.server.id": 990000 + os.getpid() % 10000,
+        "table.include.list": ",".join(tables).replace(".", "[.]"), "database.include.list": tables[0].partition(".")[0],
+        "snapshot.mode": "no_data", "include.schema.changes": "false", "tombstones.on.delete": "false",
+        "decimal.handling.mode": "string", "binary.handling.mode": "base64",
+        "max.batch.size": 20480, "max.queue.size": 81920, "poll.interval.ms": 20,
+        "converter.schemas.enable": "false", "driver.allowPublicKeyRetrieval": "true",
+    }  # fmt: skip
+    return written(path, found | more)
+
+
+def written(path: Path, properties: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return path
+
+
+class Feed:
+    """The engine, following one table from now on. ``lines`` gives what has come: whole lines, at least one."""
 
     def __init__(self, jars: str, server: ThrowawayServer, table: str, directory: Path) -> None:
-        kind = "mysql.MySql" if isinstance(server, MySQLServer) else "mariadb.MariaDb"
-        properties = {
-            "name": "bench", "topic.prefix": "bench", "connector.class": f"io.debezium.connector.{kind}Connector",
-            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-            "offset.storage.file.filename": directory / "offsets", "offset.flush.interval.ms": 1000,
-            "schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory",
-            "database.hostname": server.host, "database.port": server.port, "database.user": server.user,
-            "database.password": server.password, "database.server.id": 990000 + os.getpid() % 10000,
-            "table.include.list": table.replace(".", "[.]"), "database.include.list": table.partition(".")[0],
-            "snapshot.mode": "no_data", "include.schema.changes": "false", "tombstones.on.delete": "false",
-            "decimal.handling.mode": "string", "binary.handling.mode": "base64",
-            "max.batch.size": 20480, "max.queue.size": 81920, "poll.interval.ms": 20,
-            "converter.schemas.enable": "false", "driver.allowPublicKeyRetrieval": "true",
-        }  # fmt: skip
-        path = directory / "feed.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        path = properties(directory / "feed.properties", server, [table])
         self._log = (directory / "feed.log").open("w+")
         command = [
             "java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", jars, str(HERE / "Feed.java"), str(path)
