@@ -121,6 +121,8 @@ def understood(what: str) -> Iterator[None]:
         raise conflict() from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise ConnectionLostError(f"the connection to {what} broke: {type(error).__name__}") from error
+    except (redis.exceptions.AskError, redis.exceptions.TryAgainError, redis.exceptions.ClusterError) as error:
+        raise ConnectionLostError(f"slots of {what} move to another server: {type(error).__name__}") from error
     except redis.RedisError as error:
         said = str(error).partition(" ")[0]  # its code; what follows may quote a command
         raise TargetError(f"{what} refuses: {said}", remedy="Mend that; nothing of the commit was written.") from error
@@ -154,9 +156,13 @@ class _Commit:
     def load(self, table: str) -> str | None:
         return text_of(self._connection.get(self._progress_key(table)))
 
+    def _server(self, key: str) -> Any:
+        """The client of the server that has the key."""
+        return self._connection
+
     def _write(self, old: str | None, new: str, table: str, queue: Callable[[Any], None]) -> None:
         key = self._progress_key(table)
-        with understood(self._what), self._connection.pipeline(transaction=True) as pipeline:
+        with understood(self._what), self._server(key).pipeline(transaction=True) as pipeline:
             pipeline.watch(key)
             if text_of(pipeline.get(key)) != old:
                 raise conflict()

@@ -169,7 +169,12 @@ class _OneSlot:
     """One key of Redis for each table, whose progress is in its slot."""
 
     _target: RedisTarget
+    _connection: Any
     _stream: str
+
+    def _server(self, key: str) -> Any:
+        """A client that follows no slot to another server: what it had watched would not be watched there."""
+        return self._connection.get_redis_connection(self._connection.get_node_from_key(key))
 
     def _progress_key(self, table: str) -> str:
         name = f"{self._target.prefix}{table}"

@@ -198,11 +198,15 @@ class _RedisNode(RedisServer):
 
 
 class RedisCluster:
-    """Three Redis servers, none of which has a replica, that share the slots of a cluster."""
+    """Three Redis servers that share the slots of a cluster, and behind them in ``servers`` their replicas, if any.
 
-    def __init__(self, *, startup_timeout: float = 180.0) -> None:
+    Args:
+        replicated: whether each of them has a replica.
+    """
+
+    def __init__(self, *, replicated: bool = False, startup_timeout: float = 180.0) -> None:
         self.startup_timeout = startup_timeout
-        self.servers = [_RedisNode(startup_timeout=startup_timeout) for _ in range(3)]
+        self.servers = [_RedisNode(startup_timeout=startup_timeout) for _ in range(6 if replicated else 3)]
 
     @property
     def url(self) -> str:
@@ -222,13 +226,15 @@ class RedisCluster:
         try:
             for server in self.servers:
                 server.start()
-            for number, server in enumerate(self.servers):
+            for number, server in enumerate(self.servers[:3]):
                 ends = 16384 * number // 3, 16384 * (number + 1) // 3 - 1
                 server.ask(f"CLUSTER ADDSLOTSRANGE {ends[0]} {ends[1]}")
                 server.ask(f"CLUSTER SET-CONFIG-EPOCH {number + 1}")
             for other in self.servers[1:]:
                 self.servers[0].ask(f"CLUSTER MEET {other.host} {other.port} {other.bus}")
             self.wait()
+            for primary, replica in zip(self.servers, self.servers[3:]):
+                replica.ask(f"CLUSTER REPLICATE {primary.ask('CLUSTER MYID').split()[1]}")
         except BaseException:
             self.stop()
             raise

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import os
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
 
 import canal
-from canal.errors import ConfigError, TargetConflictError, UnfitChangeError
+from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, UnfitChangeError
 from canal.targets import JSONLinesTarget, RedisTarget
 from canal.targets.redis_cluster import _tags, slot_of
 from canal.testing import FakeBinlog
@@ -166,6 +169,177 @@ def test_a_server_of_the_cluster_that_dies_is_waited_for(redis_cluster: RedisClu
     redis_cluster.wait()
 
     assert sorted(int(cluster.hget(f"{shop.key}:{number}", "n")) for number in range(60)) == list(range(60))
+
+
+@pytest.mark.parametrize("structure", ["hash", "stream"])
+def test_a_replica_that_takes_over_is_written_to(structure: Any, shop: Shop) -> None:
+    with RedisCluster(replicated=True) as servers, ExitStack() as stack:
+        nodes = [stack.enter_context(redis.Redis(port=server.port)) for server in servers.servers]
+
+        def failover() -> None:
+            for replica in nodes[3:]:
+                until(lambda: replica.info("replication")["master_link_status"] == "up")  # noqa: B023
+                replica.execute_command("CLUSTER FAILOVER")
+            until(lambda: all(node.info("replication")["role"] == "master" for node in nodes[3:]))
+
+        moved_while_writing(structure, servers, shop, failover)
+        client = redis.cluster.RedisCluster.from_url(servers.url, decode_responses=True)
+        stack.callback(client.close)
+
+        assert numbers_in(client, structure, shop) == list(range(40))
+
+
+def until(condition: Any) -> None:
+    while not condition():
+        time.sleep(0.02)
+
+
+class Move:
+    """A slot on its way from the server that has it to another one."""
+
+    def __init__(self, cluster: RedisCluster, slot: int) -> None:
+        self._nodes = [redis.Redis(port=server.port, decode_responses=True) for server in cluster.servers]
+        told = self._nodes[0].cluster("NODES")
+        found = [told[f"{server.host}:{server.port}"] for server in cluster.servers]
+        self._ids = [node["node_id"] for node in found]
+        has = [any(int(ends[0]) <= slot <= int(ends[-1]) for ends in node["slots"]) for node in found]
+        self._slot, self._own, self._other = slot, has.index(True), has.index(False)
+
+    def begin(self) -> None:
+        self._nodes[self._other].execute_command("CLUSTER SETSLOT", self._slot, "IMPORTING", self._ids[self._own])
+        self._nodes[self._own].execute_command("CLUSTER SETSLOT", self._slot, "MIGRATING", self._ids[self._other])
+
+    def carry(self) -> None:
+        own, other = self._nodes[self._own], self._nodes[self._other].connection_pool.connection_kwargs["port"]
+        while keys := own.execute_command("CLUSTER GETKEYSINSLOT", self._slot, 1000):
+            own.execute_command("MIGRATE", "127.0.0.1", other, "", 0, 5000, "KEYS", *keys)
+
+    def end(self) -> None:
+        for node in (self._nodes[self._other], *self._nodes):
+            node.execute_command("CLUSTER SETSLOT", self._slot, "NODE", self._ids[self._other])
+        until(lambda: len({str(self._view(node)) for node in self._nodes}) == 1)  # else an older word may count in the next move
+        for node in self._nodes:
+            node.close()
+
+    @staticmethod
+    def _view(node: Any) -> list[tuple[str, str, Any]]:
+        return sorted((one["node_id"], one["epoch"], one["slots"]) for one in node.cluster("NODES").values())
+
+    def whole(self) -> None:
+        self.begin()
+        self.carry()
+        self.end()
+
+
+_STRUCTURES = ["hash", "json", "set", "stream"]
+
+
+def moved_while_writing(structure: Any, cluster: RedisCluster, shop: Shop, happen: Any, then: Any = None) -> None:
+    """40 rows: 20 of them before something happens, and what is to be behind it then, when the pipe has felt it."""
+    for number in range(20):
+        shop.table.insert({"id": number, "n": number})
+    config = canal.InstanceConfig(destination="shop", source=shop.fake, start="earliest")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        retry = canal.Retry(times=None, first=0.05, longest=0.2)
+        target = RedisTarget(cluster.url, structure, cluster=True)
+        with canal.pipe(instance, target, stream=shop.name, on_error=retry) as pipe:
+            while pipe.status().changes < 20:
+                pipe.join(0.02)
+            happen()
+            for number in range(20, 40):
+                shop.table.insert({"id": number, "n": number})
+            if then is not None:
+                while not pipe.status().failures and pipe.status().changes < 40:
+                    pipe.join(0.02)
+                then()
+            shop.fake.end()
+            pipe.join()
+
+
+def numbers_in(client: Any, structure: str, shop: Shop) -> list[int]:
+    """Of rows, or of changes each time that it is there."""
+    if structure in ("hash", "json"):
+        keys = [f"{shop.key}:{number}" for number in range(40)]
+        found = [client.hgetall(key) if structure == "hash" else json.loads(client.get(key) or "{}") for key in keys]
+        return [int(row["n"]) for row in found if row]
+    if structure == "set":
+        return sorted(json.loads(member)["n"] for member in client.smembers(shop.key))
+    return [json.loads(fields["change"])["after"]["n"] for _, fields in client.xrange(shop.key)]
+
+
+@pytest.mark.parametrize("structure", _STRUCTURES)
+def test_slots_that_another_server_has_now_are_written_there(
+    structure: Any, redis_cluster: RedisCluster, cluster: Any, shop: Shop
+) -> None:
+    slots = {slot_of(name.encode()) for name in (shop.key, f"{shop.key}:3", f"{shop.key}:23", f"{shop.key}:24")}
+
+    def move() -> None:
+        for slot in slots:
+            Move(redis_cluster, slot).whole()
+
+    moved_while_writing(structure, redis_cluster, shop, move)
+
+    assert numbers_in(cluster, structure, shop) == list(range(40))
+
+
+@pytest.mark.parametrize("structure", _STRUCTURES)
+def test_slots_on_their_way_to_another_server_are_waited_for(
+    structure: Any, redis_cluster: RedisCluster, cluster: Any, shop: Shop
+) -> None:
+    slots = {slot_of(name.encode()) for name in (shop.key, f"{shop.key}:3", f"{shop.key}:23", f"{shop.key}:24")}
+    moves = [Move(redis_cluster, slot) for slot in slots]
+
+    def half() -> None:
+        for number, move in enumerate(moves):
+            move.begin()
+            if number % 2 == 0:
+                move.carry()
+
+    def rest() -> None:
+        for move in moves:
+            move.carry()
+            move.end()
+
+    moved_while_writing(structure, redis_cluster, shop, half, rest)
+
+    assert numbers_in(cluster, structure, shop) == list(range(40))
+
+
+@pytest.mark.parametrize("structure", ["set", "stream"])
+def test_where_a_slot_moves_between_look_and_commit_a_late_writer_is_still_found(
+    structure: Any, redis_cluster: RedisCluster, cluster: Any, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.table.insert({"id": 1, "n": 1})
+    shop.table.insert({"id": 2, "n": 2})
+    target = RedisTarget(redis_cluster.url, structure, cluster=True)
+    changes, progress = shop.change(0)
+    with target.begin(shop.name) as early:
+        early.progress(shop.key)
+        early.apply(changes)
+        happen = [lambda: Move(redis_cluster, slot_of(shop.key.encode())).whole(), lambda: shop.send(target)]
+        for kind in (redis.client.Pipeline, redis.cluster.ClusterPipeline):
+            monkeypatch.setattr(kind, "watch", _then(kind.watch, happen, 2))
+            monkeypatch.setattr(kind, "multi", _then(kind.multi, happen, 1))
+        with pytest.raises(ConnectionLostError, match="move to another server"):
+            early.commit(progress, shop.key)
+        monkeypatch.undo()
+    for late in happen:
+        late()
+
+    assert numbers_in(cluster, structure, shop) == [1, 2]
+
+
+def _then(call: Any, happen: list[Any], left: int) -> Any:
+    """The call, and behind it the next of what is to happen, where so many are left."""
+
+    def both(*args: Any) -> Any:
+        found = call(*args)
+        if len(happen) == left:
+            happen.pop(0)()
+        return found
+
+    return both
 
 
 def test_a_server_is_no_cluster_and_a_cluster_no_server(
