@@ -20,7 +20,7 @@ define on_sparks
 	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning || exit 1; done)
 endef
 
-.PHONY: help demo spark-demo test check docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
+.PHONY: help demo spark-demo test check fresh docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make check   ruff, mypy and the quick tests, which need neither servers nor a compiler"
+	@echo "make fresh   make demo and make check in bare Debians, with and without a compiler (FRESH=trixie-gcc: one)"
 	@echo "make docs    the site of docs/, in build/site; a broken link is an error"
 	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
 	@echo "make lint    ruff and mypy"
@@ -81,6 +82,9 @@ lint-mypy: $(SETUP)lint $(SETUP)test
 QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery delivery_threads compose architecture docs))
 check: lint $(SETUP)test
 	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark and not slow' $(QUICK)
+
+fresh:
+	@$(PYTHON) -m tests.programs.fresh $(FRESH)
 
 docs: $(SETUP)docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build && echo "build/site/index.html"
