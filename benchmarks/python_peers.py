@@ -21,7 +21,8 @@ def drain(job: dict[str, Any], meter: Meter) -> None:
     connection = pymysql.connect(host=job["host"], port=job["port"], user=job["user"], password=job["password"])
     with connection.cursor() as cursor:
         cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32', @mariadb_slave_capability = 4")
-    request = struct.pack("<IHI", job["offset"], 0, job["server_id"]) + job["journal"].encode()
+    flags = 2 if job["flavor"] == "mariadb" else 0  # with the texts of statements, as the file has them
+    request = struct.pack("<IHI", job["offset"], flags, job["server_id"]) + job["journal"].encode()
     connection._execute_command(0x12, request)  # type: ignore[attr-defined]  # COM_BINLOG_DUMP
     socket, buffer, total = connection._sock, memoryview(bytearray(1 << 20)), 0  # type: ignore[attr-defined]
     while meter.more():

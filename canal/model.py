@@ -201,7 +201,7 @@ class Rare:
         self.selected: tuple[int, ...] | None = None
         self.sql: str | None = None
         self.statement: Statement | None = None
-        self.query: str | None = None
+        self.query: bytes | None = None
         self.group: Any = None
         self.props: dict[str, Any] | None = None
 
@@ -313,10 +313,16 @@ class Entry:
     @property
     def query(self) -> str | None:
         """Text of the statement that caused the rows, where the source logs it."""
+        raw = self.raw_query
+        return None if raw is None else raw.decode("utf-8", "surrogateescape")
+
+    @property
+    def raw_query(self) -> bytes | None:
+        """``query`` as the log has it."""
         return None if self.rare is None else self.rare.query
 
-    @query.setter
-    def query(self, text: str | None) -> None:
+    @raw_query.setter
+    def raw_query(self, text: bytes | None) -> None:
         if text is not None or self.rare is not None:
             self._with_rare().query = text
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta, timezone, tzinfo
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import pyarrow as pa
@@ -21,7 +21,7 @@ from canal.model import Entry, TableMap, decode_tuples
 from canal.rows import columnar, native
 from canal.rows.decoder import RowDecoder
 from canal.rows.values import PartialJson
-from canal.schema import ColumnSchema, TableSchema
+from canal.schema import ColumnSchema
 
 
 def text_array(values: Sequence[str]) -> pa.Array:
@@ -132,9 +132,9 @@ class Changes:
 
 @attrs.frozen(slots=False)
 class _Shape:
-    """What the batches of a table have in common."""
+    """What the batches of tables with the same columns have in common."""
 
-    table: TableSchema
+    columns: tuple[ColumnSchema, ...]
     decoder: RowDecoder
     kinds: list[pa.DataType]
     usual: bytes
@@ -142,29 +142,34 @@ class _Shape:
 
     @cached_property
     def batch(self) -> pa.Schema:
-        return pa.schema(
-            [*_HEAD, *map(pa.field, self.names, self.kinds), *_TAIL],
-            metadata={"canal.schema": self.table.schema, "canal.table": self.table.table},
-        )
+        return pa.schema([*_HEAD, *map(pa.field, self.names, self.kinds), *_TAIL])
 
 
-#: Shapes by the ids of their tables' schemas; all are forgotten when they have too many columns together.
-_SHAPES: dict[int, _Shape] = {}
+class _Shapes:
+    """Shapes by the ids of their decoders; all are forgotten when they have too many columns together."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, _Shape] = {}
+        self._columns = 0
+
+    def of(self, table: TableMap) -> _Shape:
+        """Raises UnsupportedError: a name is no UTF-8."""
+        columns, decoder = table.columns, table.decoder
+        known = self._found.get(id(decoder))
+        if known is not None and known.columns is columns:
+            return known
+        names = [column.name for column in columns]
+        _check_names(*names)
+        kinds = [arrow_type(column, _zone_name(decoder.timezone)) for column in columns]
+        self._columns += len(columns)
+        if self._columns > _COLUMNS_KEPT:
+            self._found.clear()
+            self._columns = len(columns)
+        self._found[id(decoder)] = made = _Shape(columns, decoder, kinds, _usual(table, kinds), names)
+        return made
 
 
-def _shape(table: TableMap) -> _Shape:
-    """Raises UnsupportedError: a name is no UTF-8."""
-    schema, decoder = table.schema, table.decoder
-    known = _SHAPES.get(id(schema))
-    if known is not None and known.table is schema and known.decoder is decoder:
-        return known
-    names = [column.name for column in table.columns]
-    _check_names(schema.schema, schema.table, *names)
-    kinds = [arrow_type(column, _zone_name(decoder.timezone)) for column in table.columns]
-    if sum(len(one.kinds) for one in tuple(_SHAPES.values())) > _COLUMNS_KEPT:
-        _SHAPES.clear()
-    _SHAPES[id(schema)] = made = _Shape(schema, decoder, kinds, _usual(table, kinds), names)
-    return made
+_SHAPES: Final = _Shapes()
 
 
 def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "images") -> Changes:
@@ -183,7 +188,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     table = entries[0].table
     if table is None:
         raise ValueError(f"{entries[0]!r} has no rows")
-    shape = _shape(table)
+    shape = _SHAPES.of(table)
     found = columnar.ChangeColumns(table.decoder.text_form, shape.usual, layout == "changes")
     try:
         found.extend(entries)
@@ -314,7 +319,9 @@ def _batch(entries: list[Entry]) -> pa.RecordBatch:
     arrays = [
         _texts(_OPERATIONS, found.op, 1), _texts(names, found.entry, 4), found.ord, *found.columns, found.absent, found.exact
     ]  # fmt: skip
-    return pa.RecordBatch.from_arrays(arrays, schema=_shape(found.table).batch)
+    named = {"canal.schema": found.table.schema.schema, "canal.table": found.table.schema.table}
+    _check_names(*named.values())
+    return pa.RecordBatch.from_arrays(arrays, schema=_SHAPES.of(found.table).batch.with_metadata(named))
 
 
 def _texts(texts: list[bytes], numbers: pa.Array, size: int) -> pa.Array:

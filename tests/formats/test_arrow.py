@@ -132,5 +132,5 @@ def test_a_time_zone_is_that_of_the_decoder() -> None:
     schema = TableSchema("shop", "orders", columns)
     for zone, name in ((UTC, "UTC"), (timezone(timedelta(hours=5, minutes=30)), "+05:30")):
         decoder = RowDecoder(bytes([17]), (0,), columns, None, zone)
-        shape = arrow._shape(SimpleNamespace(schema=schema, decoder=decoder, columns=columns))  # type: ignore[arg-type]
+        shape = arrow._SHAPES.of(SimpleNamespace(schema=schema, decoder=decoder, columns=columns))  # type: ignore[arg-type]
         assert shape.kinds == [pa.timestamp("us", tz=name)]

@@ -34,7 +34,7 @@ cdef class BinlogDecoder:
     cdef tuple _pair
     cdef unsigned long long _domain, _server
     cdef bytes _query
-    cdef str _query_text
+    cdef bytes _counted_query
 
     cpdef feed(self, list events)
     cpdef flush(self)

@@ -334,6 +334,8 @@ class BinlogDecoder:
             self._gtid(data, end, start)
         elif kind == kinds.MARIADB_GTID:
             self._mariadb_gtid(data, end, start)
+        elif kind == kinds.ANNOTATE_ROWS:
+            self._query = data[19:end]
         else:
             self._rare(data, kind, end, start)
 
@@ -372,10 +374,6 @@ class BinlogDecoder:
                 self._check_listed(parse_gtid_list(data, end))
         elif kind == kinds.ROWS_QUERY:  # one length byte that cannot hold the length, then the text
             self._query = data[20:end]
-            self._query_text = None
-        elif kind == kinds.ANNOTATE_ROWS:
-            self._query = data[19:end]
-            self._query_text = None
         elif kind == kinds.TRANSACTION_PAYLOAD:
             self._payload(data, end, start)
         elif kind == kinds.QUERY_COMPRESSED:
@@ -643,10 +641,10 @@ class BinlogDecoder:
             entry.size += table.size  # accounted once: the rows behind it are at most as many tables' as are kept here
             table.size = 0
             if self._query is not None:
-                if self._query_text is None:  # one text for all rows events of the statement, accounted once
-                    self._query_text = self._query.decode("utf-8", "surrogateescape")
-                    entry.size += sys.getsizeof(self._query_text)
-                entry.query = self._query_text
+                if self._query is not self._counted_query:  # one text for all rows events of the statement
+                    self._counted_query = self._query
+                    entry.size += sys.getsizeof(self._query)
+                entry.raw_query = self._query
             txn.has_rows = True
             assembly.add(entry)
         else:
@@ -662,8 +660,7 @@ class BinlogDecoder:
         self._forget_query()
 
     def _forget_query(self) -> None:
-        self._query = None
-        self._query_text = None
+        self._query = self._counted_query = None
 
     def _measure(
         self, table: TableMap, data: bytes, body: int, end: int, kind: int, change: int, start: int
