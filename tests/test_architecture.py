@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import canal
+from canal import event_layout
 
 PACKAGE = Path(canal.__file__).parent
 #: What each part may import of the others: only the Protocols of its neighbour downstream.
@@ -90,7 +91,7 @@ def test_private_names_stay_in_their_modules() -> None:
 #: The rooms, which are folders and the modules beside them, as they stand on each other: each imports those of the lines
 #: before its own.
 LAYERS = (
-    "alarm disk errors event_types type_codes findings recent statement threads _build _interpreted",
+    "alarm disk errors event_layout event_types type_codes findings recent statement threads _build _interpreted",
     "checks claims copies filter gtid life schema server_facts",
     "position rows zookeeper",
     "meta model status",
@@ -173,8 +174,29 @@ def test_numbers_of_column_types_have_names() -> None:
     assert bare == []
 
 
+def test_offsets_of_fields_in_events_have_names() -> None:
+    """A bare one says nothing, and may be of another event: canal/event_layout.py has them all."""
+    bytes_of = r"event|data|head|header|inner|chunk|rotate|description"
+    numbers = {value for name, value in vars(event_layout).items() if name.isupper()} - {*range(13), 16, 20, 32}
+    bare = []
+    for path in (*(PACKAGE / "parse").glob("*.py"), *(PACKAGE / "parse/log").glob("*.py"), PACKAGE / "parse/source/files.py"):
+        tree = ast.parse(path.read_text())
+        named = {part for one in tree.body if isinstance(one, (ast.Assign, ast.AnnAssign)) for part in ast.walk(one)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript) and re.fullmatch(bytes_of, ast.unparse(node.value)):
+                ends = (node.slice.lower, node.slice.upper) if isinstance(node.slice, ast.Slice) else (node.slice,)
+                found = any(isinstance(one, ast.Constant) and one.value > 1 for one in ends)
+            elif isinstance(node, ast.Call) and re.fullmatch(r"wire\.u\d+", ast.unparse(node.func)):
+                found = re.search(r"\b\d+", ast.unparse(node.args[1])) is not None
+            else:
+                found = isinstance(node, ast.Constant) and type(node.value) is int and node.value in numbers
+            if found and node not in named:
+                bare.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}")
+    assert bare == []
+
+
 def test_values_import_no_part() -> None:
-    values = "errors gtid position model schema statement event_types type_codes filter status alarm"
+    values = "errors gtid position model schema statement event_layout event_types type_codes filter status alarm"
     for name in values.split():
         known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}
         assert known <= {"canal.errors", "canal.gtid", "canal.position", "canal._interpreted", "canal.type_codes"}, name

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -22,7 +23,7 @@ from canal.errors import (
 from canal.event_types import FORMAT_DESCRIPTION
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.log.events import ddl_context, query_context
+from canal.parse.log.events import ddl_context, query_context, status_of
 from canal.parse.log.statements import explicit_defaults
 from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Applied, Catalog
@@ -111,12 +112,14 @@ class LoggedStatement:
 
 def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
     """What a QUERY event says: the statement and its status variables."""
-    status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
+    status = status_of(data)
+    thread = data[layout.QUERY_THREAD : layout.QUERY_SECONDS]
+    error = data[layout.QUERY_ERROR : layout.QUERY_STATUS_SIZE]
     context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
     return LoggedStatement(
         statement, sql, decoder.position, query_context(status)[1], context.server_charset or "",
-        explicit_defaults(decoder, data), int.from_bytes(data[19:23], "little"), decoder.flavor,
-        Release.parse(decoder.server_version).version, int.from_bytes(data[28:30], "little"),
+        explicit_defaults(decoder, data), int.from_bytes(thread, "little"), decoder.flavor,
+        Release.parse(decoder.server_version).version, int.from_bytes(error, "little"),
         context.connection_charset or "utf8mb4",
     )  # fmt: skip
 
@@ -211,13 +214,13 @@ class LogAhead:
         found: list[LoggedStatement] = []
         for name in names:
             try:
-                if not self._scan_journal(name, start.offset if name == start.journal else 4, end, found):
+                if not self._scan_journal(name, start.offset if name == start.journal else layout.FIRST, end, found):
                     break
             except PositionLostError as error:  # the stream itself may have no need of that part of the log
                 if error.reason is not LostReason.GAP:
                     raise
                 self._alarm(f"{error.message}: where a statement in it changed columns, what is known of them is wrong")
-                found.append(opaque(Position(name, 4), connection.flavor))
+                found.append(opaque(Position(name, layout.FIRST), connection.flavor))
         return found
 
     def _scan_journal(self, journal: str, offset: int, end: Position, found: list[LoggedStatement]) -> bool:
@@ -236,7 +239,7 @@ class LogAhead:
                 if self._stopped():
                     raise ConnectionLostError("stopped while the log was searched for schema changes")
                 decoder.feed([event])
-                if event[4] == FORMAT_DESCRIPTION and offset > 4:
+                if event[layout.TYPE] == FORMAT_DESCRIPTION and offset > layout.FIRST:
                     decoder.offset = offset  # a copy of the journal's first event
                 if not is_behind(end, decoder.group_position):
                     return False

@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import (
     ConnectionLostError,
     PositionLostError,
@@ -435,8 +436,8 @@ def _log_of(connection: FullConnection, position: Position) -> list[Any]:
     """The source, and of the journal of the position its name, when it was begun, and the GTIDs; [] where nobody can tell."""
     if not position.journal or not connection.can_replay:
         return []
-    for event in connection.replay(position.journal, 4):
-        return [connection.identity, position.journal, int.from_bytes(event[:4], "little"), position.gtid]
+    for event in connection.replay(position.journal, layout.FIRST):
+        return [connection.identity, position.journal, int.from_bytes(event[: layout.TYPE], "little"), position.gtid]
     return []
 
 
@@ -449,7 +450,7 @@ def _is_same_log(kept: list[Any] | None, connection: FullConnection, position: P
         return connection.has_logged(gtid)
     with contextlib.suppress(PositionLostError):  # a file that is listed and not there
         if journal in connection.journal_names():
-            return _log_of(connection, Position(journal, 4, gtid)) == kept
+            return _log_of(connection, Position(journal, layout.FIRST, gtid)) == kept
     return not position.journal or journal_key(journal) < journal_key(position.journal)  # purged; else begun anew
 
 

@@ -14,6 +14,7 @@ import logging
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import AuthenticationError, ConnectionLostError, SourceError
 from canal.event_types import FORMAT_DESCRIPTION, HEARTBEATS, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.gtid import MysqlGtidSet
@@ -43,15 +44,15 @@ def _found(connection: FullConnection, cursor: Position) -> Position | None:
     """Read the journal up to the cursor. None where neither the event there nor the one before it is that of the cursor, or
     where the source has GTIDs and the journal does not tell those before it."""
     scan, last, incarnation, tells_gtids = TransactionScan(), b"", "", not connection.has_gtids
-    with contextlib.closing(connection.replay(cursor.journal, 4)) as events:
+    with contextlib.closing(connection.replay(cursor.journal, layout.FIRST)) as events:
         for event in events:
-            if event[4] == ROTATE or event[4] in HEARTBEATS:
+            if event[layout.TYPE] == ROTATE or event[layout.TYPE] in HEARTBEATS:
                 continue
             if scan.offset >= cursor.offset:
                 break
-            if event[4] == FORMAT_DESCRIPTION:
+            if event[layout.TYPE] == FORMAT_DESCRIPTION:
                 incarnation = incarnation or incarnation_of(event)
-            tells_gtids |= event[4] in (PREVIOUS_GTIDS, MARIADB_GTID_LIST)
+            tells_gtids |= event[layout.TYPE] in (PREVIOUS_GTIDS, MARIADB_GTID_LIST)
             scan.feed(event)
             last = event
         else:

@@ -12,6 +12,7 @@ import time
 
 import attrs
 
+from canal import event_layout as layout
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
 from canal.event_types import ANONYMOUS_GTID, GTID, GTID_TAGGED
@@ -148,7 +149,7 @@ class Locator:
         if start == "latest":  # or a switch before the first change would have no time to search for, nor canal
             clock = time.time() + (connection.clock_offset or 0.0)
             position = attrs.evolve(position, timestamp=int(1000 * clock))
-        if isinstance(start, Position) and start.journal and start.offset > 4 and not start.source and not start.gtid:
+        if isinstance(start, Position) and start.journal and start.offset > layout.FIRST and not start.source and not start.gtid:
             begin = transaction_start(connection, position)
             if begin != position.offset:
                 log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, position, begin)
@@ -352,7 +353,7 @@ def _is_of_present_log(connection: FullConnection, mark: Position) -> bool:
     if not mark.incarnation or mark.source not in ("", connection.identity) or not connection.can_replay:
         return False
     try:
-        with contextlib.closing(connection.replay(mark.journal, 4)) as events:
+        with contextlib.closing(connection.replay(mark.journal, layout.FIRST)) as events:
             return any(incarnation_of(event) == mark.incarnation for event in itertools.islice(events, 1))
     except (AuthenticationError, ConnectionLostError):
         raise
@@ -378,7 +379,7 @@ def _at_oldest(connection: FullConnection, position: Position, start: Position) 
     """
     try:
         start = _in_present_life(connection, start)
-        kinds = (event[4] for name in connection.journal_names() for event in connection.replay(name, 4))
+        kinds = (event[layout.TYPE] for name in connection.journal_names() for event in connection.replay(name, layout.FIRST))
         if next((kind for kind in kinds if kind in _GTIDS), None) != ANONYMOUS_GTID:
             return start
     except AuthenticationError:

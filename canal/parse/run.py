@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 
+from canal import event_layout as layout
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.claims import claim
 from canal.errors import (
@@ -344,7 +345,7 @@ class ParserRun:
                 raise
             if not known:  # with the head of the journal there comes what tells it from a later one of its name
                 opening += events or []
-                known = not events or any(event[4] not in _OPENING for event in opening)
+                known = not events or any(event[layout.TYPE] not in _OPENING for event in opening)
                 if known:
                     self._begins(opened(found, opening))
             if events:
@@ -395,7 +396,7 @@ class ParserRun:
     def _check_end(self, connection: FullConnection, events: list[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""
         now = time.monotonic()
-        if any(event[4] not in HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
+        if any(event[layout.TYPE] not in HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
             self._quiet_since, self._is_behind = now, False
             return
         interval = self.link.teller.check_interval

@@ -12,6 +12,7 @@ from typing import Final, Literal, get_args
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import ConfigError
 from canal.gtid import MariadbGtidSet
 from canal.parse.source.packets import MAX_DUMP_OFFSET
@@ -137,7 +138,7 @@ def _oldest(facts: Facts) -> str | Position:
 
 def _from_oldest(facts: Facts) -> Position:
     assert facts.journals
-    return attrs.evolve(_position(facts), journal=facts.journals[0], offset=4, incarnation="", at_event=False)
+    return attrs.evolve(_position(facts), journal=facts.journals[0], offset=layout.FIRST, incarnation="", at_event=False)
 
 
 def _before(facts: Facts) -> Position:

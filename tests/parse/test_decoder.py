@@ -21,7 +21,7 @@ import pytest
 import zstandard
 
 import canal
-from canal import event_types, type_codes
+from canal import event_layout, event_types, type_codes
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.log.continuity import Continuity
@@ -675,7 +675,7 @@ def test_compressed_rows_and_statements_of_mariadb(width: int, version: int) -> 
     assert [e.row_change.sql for e in found if e.statement is not None] == ["ALTER TABLE orders ADD x INT"]
 
 
-@pytest.mark.parametrize("module", [event_types, type_codes])
+@pytest.mark.parametrize("module", [event_layout, event_types, type_codes])
 def test_numbers_of_the_compiled_form(module: ModuleType) -> None:
     path = Path(str(module.__file__)).with_suffix(".pxd")
     if not path.exists():

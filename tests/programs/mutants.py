@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an event of an unknown kind is passed over", "parse/log/decoder.py",
-        "elif wire.u16(p, 17) & kinds.IGNORABLE_F:", "elif True:",
+        "elif wire.u16(p, layout.FLAGS) & kinds.IGNORABLE_F:", "elif True:",
         "parse/test_unsupported.py::test_an_event_that_is_not_decoded_is_named",
     ),
     _mutant(
@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_damage.py::test_a_damaged_log_stops_the_instance_and_says_where",
     ),
     _mutant(
-        "heartbeats count as changes", "parse/run.py", "if any(event[4] not in HEARTBEATS for event in events)",
+        "heartbeats count as changes", "parse/run.py", "if any(event[layout.TYPE] not in HEARTBEATS for event in events)",
         "if events",
         "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
@@ -749,7 +749,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a giant event comes out of a compressed one", "parse/log/events.py",
-        "    if length > limit:\n        raise _too_large(length, 40, limit)", "    pass",
+        "    if length > limit:\n        raise _too_large(length, TRANSACTION_PAYLOAD, limit)", "    pass",
         "parse/test_damage.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
     ),
     _mutant(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from canal import event_layout as layout
 from canal.errors import DecodeError, LostReason, PositionLostError
 from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
 from canal.parse.log.continuity import Continuity
@@ -112,7 +113,7 @@ class Assembly:
         p = data
         if not self.run.is_open:  # no GTIDs here: the group begins with this event
             self.begin_group(start, None, 0)
-        txn = new_transaction(self._source, journal, self.run.offset, wire.u32(p, 5), wire.u32(p, 0))
+        txn = new_transaction(self._source, journal, self.run.offset, wire.u32(p, layout.SERVER), wire.u32(p, layout.TIME))
         self.run.stamp(txn)
         txn.xa = txn.xa_end = self.prepared
         if self.tape is not None:
@@ -145,7 +146,7 @@ class Assembly:
         """As ``begin``, with a BEGIN entry."""
         p = data
         txn = self.begin(data, start, journal, incarnation)
-        entry = new_entry(_BEGIN, _QUERY, txn, b"", start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_BEGIN, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
         entry.body_end = len(data)
         entry.first_row = self.skip  # acking a BEGIN that came again must not move the cursor back
         self.add(entry)
@@ -196,10 +197,10 @@ class Assembly:
             self.run.end()
             return
         self._check_skipped(txn)
-        entry = new_entry(_END, _QUERY, txn, b"", start, wire.u32(p, 0), wire.u32(p, 5))
+        entry = new_entry(_END, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
         entry.body_end = len(data)
         entry.first_row = txn.row_count
-        self.timestamp = wire.u32(p, 0)
+        self.timestamp = wire.u32(p, layout.TIME)
         if self._xa_mark is not None:
             entry.props["XA_TYPE"], entry.props["XA_XID"] = self._xa_mark
             self._xa_mark = None

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import DecodeError, LostReason, PositionLostError
 from canal.event_types import FORMAT_DESCRIPTION, HEADS, ROTATE
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
@@ -27,15 +28,17 @@ _RESET_REMEDY = 'The log was reset, or is that of another server: copy the table
 
 def incarnation_of(description: bytes) -> str:
     """What a FORMAT_DESCRIPTION tells its log from a later one of the same name by: time and server; see ``Position``."""
-    return f"{int.from_bytes(description[:4], 'little')}-{int.from_bytes(description[5:9], 'little')}"
+    time, server = description[: layout.TYPE], description[layout.SERVER : layout.SIZE]
+    return f"{int.from_bytes(time, 'little')}-{int.from_bytes(server, 'little')}"
 
 
 def opened(start: Position, events: list[bytes]) -> Position:
     """The start of a stream with the incarnation of its journal, where the first events are of that journal."""
-    rotate = next((event for event in events if event[4] == ROTATE), b"")
-    head = next((event for event in events if event[4] == FORMAT_DESCRIPTION), b"")
+    rotate = next((event for event in events if event[layout.TYPE] == ROTATE), b"")
+    head = next((event for event in events if event[layout.TYPE] == FORMAT_DESCRIPTION), b"")
     name = start.journal.encode("utf-8", "surrogateescape")
-    is_named = len(rotate) - 27 - len(name) in (0, 4) and rotate[27:].startswith(name)
+    told = rotate[layout.ROTATE_NAME :]
+    is_named = told.startswith(name) and len(told) - len(name) in (0, layout.CHECKSUM)
     try:
         if head and is_named:
             check_format(head, parse_format(head))
@@ -47,7 +50,7 @@ def opened(start: Position, events: list[bytes]) -> Position:
 
 def first_of(events: Iterable[bytes]) -> bytes | None:
     """The first event that is one of the position from which a stream was asked for."""
-    return next((event for event in events if event[4] not in HEADS), None)
+    return next((event for event in events if event[layout.TYPE] not in HEADS), None)
 
 
 def is_at(cursor: Position, event: bytes) -> bool:
@@ -140,7 +143,7 @@ class Continuity:
             self._check_start(former, form)
         elif has_ended and not form.created:
             raise self._broken(f"{self._before} ends without a ROTATE, and no server stopped there")
-        elif rotated_at is not None and rotated_at != int.from_bytes(description[:4], "little"):
+        elif rotated_at is not None and rotated_at != int.from_bytes(description[: layout.TYPE], "little"):
             self._check_rotation(former, form)
         elif has_ended and not has_stopped:
             self._is_cut = True
@@ -262,7 +265,7 @@ class Continuity:
             raise self._gap(f"{self._journal} comes behind {self._doubt}, and nothing proves that no log between is missing")
 
     def _gap(self, what: str) -> PositionLostError:
-        behind = Position(journal=self._journal, offset=4, source=self._source)
+        behind = Position(journal=self._journal, offset=layout.FIRST, source=self._source)
         return PositionLostError(what, reason=LostReason.GAP, behind=behind, remedy=_GAP_REMEDY)
 
     def _broken(self, what: str) -> PositionLostError:

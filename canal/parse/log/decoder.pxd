@@ -1,4 +1,5 @@
 cimport cython
+from canal cimport event_layout as layout
 from canal cimport event_types as kinds
 from canal.model cimport Entry, TableMap, Transaction, new_entry
 from canal.parse.log cimport crc
@@ -54,13 +55,13 @@ cdef class BinlogDecoder:
     cdef _check_flavor(self, int kind, str flavor)
     @cython.locals(p="const unsigned char*", sid=bytes)
     cdef _gtid(self, bytes data, Py_ssize_t end, long long start)
-    @cython.locals(p="const unsigned char*", flags=int, pair=tuple)
+    @cython.locals(p="const unsigned char*", flags=int, pair=tuple, domain="unsigned long long", server="unsigned long long")
     cdef _mariadb_gtid(self, bytes data, Py_ssize_t end, long long start)
     cpdef Transaction begin(self, bytes data, long long start)
     cpdef Transaction open(self, bytes data, long long start)
     cpdef finish(self, bytes data, long long start)
     cpdef finish_with(self, Entry entry)
-    @cython.locals(p="const unsigned char*", schema_end=Py_ssize_t, sql_start=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(p="const unsigned char*", schema=Py_ssize_t, schema_end=Py_ssize_t, sql_start=Py_ssize_t, size=Py_ssize_t)
     cdef _query_event(self, bytes data, Py_ssize_t end, long long start)
     cdef Py_ssize_t _body_start(self, bytes data, int kind, Py_ssize_t end) except -1
     @cython.locals(p="const unsigned char*", body=Py_ssize_t, table_id="unsigned long long", table=TableMap, assembly=Assembly,

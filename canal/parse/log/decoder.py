@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any, Callable, Iterator
 
+from canal import event_layout as layout
 from canal import event_types as kinds
 from canal.errors import (
     CanalError,
@@ -256,13 +257,14 @@ class BinlogDecoder:
         p = data
         size = len(data)
         self._at = self.offset
-        if size < 19:
+        if size < layout.HEADER:
             raise TruncatedError(f"an event of {size} bytes has no room for its header")
-        kind = p[4]
-        if wire.u32(p, 9) != size:
+        kind = p[layout.TYPE]
+        if wire.u32(p, layout.SIZE) != size:
             raise DecodeError(
-                f"an event of {size} bytes says it has {wire.u32(p, 9)}", event_type=kind, remedy="The log is damaged here."
-            )
+                f"an event of {size} bytes says it has {wire.u32(p, layout.SIZE)}", event_type=kind,
+                remedy="The log is damaged here.",
+            )  # fmt: skip
         self.event_count += 1
         self.byte_count += size
         if kind == kinds.FORMAT_DESCRIPTION:
@@ -271,14 +273,14 @@ class BinlogDecoder:
             raise DecodeError(f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind)
         end = size
         if self._checksum:
-            end = size - 4
-            if end < 19:
+            end = size - layout.CHECKSUM
+            if end < layout.HEADER:
                 raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
             if kind != kinds.FORMAT_DESCRIPTION and crc.crc32(p, size) != _CRC_RESIDUE:
                 raise checksum_error(data)
-        log_pos = wire.u32(p, 13)
+        log_pos = wire.u32(p, layout.END)
         start = self.offset
-        if log_pos == 0 or wire.u16(p, 17) & kinds.ARTIFICIAL_F:
+        if log_pos == 0 or wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:
             if not (
                 kind == kinds.ROTATE or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.HEARTBEAT
                 or kind == kinds.PREVIOUS_GTIDS or kind == kinds.HEARTBEAT_V2 or kind == kinds.MARIADB_GTID_LIST
@@ -290,7 +292,7 @@ class BinlogDecoder:
             if (expected & _LOW) != log_pos:
                 # What was not sent leaves a hole, never a way back; a hole over a wrap of 4 GiB is a small one.
                 if kind == kinds.FORMAT_DESCRIPTION:  # the first event of its log
-                    expected = size + 4
+                    expected = layout.FIRST + size
                 hole = (log_pos - expected) & _LOW
                 if (expected & _LOW) > log_pos and hole >= _HALF:
                     raise DecodeError(
@@ -323,10 +325,10 @@ class BinlogDecoder:
         elif kind == kinds.DELETE_ROWS or kind == kinds.DELETE_ROWS_V1:
             self._rows(data, kind, end, start, 2)
         elif kind == kinds.XID:
-            if end < 27:
+            if end < layout.XID_END:
                 raise TruncatedError("XID event is too short", event_type=kind)
             if self.assembly.txn is not None:
-                self.assembly.txn.xid = wire.u64(p, 19)
+                self.assembly.txn.xid = wire.u64(p, layout.XID_NUMBER)
             self.finish(data, start)
         elif kind == kinds.QUERY:
             self._query_event(data, end, start)
@@ -335,7 +337,7 @@ class BinlogDecoder:
         elif kind == kinds.MARIADB_GTID:
             self._mariadb_gtid(data, end, start)
         elif kind == kinds.ANNOTATE_ROWS:
-            self._query = data[19:end]
+            self._query = data[layout.HEADER : end]
         else:
             self._rare(data, kind, end, start)
 
@@ -370,10 +372,10 @@ class BinlogDecoder:
             self._check_flavor(kind, "mariadb")
             if self.assembly.run.base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
-            elif wire.u32(p, 13) and not wire.u16(p, 17) & kinds.ARTIFICIAL_F:  # else one that tells a replica where it is
+            elif wire.u32(p, layout.END) and not wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:  # else it is where a replica is
                 self._check_listed(parse_gtid_list(data, end))
-        elif kind == kinds.ROWS_QUERY:  # one length byte that cannot hold the length, then the text
-            self._query = data[20:end]
+        elif kind == kinds.ROWS_QUERY:
+            self._query = data[layout.ROWS_QUERY_TEXT : end]
         elif kind == kinds.TRANSACTION_PAYLOAD:
             self._payload(data, end, start)
         elif kind == kinds.QUERY_COMPRESSED:
@@ -400,7 +402,7 @@ class BinlogDecoder:
                 remedy="Nothing was skipped. MariaDB 12.3 cuts what is larger than binlog_row_event_fragment_threshold: raise "
                 "that, change fewer or smaller rows with one statement, copy the table anew and start behind this transaction.",
             )
-        elif wire.u16(p, 17) & kinds.IGNORABLE_F:
+        elif wire.u16(p, layout.FLAGS) & kinds.IGNORABLE_F:
             return
         else:
             raise UnsupportedError(
@@ -426,7 +428,7 @@ class BinlogDecoder:
             self.incarnation = self._continuity.describe(data, form)
             self.assembly.is_doubtful = self._continuity.is_open
         # Only where the log is read from its beginning: else such rows are the rest of a transaction.
-        self._bare = not form.release.has("transactions_logged") and wire.u32(data, 13) != 0
+        self._bare = not form.release.has("transactions_logged") and wire.u32(data, layout.END) != 0
         self.maps.end_statement()
         if form.created:
             self._drop_transaction()
@@ -446,20 +448,20 @@ class BinlogDecoder:
         self.assembly.drop()
 
     def _rotate(self, data: bytes, end: int) -> None:
-        if end < 27:
+        if end < layout.ROTATE_NAME:
             raise TruncatedError("ROTATE event is too short", event_type=kinds.ROTATE)
-        offset = wire.u64(data, 19)
+        offset = wire.u64(data, layout.ROTATE_OFFSET)
         stop = end
         if self._format is None:  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
             self._unproved = crc.crc32(data, len(data)) != _CRC_RESIDUE
-            if not self._unproved and end - 27 > 4:
-                stop = end - 4
-        if data[26] & 0xC0:
+            if not self._unproved and end - layout.ROTATE_NAME > layout.CHECKSUM:
+                stop = end - layout.CHECKSUM
+        if data[layout.ROTATE_TOP] & 0xC0:
             raise DecodeError("ROTATE to an offset that no file has", event_type=kinds.ROTATE, remedy="The log is damaged here.")
-        name = data[27:stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
+        name = data[layout.ROTATE_NAME : stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if self._continuity is not None:
-            if wire.u32(data, 13) and not wire.u16(data, 17) & kinds.ARTIFICIAL_F:
-                self._continuity.announce(name, wire.u32(data, 0))
+            if wire.u32(data, layout.END) and not wire.u16(data, layout.FLAGS) & kinds.ARTIFICIAL_F:
+                self._continuity.announce(name, wire.u32(data, layout.TIME))
             else:
                 self._continuity.enter(name, self.offset)
                 self.assembly.is_doubtful = self._continuity.is_open
@@ -497,37 +499,40 @@ class BinlogDecoder:
 
     def _gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
-        if end < 44:
+        if end < layout.GTID_CLOCK:
             raise TruncatedError("GTID event is too short", event_type=kinds.GTID)
-        if not self._sid or not wire.same(p, 20, self._sid, 0, 16):
-            sid = data[20:36]
+        if not self._sid or not wire.same(p, layout.GTID_SOURCE, self._sid, 0, 16):
+            sid = data[layout.GTID_SOURCE : layout.GTID_NUMBER]
             if sid not in self._gtid_sources:
                 self._check_flavor(kinds.GTID, "mysql")
                 self._gtid_sources[sid] = uuid_text(sid)
             self._sid_text = self._gtid_sources[sid]
             self._sid = sid
-        if not 0 < wire.u64(p, 36) <= _MAX_GTID:
+        if not 0 < wire.u64(p, layout.GTID_NUMBER) <= _MAX_GTID:
             raise DecodeError(
-                f"a GTID has the number {wire.u64(p, 36)}", event_type=kinds.GTID, remedy="The log is damaged here."
-            )
-        self.assembly.begin_group(start, self._sid_text, wire.u64(p, 36))
-        if end >= 61 and p[44] == 2:  # of a logical clock
-            self.assembly.run.last_committed = wire.u64(p, 45)
-            self.assembly.run.sequence_number = wire.u64(p, 53)
+                f"a GTID has the number {wire.u64(p, layout.GTID_NUMBER)}", event_type=kinds.GTID,
+                remedy="The log is damaged here.",
+            )  # fmt: skip
+        self.assembly.begin_group(start, self._sid_text, wire.u64(p, layout.GTID_NUMBER))
+        if end >= layout.GTID_CLOCK_END and p[layout.GTID_CLOCK] == 2:  # of a logical clock
+            self.assembly.run.last_committed = wire.u64(p, layout.GTID_LAST_COMMITTED)
+            self.assembly.run.sequence_number = wire.u64(p, layout.GTID_SEQUENCE)
 
     def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
         p = data
-        if end < 32:
+        if end < layout.MARIADB_GTID_REST:
             raise TruncatedError("MariaDB GTID event is too short", event_type=kinds.MARIADB_GTID)
-        flags = p[31]
-        if self._pair is None or wire.u32(p, 27) != self._domain or wire.u32(p, 5) != self._server:
-            pair = (wire.u32(p, 27), wire.u32(p, 5))
+        flags = p[layout.MARIADB_GTID_FLAGS]
+        domain = wire.u32(p, layout.MARIADB_GTID_DOMAIN)
+        server = wire.u32(p, layout.SERVER)
+        if self._pair is None or domain != self._domain or server != self._server:
+            pair = (domain, server)
             if pair not in self._gtid_sources:
                 self._check_flavor(kinds.MARIADB_GTID, "mariadb")
                 self._gtid_sources[pair] = pair
             self._pair = self._gtid_sources[pair]
             self._domain, self._server = self._pair
-        self.assembly.begin_group(start, self._pair, wire.u64(p, 19))
+        self.assembly.begin_group(start, self._pair, wire.u64(p, layout.MARIADB_GTID_NUMBER))
         self.is_undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(data, end)
         if not flags & (kinds.FL_STANDALONE | kinds.FL_COMPLETED_XA):
             self.open(data, start)
@@ -556,50 +561,51 @@ class BinlogDecoder:
         p = data
         if end < 0:
             end = len(data)
-        if end < 32:
+        if end < layout.QUERY_STATUS:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
-        schema_end = 32 + wire.u16(p, 30) + p[27]
+        schema = layout.QUERY_STATUS + wire.u16(p, layout.QUERY_STATUS_SIZE)
+        schema_end = schema + p[layout.QUERY_SCHEMA_SIZE]
         sql_start = schema_end + 1
         if sql_start > end:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         size = end - sql_start
         if size == 5 and wire.same(p, sql_start, b"BEGIN", 0, 5):
             if self.assembly.txn is None:  # MariaDB's GTID has opened it already
-                self.open(data, start).thread_id = wire.u32(p, 19)
+                self.open(data, start).thread_id = wire.u32(p, layout.QUERY_THREAD)
         elif size == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
             self.finish(data, start)
         else:
-            self.statements.take(self, data, end, start, schema_end - p[27], schema_end)
+            self.statements.take(self, data, end, start, schema, schema_end)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
         """Index of the packed column count of a rows event."""
-        if self._format.post_header_length(kind) == 10:  # version 2: extra data, its length counts itself
-            if end < 29:
+        if self._format.post_header_length(kind) == layout.ROWS_EXTRA - layout.HEADER:  # version 2: extra data
+            if end < layout.ROWS_EXTRA:
                 raise TruncatedError("rows event is too short", event_type=kind)
-            body = 27 + wire.u16(data, 27)
-            if body < 29 or body > end:
+            body = layout.ROWS_BODY + wire.u16(data, layout.ROWS_BODY)
+            if body < layout.ROWS_EXTRA or body > end:
                 raise TruncatedError("extra data of a rows event runs past its end", event_type=kind)
             return body
-        if end < 27:
+        if end < layout.ROWS_BODY:
             raise TruncatedError("rows event is too short", event_type=kind)
-        return 27
+        return layout.ROWS_BODY
 
     def _rows(self, data: bytes, kind: int, end: int, start: int, change: int) -> None:
         p = data
-        body = 27
+        body = layout.ROWS_BODY
         if kind >= kinds.WRITE_ROWS:
-            if end < 29:
+            if end < layout.ROWS_EXTRA:
                 raise TruncatedError("rows event is too short", event_type=kind)
-            body = 27 + wire.u16(p, 27)
-            if body < 29 or body > end:
+            body = layout.ROWS_BODY + wire.u16(p, layout.ROWS_BODY)
+            if body < layout.ROWS_EXTRA or body > end:
                 raise TruncatedError("extra data of a rows event runs past its end", event_type=kind)
-        elif end < 27:
+        elif end < layout.ROWS_BODY:
             raise TruncatedError("rows event is too short", event_type=kind)
-        table_id = wire.u48(p, 19)
+        table_id = wire.u48(p, layout.ROWS_TABLE)
         table = self.maps.find(table_id)
-        last_of_statement = wire.u16(p, 25) & 1
+        last_of_statement = wire.u16(p, layout.ROWS_FLAGS) & 1
         if table is None:
             if table_id == 0xFFFFFF:  # a dummy that only closes the statement
                 if last_of_statement:
@@ -628,7 +634,7 @@ class BinlogDecoder:
             entry = new_entry(
                 _ROWDATA,
                 _INSERT if change == 0 else _DELETE if change == 2 else _UPDATE,
-                txn, data, start, wire.u32(p, 0), wire.u32(p, 5),
+                txn, data, start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER),
             )  # fmt: skip
             entry.table = table
             entry.body = body
@@ -681,7 +687,7 @@ class BinlogDecoder:
     def _payload(self, data: bytes, end: int, start: int) -> None:
         """TRANSACTION_PAYLOAD: the events inside have no checksums, and offsets that mean nothing."""
         for inner in iter_payload(data, end, self._inflated_bytes):
-            kind = inner[4]
+            kind = inner[layout.TYPE]
             if kind == kinds.TRANSACTION_PAYLOAD or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.ROTATE:
                 raise DecodeError(f"{event_name(kind)} inside a TRANSACTION_PAYLOAD", event_type=kind)
             self._dispatch(inner, kind, len(inner), start)

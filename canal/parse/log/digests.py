@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import PositionLostError
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import parse_gtid_set
@@ -100,7 +101,7 @@ def transactions(connection: Any, start: Position) -> Iterator[Done]:
             decoder.feed([event])
             yield from found
             found.clear()
-        offset, executed = 4, None
+        offset, executed = layout.FIRST, None
 
 
 def _nothing(*values: Any) -> None:

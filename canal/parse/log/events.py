@@ -14,11 +14,15 @@ from typing import Any, Iterator
 import attrs
 import zstandard
 
+from canal import event_layout as layout
 from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.event_types import (
     DELETE_ROWS,
     DELETE_ROWS_V1,
     EXECUTE_LOAD_QUERY,
+    FL_COMPLETED_XA,
+    FL_GROUP_COMMIT_ID,
+    FL_PREPARED_XA,
     FORMAT_DESCRIPTION,
     GTID_TAGGED,
     IN_USE_F,
@@ -31,6 +35,7 @@ from canal.event_types import (
     UPDATE_ROWS,
     UPDATE_ROWS_V1,
     WRITE_ROWS,
+    WRITE_ROWS_COMPRESSED_V1,
     WRITE_ROWS_V1,
     XA_PREPARE,
     event_name,
@@ -89,19 +94,20 @@ class Format:
 
 def parse_format(data: bytes) -> Format:
     """Decode a FORMAT_DESCRIPTION event."""
-    if len(data) < 77:
+    if len(data) <= layout.FORMAT_SIZES:
         raise TruncatedError("FORMAT_DESCRIPTION event is too short", event_type=FORMAT_DESCRIPTION)
-    version = int.from_bytes(data[19:21], "little")
+    version = int.from_bytes(data[layout.FORMAT_VERSION : layout.FORMAT_SERVER], "little")
     if version != 4:
         raise UnsupportedError(
             f"binlog format version {version}", event_type=FORMAT_DESCRIPTION, remedy="MySQL 5.1 and later write 4."
         )
-    if data[75] != 19:
+    if data[layout.FORMAT_HEADER] != layout.HEADER:
         raise UnsupportedError(
-            f"event headers of {data[75]} bytes", event_type=FORMAT_DESCRIPTION, remedy="A patched server wrote this."
-        )
-    server_version = data[21:71].split(b"\0")[0].decode("ascii", "replace")
-    lengths, checksum = data[76:], False
+            f"event headers of {data[layout.FORMAT_HEADER]} bytes", event_type=FORMAT_DESCRIPTION,
+            remedy="A patched server wrote this.",
+        )  # fmt: skip
+    server_version = data[layout.FORMAT_SERVER : layout.FORMAT_CREATED].split(b"\0")[0].decode("ascii", "replace")
+    lengths, checksum = data[layout.FORMAT_SIZES :], False
     release = Release.parse(server_version)
     knows_checksums = release.has("checksums")
     if knows_checksums:
@@ -111,12 +117,13 @@ def parse_format(data: bytes) -> Format:
         if algorithm not in (0, 1):
             raise UnsupportedError(f"binlog checksum algorithm {algorithm}", event_type=FORMAT_DESCRIPTION)
         checksum = algorithm == 1
-    if len(lengths) < 25 or not release.has("row_events"):
+    if len(lengths) < DELETE_ROWS_V1 or not release.has("row_events"):
         raise UnsupportedError(
             f"a log that was written by version {server_version}, before rows had the form they have now",
             event_type=FORMAT_DESCRIPTION, remedy="Rows are decoded from the first release of MySQL 5.1 on.",
         )  # fmt: skip
-    return Format(server_version, int.from_bytes(data[71:75], "little"), checksum, lengths, knows_checksums)
+    created = int.from_bytes(data[layout.FORMAT_CREATED : layout.FORMAT_HEADER], "little")
+    return Format(server_version, created, checksum, lengths, knows_checksums)
 
 
 def check_format(data: bytes, form: Format) -> None:
@@ -129,23 +136,33 @@ def check_format(data: bytes, form: Format) -> None:
     Raises:
         ChecksumError: it is the CRC32 of no such form.
     """
-    if not form.knows_checksums or not form.checksum and data[-4:] == bytes(4):
+    if not form.knows_checksums or not form.checksum and not any(data[-layout.CHECKSUM :]):
         return
-    plain = data[:17] + bytes((data[17] & ~IN_USE_F,)) + data[18:]
+    plain = as_closed(data)
     forms = [data, plain]
     if not form.checksum and not form.created:
-        if data[13:17] == bytes(4):
-            plain = plain[:13] + (4 + len(data)).to_bytes(4, "little") + plain[17:]
-        forms += [plain, plain[:71] + data[:4] + plain[75:]]
+        if not any(data[layout.END : layout.FLAGS]):
+            plain = put(plain, layout.END, (layout.FIRST + len(data)).to_bytes(4, "little"))
+        forms += [plain, put(plain, layout.FORMAT_CREATED, data[: layout.TYPE])]
     if all(zlib.crc32(one) != CRC_RESIDUE for one in forms):
         raise checksum_error(data)
 
 
+def as_closed(event: bytes) -> bytes:
+    """A FORMAT_DESCRIPTION without the mark of a journal in use, which its checksum does not cover."""
+    return put(event, layout.FLAGS, bytes((event[layout.FLAGS] & ~IN_USE_F,)))
+
+
+def put(event: bytes, at: int, field: bytes) -> bytes:
+    """The event with another value of one of its fields."""
+    return event[:at] + field + event[at + len(field) :]
+
+
 def checksum_error(data: bytes) -> ChecksumError:
-    told = int.from_bytes(data[-4:], "little")
+    told = int.from_bytes(data[-layout.CHECKSUM :], "little")
     return ChecksumError(
-        f"{event_name(data[4])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[:-4]):08x}",
-        event_type=data[4], remedy=DAMAGED,
+        f"{event_name(data[layout.TYPE])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[: -layout.CHECKSUM]):08x}",
+        event_type=data[layout.TYPE], remedy=DAMAGED,
     )  # fmt: skip
 
 
@@ -160,7 +177,7 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
     Its body is MySQL's own serialisation: version, size, last field that must be understood, then (field, value) pairs in
     the order of the fields: 0 flags, 1 UUID, 2 number, 3 tag, and more that do not matter here.
     """
-    at, head = 19, []
+    at, head = layout.HEADER, []
     for _ in range(3):
         value, at = _variable(data, at, end)
         head.append(value)
@@ -205,30 +222,46 @@ def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
     """Whether an XA_PREPARE event commits in one phase, and the XID in the form that statements have."""
-    if end < 32:
+    if end < layout.XA_DATA:
         raise TruncatedError("XA_PREPARE event is too short", event_type=XA_PREPARE)
-    global_size = int.from_bytes(data[24:28], "little")
-    branch_size = int.from_bytes(data[28:32], "little")
-    if global_size + branch_size > 128 or 32 + global_size + branch_size > end:
+    global_size = int.from_bytes(data[layout.XA_GLOBAL_SIZE : layout.XA_BRANCH_SIZE], "little")
+    branch_size = int.from_bytes(data[layout.XA_BRANCH_SIZE : layout.XA_DATA], "little")
+    if global_size + branch_size > 128 or layout.XA_DATA + global_size + branch_size > end:
         raise TruncatedError("the XID of an XA_PREPARE event runs past its end", event_type=XA_PREPARE)
-    branch = 32 + global_size
-    number = int.from_bytes(data[20:24], "little")
-    return bool(data[19]), f"X'{data[32:branch].hex()}',X'{data[branch:branch + branch_size].hex()}',{number}"
+    branch = layout.XA_DATA + global_size
+    number = int.from_bytes(data[layout.XA_FORMAT : layout.XA_GLOBAL_SIZE], "little")
+    both = data[layout.XA_DATA : branch].hex(), data[branch : branch + branch_size].hex()
+    return bool(data[layout.XA_ONE_PHASE]), f"X'{both[0]}',X'{both[1]}',{number}"
 
 
 def execute_load_query(data: bytes, end: int) -> bytes:
-    """An EXECUTE_LOAD_QUERY event as a QUERY event: it has 13 bytes more, about the file that the log holds."""
-    if end < 45:
+    """An EXECUTE_LOAD_QUERY event as a QUERY event: it has more, about the file that the log holds."""
+    if end < layout.LOAD_STATUS:
         raise TruncatedError("EXECUTE_LOAD_QUERY event is too short", event_type=EXECUTE_LOAD_QUERY)
-    return data[:32] + data[45:end]
+    return data[: layout.QUERY_STATUS] + data[layout.LOAD_STATUS : end]
+
+
+def status_of(data: bytes) -> bytes:
+    """The status variables of a QUERY event."""
+    size = int.from_bytes(data[layout.QUERY_STATUS_SIZE : layout.QUERY_STATUS], "little")
+    return data[layout.QUERY_STATUS : layout.QUERY_STATUS + size]
+
+
+def text_start(data: bytes) -> int:
+    """Index of the statement of a QUERY event, behind the name of its schema and a zero."""
+    size = int.from_bytes(data[layout.QUERY_STATUS_SIZE : layout.QUERY_STATUS], "little")
+    return layout.QUERY_STATUS + size + data[layout.QUERY_SCHEMA_SIZE] + 1
 
 
 def parse_previous_gtids(data: bytes, end: int) -> MysqlGtidSet:
-    return MysqlGtidSet.decode(data[19:end])
+    return MysqlGtidSet.decode(data[layout.HEADER : end])
 
 
 def parse_gtid_list(data: bytes, end: int) -> MariadbGtidSet:
-    return MariadbGtidSet.decode(data[19:end])
+    return MariadbGtidSet.decode(data[layout.GTID_LIST_COUNT : end])
+
+
+_START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # of the flags behind those of MARIADB_GTID
 
 
 def is_undecided_alter(data: bytes, end: int) -> bool:
@@ -236,9 +269,9 @@ def is_undecided_alter(data: bytes, end: int) -> bool:
 
     With binlog_alter_two_phase (10.8 and later) the statement is logged before it is executed and again when it is done.
     """
-    flags = data[31]
-    at = 40 if flags & 2 else 32  # an id of the group commit comes first
-    return not flags & 0xC0 and at < end and data[at] & 0x0A != 0
+    flags = data[layout.MARIADB_GTID_FLAGS]
+    at = layout.MARIADB_GTID_REST + (8 if flags & FL_GROUP_COMMIT_ID else 0)
+    return not flags & (FL_PREPARED_XA | FL_COMPLETED_XA) and at < end and data[at] & (_START_ALTER | _ROLLBACK_ALTER) != 0
 
 
 # -- compressed events -------------------------------------------------------------------------------------------------
@@ -246,7 +279,7 @@ def is_undecided_alter(data: bytes, end: int) -> bool:
 
 def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iterator[bytes]:
     """The events inside a TRANSACTION_PAYLOAD, one by one, each of ``limit`` bytes at most; the payload is inflated in pieces."""
-    at, size, compression, inflated = 19, -1, 0, -1
+    at, size, compression, inflated = layout.HEADER, -1, 0, -1
     while True:
         field, at = packed(data, at, end)
         if field == 0:
@@ -291,22 +324,22 @@ def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
 
 def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
     """The events in the chunks; one that is larger than a chunk is put together in memory of its own size."""
-    begun, need = None, 19  # an event that is not whole, and the length at which it is, or its header
+    begun, need = None, layout.HEADER  # an event that is not whole, and the length at which it is, or its header
     for chunk in chunks:
         at, have = 0, len(chunk)
         while at < have:
             if begun is None:
-                while at + 19 <= have:
-                    length = int.from_bytes(chunk[at + 9 : at + 13], "little")
-                    if at + length > have or length < 19:
+                while at + layout.HEADER <= have:
+                    length = int.from_bytes(chunk[at + layout.SIZE : at + layout.END], "little")
+                    if at + length > have or length < layout.HEADER:
                         break
                     yield chunk[at : at + length]
                     at += length
-                begun, need = BytesIO(), 19
+                begun, need = BytesIO(), layout.HEADER
             part = chunk[at : at + need - begun.tell()]
             at += len(part)
             begun.write(part)
-            if begun.tell() == 19 == need:
+            if begun.tell() == layout.HEADER == need:
                 need = _length(begun.getvalue(), limit)
             if begun.tell() == need:
                 yield begun.getvalue()
@@ -316,11 +349,11 @@ def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _length(head: bytes, limit: int) -> int:
-    length = int.from_bytes(head[9:13], "little")
-    if length < 19 or length > MAX_EVENT_BYTES:
+    length = int.from_bytes(head[layout.SIZE : layout.END], "little")
+    if length < layout.HEADER or length > MAX_EVENT_BYTES:
         raise DecodeError(f"an event of {length} bytes inside a TRANSACTION_PAYLOAD", event_type=TRANSACTION_PAYLOAD)
     if length > limit:
-        raise _too_large(length, 40, limit)
+        raise _too_large(length, TRANSACTION_PAYLOAD, limit)
     return length
 
 
@@ -376,16 +409,15 @@ def _inflate_in_pieces(inflater: Any, data: bytes, at: int, start: int, end: int
 
 def inflate_query(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
     """A QUERY_COMPRESSED event as the QUERY event it stands for (without checksum)."""
-    if end < 32:
+    if end < layout.QUERY_STATUS:
         raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=QUERY_COMPRESSED)
-    text = 32 + int.from_bytes(data[30:32], "little") + data[27] + 1
-    return _inflate_mariadb(data, text, end, 165, limit)
+    return _inflate_mariadb(data, text_start(data), end, QUERY_COMPRESSED, limit)
 
 
 def inflate_rows(data: bytes, end: int, kind: int, body: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
     """A compressed rows event as the plain one it stands for: only the row images are compressed."""
     count, at = packed(data, body, end)
-    at += (count + 7) // 8 * (2 if (kind - 166) % 3 == 1 else 1)
+    at += (count + 7) // 8 * (2 if (kind - WRITE_ROWS_COMPRESSED_V1) % 3 == 1 else 1)
     if at > end:
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
     return _inflate_mariadb(data, at, end, kind, limit)

@@ -1,4 +1,5 @@
 cimport cython
+from canal cimport event_layout as layout
 from canal cimport event_types as kinds
 from canal.rows cimport wire
 

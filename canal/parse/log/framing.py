@@ -7,6 +7,7 @@ what comes out. Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_
 
 from __future__ import annotations
 
+from canal import event_layout as layout
 from canal import event_types as kinds
 from canal.errors import CanalError, DecodeError, ServerError, UnsupportedError
 from canal.rows import wire
@@ -125,15 +126,15 @@ class PacketFramer(Framer):
         p = self._buffer
         at = self._start
         end = self._end
-        while end - at >= 4 and not self.ended and self.error is None:
+        while end - at >= layout.PACKET and not self.ended and self.error is None:
             length = wire.u24(p, at)
-            if p[at + 3] != self._sequence:
-                if length > 0 and end - at == 4:
+            if p[at + layout.PACKET_NUMBER] != self._sequence:
+                if length > 0 and end - at == layout.PACKET:
                     break
-                self._out_of_order(p[at + 3], length > 0 and p[at + 4] == 0xFF)
+                self._out_of_order(p[at + layout.PACKET_NUMBER], length > 0 and p[at + layout.PACKET] == 0xFF)
                 if self.error is not None:
                     break
-            stop = at + 4 + length
+            stop = at + layout.PACKET + length
             if self._joined + length > self._max_event:
                 self._too_large()
                 break
@@ -141,17 +142,17 @@ class PacketFramer(Framer):
                 self._wrong_length(length)
                 break
             if stop > end:
-                if end - at >= 18 and not self._joined:
-                    self._check_length(length, p[at + 4], wire.u32(p, at + 14))
-                self._need = 4 + length
+                if end - at >= layout.PACKET_EVENT + layout.END and not self._joined:
+                    self._check_length(length, p[at + layout.PACKET], wire.u32(p, at + layout.PACKET_EVENT + layout.SIZE))
+                self._need = layout.PACKET + length
                 break
-            self._sequence = (p[at + 3] + 1) & 0xFF
+            self._sequence = (p[at + layout.PACKET_NUMBER] + 1) & 0xFF
             if self._joined or length == _MAX_PACKET:
-                self._continue(bytes(p[at + 4 : stop]), length, events)
-            elif length > 0 and p[at + 4] == 0:
-                events.append(wire.piece(p, at + 5, stop))
+                self._continue(bytes(p[at + layout.PACKET : stop]), length, events)
+            elif length > 0 and p[at + layout.PACKET] == 0:
+                events.append(wire.piece(p, at + layout.PACKET_EVENT, stop))
             else:
-                self._not_event(bytes(p[at + 4 : stop]))
+                self._not_event(bytes(p[at + layout.PACKET : stop]))
             at = stop
         self._start = at
         return events
@@ -164,7 +165,7 @@ class PacketFramer(Framer):
             )
             return
         if not self._joined:
-            self._due = wire.u32(payload, 10) + 1
+            self._due = wire.u32(payload, layout.PACKET_EVENT - layout.PACKET + layout.SIZE) + 1
         self._parts.append(payload if self._joined else payload[1:])
         self._joined += length
         if length < _MAX_PACKET:
@@ -220,7 +221,7 @@ class FileFramer(Framer):
     """
 
     def __init__(
-        self, offset: int = 4, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES
+        self, offset: int = layout.FIRST, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES
     ) -> None:
         Framer.__init__(self, buffer_bytes, max_event_bytes)
         self.offset = offset
@@ -234,19 +235,19 @@ class FileFramer(Framer):
         p = self._buffer
         at = self._start
         end = self._end
-        while end - at >= 13 and self.error is None:
-            length = wire.u32(p, at + 9)
-            if length < 19 or length > self._max_event:
+        while end - at >= layout.END and self.error is None:
+            length = wire.u32(p, at + layout.SIZE)
+            if length < layout.HEADER or length > self._max_event:
                 self._bad_length(length, self.offset + at - self._start)
                 break
             if at + length > end:
                 self._need = length
                 break
-            kind = p[at + 4]
+            kind = p[at + layout.TYPE]
             self.has_format |= kind == kinds.FORMAT_DESCRIPTION
             if (
-                kind == kinds.ROTATE and p[at + 17] & (kinds.ARTIFICIAL_F | kinds.RELAY_LOG_F)
-                or kind == kinds.FORMAT_DESCRIPTION and p[at + 17] & kinds.RELAY_LOG_F
+                kind == kinds.ROTATE and p[at + layout.FLAGS] & (kinds.ARTIFICIAL_F | kinds.RELAY_LOG_F)
+                or kind == kinds.FORMAT_DESCRIPTION and p[at + layout.FLAGS] & kinds.RELAY_LOG_F
             ):
                 self._relay_log()
                 break

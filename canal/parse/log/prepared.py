@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from canal import event_layout as layout
 from canal.errors import PositionLostError
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
@@ -58,8 +59,8 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
     for journal in reversed(names):
         follower = BinlogDecoder(_nowhere, classify, _nothing, _nothing, _nothing)
         follower.follow_only = True
-        follower.reset(Position(journal=journal, offset=4), connection.flavor, "", None)
-        for event in connection.replay(journal, 4):
+        follower.reset(Position(journal=journal, offset=layout.FIRST), connection.flavor, "", None)
+        for event in connection.replay(journal, layout.FIRST):
             follower.feed([event])
             if journal == committed.journal and follower.offset >= committed.offset:
                 break

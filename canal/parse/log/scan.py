@@ -6,11 +6,13 @@ Never decodes rows and never reads anything itself: raw events in, a position ou
 from __future__ import annotations
 
 import logging
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from canal import event_layout as layout
 from canal.errors import (
     ConnectionLostError,
     DecodeError,
@@ -51,6 +53,7 @@ from canal.parse.log.events import (
     parse_gtid_list,
     parse_previous_gtids,
     parse_tagged_gtid,
+    text_start,
     uuid_text,
 )
 from canal.position import Position, journal_key
@@ -65,7 +68,10 @@ _ENDS = frozenset((XID, XA_PREPARE, TRANSACTION_PAYLOAD))
 #: Events of the head of a journal, which may say no position.
 _POSITIONLESS = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST))
 #: Bytes that an event has at least, where more than its header is looked at.
-_LEAST = {QUERY: 32, ROTATE: 27, GTID: 44, MARIADB_GTID: 32, MARIADB_GTID_LIST: 23}
+_LEAST = {
+    QUERY: layout.QUERY_STATUS, ROTATE: layout.ROTATE_NAME, GTID: layout.GTID_CLOCK,
+    MARIADB_GTID: layout.MARIADB_GTID_REST, MARIADB_GTID_LIST: layout.GTID_LIST,
+}  # fmt: skip
 
 
 def transaction_start(connection: Any, position: Position) -> int:
@@ -76,8 +82,9 @@ def transaction_start(connection: Any, position: Position) -> int:
         position: journal and offset that somebody wrote down.
     """
     try:
-        first = next((event for event in connection.replay(position.journal, position.offset) if event[4] not in _OPENING), None)
-        if first[4] in _GTIDS if first is not None else _is_end(connection, position):
+        events = connection.replay(position.journal, position.offset)
+        first = next((event for event in events if event[layout.TYPE] not in _OPENING), None)
+        if first[layout.TYPE] in _GTIDS if first is not None else _is_end(connection, position):
             return position.offset
     except SourceError as error:
         # Hardly the beginning of an event; a server calls that a position that its log does not have.
@@ -86,9 +93,9 @@ def transaction_start(connection: Any, position: Position) -> int:
             raise
         log.info("no event begins at %s:%d: %s", position.journal, position.offset, error)
     scan = TransactionScan()
-    for event in connection.replay(position.journal, 4):
+    for event in connection.replay(position.journal, layout.FIRST):
         start = scan.whole
-        if event[4] != ROTATE:
+        if event[layout.TYPE] != ROTATE:
             scan.feed(event)
         if scan.whole > position.offset:
             return start
@@ -149,11 +156,11 @@ class TransactionScan:
     def __init__(self, target: int | None = None) -> None:
         self._target = target
         self.found: Position | None = None
-        self._boundary = 4
+        self._boundary = layout.FIRST
         self.journals = 0
         self.format_time: int | None = None
         self._journal = ""
-        self._offset = 4
+        self._offset = layout.FIRST
         self._checksum: bool | None = None
         self._time = 0
         self._open = self._inside = self._has_gtids = False
@@ -166,10 +173,10 @@ class TransactionScan:
 
         ``start`` is the event's offset where that is known; else it follows from the events' own offsets.
         """
-        kind = event[4]
+        kind = event[layout.TYPE]
         if self.found is not None or kind in HEARTBEATS:
             return
-        if len(event) < _LEAST.get(kind, 19):
+        if len(event) < _LEAST.get(kind, layout.HEADER):
             raise TruncatedError(f"{event_name(kind)} event is too short", event_type=kind)
         if kind == ROTATE:
             self._rotate(event)
@@ -184,8 +191,9 @@ class TransactionScan:
         elif kind == PREVIOUS_GTIDS:
             self._executed, self._run = parse_previous_gtids(event, self._end(event)), None
         elif kind == MARIADB_GTID_LIST:
-            count = int.from_bytes(event[19:23], "little") & 0x0FFFFFFF
-            self._executed = parse_gtid_list(event, min(self._end(event), 23 + 16 * count))  # an empty list is padded
+            count = int.from_bytes(event[layout.GTID_LIST_COUNT : layout.GTID_LIST], "little") & 0x0FFFFFFF
+            end = layout.GTID_LIST + layout.GTID_LIST_EACH * count  # an empty list is padded
+            self._executed = parse_gtid_list(event, min(self._end(event), end))
         else:
             self._transaction(event, kind, start)
         if not self._open:
@@ -213,33 +221,33 @@ class TransactionScan:
     # -- journals ------------------------------------------------------------------------------------------------------
 
     def _end(self, event: bytes) -> int:
-        return len(event) - 4 if self._checksum else len(event)
+        return len(event) - layout.CHECKSUM if self._checksum else len(event)
 
     def _rotate(self, event: bytes) -> None:
-        if event[26] & 0xC0:
+        if event[layout.ROTATE_TOP] & 0xC0:
             raise DecodeError("ROTATE to an offset that no file has", event_type=ROTATE, remedy="The log is damaged here.")
         end = len(event)
         # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
         if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
-            end -= 4
-        name = event[27:end].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            end -= layout.CHECKSUM
+        name = event[layout.ROTATE_NAME : end].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if name != self._journal:
             self.journals += 1
-        self._journal, self._offset = name, int.from_bytes(event[19:27], "little")
+        self._journal, self._offset = name, int.from_bytes(event[layout.ROTATE_OFFSET : layout.ROTATE_NAME], "little")
         self._boundary = self._offset
 
     def _format(self, event: bytes) -> None:
         self._checksum = parse_format(event).checksum
-        self.format_time = int.from_bytes(event[:4], "little")
+        self.format_time = int.from_bytes(event[: layout.TYPE], "little")
         self._open = self._inside = self._has_gtids = False
 
     def _advance(self, event: bytes, kind: int) -> None:
         """Keep a 64-bit offset from 32-bit ones; MariaDB 11.4 writes none inside a transaction."""
-        log_pos = int.from_bytes(event[13:17], "little")
-        if log_pos and not event[17] & ARTIFICIAL_F:
+        log_pos = int.from_bytes(event[layout.END : layout.FLAGS], "little")
+        if log_pos and not event[layout.FLAGS] & ARTIFICIAL_F:
             expected = self._offset + len(event)
             self._offset = expected + (log_pos - expected & 0xFFFFFFFF)
-        elif log_pos == 0 and kind not in _POSITIONLESS and not event[17] & ARTIFICIAL_F:
+        elif log_pos == 0 and kind not in _POSITIONLESS and not event[layout.FLAGS] & ARTIFICIAL_F:
             self._offset += len(event)
 
     # -- transactions --------------------------------------------------------------------------------------------------
@@ -248,7 +256,7 @@ class TransactionScan:
         if kind in _GTIDS:
             self._has_gtids = True
             self._begin(event, start)
-            self._inside = kind == MARIADB_GTID and not event[31] & (FL_STANDALONE | FL_COMPLETED_XA)
+            self._inside = kind == MARIADB_GTID and not event[layout.MARIADB_GTID_FLAGS] & (FL_STANDALONE | FL_COMPLETED_XA)
             self._gtid = self._gtid_of(event, kind)
         elif kind == QUERY or kind == QUERY_COMPRESSED:
             self._query(event, kind, start)
@@ -268,11 +276,11 @@ class TransactionScan:
 
     def _statement(self, event: bytes) -> bytes:
         """The first bytes of the statement, enough to tell a boundary."""
-        at = 32 + int.from_bytes(event[30:32], "little") + event[27] + 1
+        at = text_start(event)
         return event[at : min(at + 10, self._end(event))].upper()
 
     def _begin(self, event: bytes, start: int) -> None:
-        time = int.from_bytes(event[:4], "little")
+        time = int.from_bytes(event[: layout.TYPE], "little")
         self._open, self._gtid = True, None
         if self._target is not None and time >= self._target:
             self.found = self._position(start)
@@ -295,12 +303,13 @@ class TransactionScan:
     def _gtid_of(self, event: bytes, kind: int) -> tuple[str, int] | tuple[int, int, int] | None:
         number = int.from_bytes
         if kind == GTID:
-            found = number(event[36:44], "little")
+            found = number(event[layout.GTID_NUMBER : layout.GTID_CLOCK], "little")
             if not 0 < found <= MAX_NUMBER:
                 raise DecodeError(f"a GTID has the number {found}", event_type=kind, remedy="The log is damaged here.")
-            return uuid_text(event[20:36]), found
+            return uuid_text(event[layout.GTID_SOURCE : layout.GTID_NUMBER]), found
         if kind == MARIADB_GTID:
-            return number(event[27:31], "little"), number(event[5:9], "little"), number(event[19:27], "little")
+            found, domain = struct.unpack_from("<QI", event, layout.MARIADB_GTID_NUMBER)
+            return domain, number(event[layout.SERVER : layout.SIZE], "little"), found
         if kind == GTID_TAGGED:
             return parse_tagged_gtid(event, self._end(event))
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 
+from canal import event_layout as layout
 from canal.errors import DecodeError, SourceError, TruncatedError
 from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, HEADS, HEARTBEATS, ROTATE, event_name
 from canal.parse.log.events import CRC_RESIDUE, DAMAGED, Format, check_format, checksum_error, parse_format
@@ -21,14 +22,14 @@ class SideRead:
 
     def __init__(self, journal: str, offset: int) -> None:
         self._journal = journal
-        self._offset = max(offset, 4)
+        self._offset = max(offset, layout.FIRST)
         self._format: Format | None = None
 
     def check(self, event: bytes) -> bytes:
         """The next event, which is right as far as it can be seen."""
         at = self._offset
         try:
-            self._check(event, event[4] if len(event) >= 19 else 0)
+            self._check(event, event[layout.TYPE] if len(event) >= layout.HEADER else 0)
         except SourceError as error:
             error.position = f"{self._journal}:{at}"
             raise
@@ -36,7 +37,7 @@ class SideRead:
 
     def _check(self, event: bytes, kind: int) -> None:
         size = len(event)
-        if size < 19 or int.from_bytes(event[9:13], "little") != size:
+        if size < layout.HEADER or int.from_bytes(event[layout.SIZE : layout.END], "little") != size:
             raise TruncatedError(f"an event of {size} bytes is not of the length that it says", remedy=DAMAGED)
         if kind == FORMAT_DESCRIPTION:
             self._format = parse_format(event)
@@ -46,19 +47,19 @@ class SideRead:
                 raise DecodeError(
                     f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind, remedy=DAMAGED
                 )
-        elif self._format.checksum and (size < 23 or zlib.crc32(event) != CRC_RESIDUE):
+        elif self._format.checksum and (size < layout.HEADER + layout.CHECKSUM or zlib.crc32(event) != CRC_RESIDUE):
             raise checksum_error(event)
         if kind not in HEARTBEATS:
             self._move(event, kind)
 
     def _move(self, event: bytes, kind: int) -> None:
-        end = int.from_bytes(event[13:17], "little")
-        if kind == ROTATE and (not end or event[17] & ARTIFICIAL_F or self._format is None):
+        end = int.from_bytes(event[layout.END : layout.FLAGS], "little")
+        if kind == ROTATE and (not end or event[layout.FLAGS] & ARTIFICIAL_F or self._format is None):
             self._enter(event)
-        elif end == 0 or event[17] & ARTIFICIAL_F:
+        elif end == 0 or event[layout.FLAGS] & ARTIFICIAL_F:
             self._offset += 0 if kind in HEADS else len(event)  # MariaDB 11.4 and later: no ends inside a transaction
         else:
-            self._offset = (4 if kind == FORMAT_DESCRIPTION else self._offset) + len(event)
+            self._offset = (layout.FIRST if kind == FORMAT_DESCRIPTION else self._offset) + len(event)
             if self._offset & 0xFFFFFFFF != end:
                 raise DecodeError(
                     f"{event_name(kind)} of {len(event)} bytes says that it ends at {end}, not at {self._offset}",
@@ -67,14 +68,14 @@ class SideRead:
 
     def _enter(self, event: bytes) -> None:
         """The ROTATE that a server sends before a log; before the FORMAT_DESCRIPTION nothing tells whether it has a CRC32."""
-        name = event[27:]
+        name = event[layout.ROTATE_NAME :]
         if self._format is None:
             first = self._journal.encode("utf-8", "surrogateescape")
-            if self._offset <= 0xFFFFFFFF and (not name.startswith(first) or len(name) - len(first) not in (0, 4)):
+            if self._offset <= 0xFFFFFFFF and (not name.startswith(first) or len(name) - len(first) not in (0, layout.CHECKSUM)):
                 raise DecodeError(f"the log that was sent is not {self._journal}", event_type=ROTATE, remedy=DAMAGED)
-            if int.from_bytes(event[19:27], "little") > self._offset:
+            if int.from_bytes(event[layout.ROTATE_OFFSET : layout.ROTATE_NAME], "little") > self._offset:
                 raise DecodeError("the log was sent from a later offset on", event_type=ROTATE, remedy=DAMAGED)
             return
-        name = name[:-4] if self._format.checksum else name
+        name = name[: -layout.CHECKSUM] if self._format.checksum else name
         self._journal = name.rstrip(b"\0").decode("utf-8", "surrogateescape")
-        self._offset = int.from_bytes(event[19:27], "little")
+        self._offset = int.from_bytes(event[layout.ROTATE_OFFSET : layout.ROTATE_NAME], "little")

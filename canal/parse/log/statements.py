@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import DecodeError, SourceError, UnsupportedError
 from canal.event_types import QUERY
 from canal.model import Entry, EntryType, EventType, Transaction
-from canal.parse.log.events import ddl_context, query_context
+from canal.parse.log.events import ddl_context, query_context, status_of
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
 from canal.server_facts import Release
@@ -47,7 +48,7 @@ class Statements:
     ) -> None:
         """A QUERY event; its default schema is between these indexes, and its text between that and ``end``."""
         assembly = decoder.assembly
-        codec, sql_mode = query_context(data[32:schema_start])
+        codec, sql_mode = query_context(data[layout.QUERY_STATUS : schema_start])
         schema = data[schema_start:schema_end].decode("utf-8", "surrogateescape")
         sql = lenient_text(data[schema_end + 1 : end], codec)
         if sql.startswith("# Dum"):  # MariaDB's stand-in for an event that the replica could not take
@@ -91,11 +92,12 @@ class Statements:
             txn = decoder.open(data, start)
         elif txn is None:
             txn, is_alone = decoder.begin(data, start), True
-        txn.thread_id = wire.u32(data, 19)
+        txn.thread_id = wire.u32(data, layout.QUERY_THREAD)
         txn.has_rows = True
         entry = Entry(
-            _ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(data, 0), wire.u32(data, 5)
-        )
+            _ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(data, layout.TIME),
+            wire.u32(data, layout.SERVER),
+        )  # fmt: skip
         entry.sql = sql
         entry.size += sys.getsizeof(sql)
         entry.statement = statement
@@ -117,7 +119,7 @@ class Statements:
 
 def explicit_defaults(decoder: BinlogDecoder, data: bytes) -> bool | None:
     """explicit_defaults_for_timestamp of the session of a QUERY event; None where its server does not say."""
-    status = data[32 : 32 + int.from_bytes(data[30:32], "little")]
+    status = status_of(data)
     found = ddl_context(status, mariadb=decoder.flavor == "mariadb").explicit_defaults
     release = Release.parse(decoder.server_version)
     if release.is_mariadb and not found and not release.has("logs_explicit_defaults"):

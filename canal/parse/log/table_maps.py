@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Callable
 
+from canal import event_layout as layout
 from canal.errors import TruncatedError
 from canal.event_types import TABLE_MAP
 from canal.model import TableMap
@@ -36,11 +37,11 @@ class TableMaps:
     def announce(self, data: bytes, end: int, writer: Release) -> None:
         """Take a TABLE_MAP event."""
         p = data
-        if end < 29:
+        if end < layout.MAP_LEAST:
             raise TruncatedError("TABLE_MAP event is too short", event_type=TABLE_MAP)
-        if len(self._body) != end - 25 or not wire.same(p, 25, self._body, 0, end - 25):
-            self._look_up(data[25:end], writer)
-        table_id = wire.u48(p, 19)
+        if len(self._body) != end - layout.MAP_FLAGS or not wire.same(p, layout.MAP_FLAGS, self._body, 0, end - layout.MAP_FLAGS):
+            self._look_up(data[layout.MAP_FLAGS : end], writer)
+        table_id = wire.u48(p, layout.MAP_TABLE)
         if self._one is None or self._one_id == table_id:
             self._one = self._last
             self._one_id = table_id

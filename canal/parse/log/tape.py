@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+from canal import event_layout as layout
 from canal.model import TableMap, Transaction
 from canal.position import TAIL_BYTES
 from canal.rows import wire
@@ -73,7 +74,7 @@ class Tape:
         p = data
         if not self.is_open:
             self.is_open = True
-            self._head = (wire.u32(p, 0) + wire.u32(p, 5) * _SPREAD) & _LOW  # which a replica keeps
+            self._head = (wire.u32(p, layout.TIME) + wire.u32(p, layout.SERVER) * _SPREAD) & _LOW  # which a replica keeps
             self._digest = 0
             self._digest_of = 0
         if of != self._digest_of:

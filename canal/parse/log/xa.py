@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from canal import event_layout as layout
 from canal.errors import DecodeError, PositionLostError, SourceError, UnsupportedError
 from canal.event_types import QUERY
 from canal.model import Entry, EntryType, Transaction
@@ -58,7 +59,7 @@ class XaTransactions:
         assembly, verb = decoder.assembly, statement.verb
         if verb == Verb.XA_START:
             if assembly.txn is None:  # MariaDB's GTID has opened it already
-                decoder.open(data, start).thread_id = wire.u32(data, 19)
+                decoder.open(data, start).thread_id = wire.u32(data, layout.QUERY_THREAD)
             assembly.in_xa = True
             return
         if verb == Verb.XA_END:

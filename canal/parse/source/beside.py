@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
+from canal import event_layout as layout
 from canal.errors import AuthenticationError
 from canal.event_types import FORMAT_DESCRIPTION, ROTATE
 from canal.parse.log.continuity import incarnation_of
@@ -40,7 +41,7 @@ class Beside:
         try:
             if journal not in self._logs.names():
                 return ""
-            head = next((event for event in self.events(journal) if event[4] == FORMAT_DESCRIPTION), None)
+            head = next((event for event in self.events(journal) if event[layout.TYPE] == FORMAT_DESCRIPTION), None)
         except AuthenticationError:
             return None
         return "" if head is None else incarnation_of(head)
@@ -51,13 +52,13 @@ class Beside:
             raise self._logs.no_log(Position(journal=journal, offset=offset))
         begun = False
         for event in self.events(journal, offset):
-            if event[4] != ROTATE:
+            if event[layout.TYPE] != ROTATE:
                 begun = True
                 yield event
             elif begun:  # its own, or where it ends without one the server's, which goes on with the next log
                 return
 
-    def events(self, journal: str, offset: int = 4) -> Generator[bytes, None, None]:
+    def events(self, journal: str, offset: int = layout.FIRST) -> Generator[bytes, None, None]:
         """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
         self._login.need(3)
         other = self._other = self._connect()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import LostReason, PositionLostError, StateError
 from canal.parse.source import _pymysql
 from canal.parse.source.login import Login
@@ -143,7 +144,7 @@ class Dump:
                 )
             run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0",
                 (start,))  # fmt: skip
-            _pymysql.command(login, COM_BINLOG_DUMP, dump_packet(4, flags | SEND_ANNOTATE_ROWS, self._server_id, ""))
+            _pymysql.command(login, COM_BINLOG_DUMP, dump_packet(layout.FIRST, flags | SEND_ANNOTATE_ROWS, self._server_id, ""))
         else:
             self.warnings += self._proofs.check_executed(login, position)
             # Only the set: with a file as well the server would skip to that file (and past what is before it).
@@ -168,7 +169,7 @@ class Dump:
         if self._login.server.is_mariadb:
             flags |= SEND_ANNOTATE_ROWS  # without them offsets have holes where the server leaves them out
         _pymysql.command(
-            login, COM_BINLOG_DUMP, dump_packet(max(position.offset, 4), flags, self._server_id, position.journal)
+            login, COM_BINLOG_DUMP, dump_packet(max(position.offset, layout.FIRST), flags, self._server_id, position.journal)
         )
 
     def _behind_large(self, position: Position) -> Position:
@@ -177,9 +178,9 @@ class Dump:
         logs = self._logs.listed()
         for (name, size), (following, _) in zip(logs, logs[1:]):
             # No transaction is as short as a ROTATE.
-            rotate = 31 + len(following.encode("utf-8"))
+            rotate = layout.ROTATE_NAME + layout.CHECKSUM + len(following.encode("utf-8"))
             if name == position.journal and size is not None and 0 <= size - position.offset <= rotate:
-                return attrs.evolve(position, journal=following, offset=4, incarnation="")
+                return attrs.evolve(position, journal=following, offset=layout.FIRST, incarnation="")
         raise PositionLostError(
             f"offset {position.offset} of {position.journal} does not fit into the protocol's 32 bits",
             position=position,

@@ -21,6 +21,7 @@ from typing import Callable, Generator, Mapping, TypeVar
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -33,8 +34,8 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, IN_USE_F, ROTATE, START_ENCRYPTION
-from canal.parse.log.events import Format, check_format, parse_format
+from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, IN_USE_F, ROTATE, START_ENCRYPTION, START_EVENT_V3
+from canal.parse.log.events import Format, as_closed, check_format, parse_format, put
 from canal.parse.log.framing import BUFFER_BYTES, FileFramer
 from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
@@ -222,7 +223,7 @@ def _base_in(directory: Path) -> str:
 
 def _is_binlog(entry: os.DirEntry[str]) -> bool:
     with open(entry, "rb", buffering=0) as file:
-        return file.read(4) in (MAGIC, _ENCRYPTED_MAGIC)
+        return file.read(len(MAGIC)) in (MAGIC, _ENCRYPTED_MAGIC)
 
 
 class LocalBinlogConnection(FullConnection):
@@ -295,9 +296,9 @@ class LocalBinlogConnection(FullConnection):
                 position=position,
                 remedy='Restore the file, or start from "earliest" to accept the gap.',
             )
-        reader = _open_first(journals[names.index(position.journal) :], max(position.offset, 4))
+        reader = _open_first(journals[names.index(position.journal) :], max(position.offset, layout.FIRST))
         size = reader.size
-        if reader.start > max(size, 4):
+        if reader.start > max(size, layout.FIRST):
             reader.close()
             raise PositionLostError(
                 f"{reader.path} ends at {size}, before offset {position.offset}",
@@ -311,14 +312,14 @@ class LocalBinlogConnection(FullConnection):
 
     def resolve(self, start: Start) -> Position:
         if start == "earliest":
-            return Position(journal=self._journals()[0].name, offset=4)
+            return Position(journal=self._journals()[0].name, offset=layout.FIRST)
         if start == "latest":
             return self._scan(self.journal_names()[-1:], None)
         if not isinstance(start, Position):
             raise ConfigError(f"start must be 'latest', 'earliest' or a Position, not {start!r}")
         if start.journal and (start.offset or not start.timestamp):
             self._open(start).close()
-            return attrs.evolve(start, offset=max(start.offset, 4))
+            return attrs.evolve(start, offset=max(start.offset, layout.FIRST))
         if start.timestamp:
             return self._search(start)
         raise ConfigError(
@@ -340,10 +341,10 @@ class LocalBinlogConnection(FullConnection):
     def _scan(self, journals: list[str], target: int | None) -> Position:
         scan = TransactionScan(target)
         for journal in journals:
-            scan.feed(rotate_event(journal, 4, checksum=scan.has_checksum))
-            offset = 4
+            scan.feed(rotate_event(journal, layout.FIRST, checksum=scan.has_checksum))
+            offset = layout.FIRST
             for event in self._whole_events(Position(journal=journal)):
-                if event[4] != ROTATE:  # it names a file that may not be there (yet)
+                if event[layout.TYPE] != ROTATE:  # it names a file that may not be there (yet)
                     scan.feed(event, offset)
                 offset += len(event)
                 if scan.found is not None:
@@ -366,11 +367,11 @@ class LocalBinlogConnection(FullConnection):
         if self._session is None:  # an index may name the last file before it is there
             path = next((one for one in reversed(journals) if one.exists()), path)
             return Position(journal=path.name, offset=_patiently(path.stat, self._pause).st_size)
-        begin = self._end if self._end.journal == path.name else Position(journal=path.name, offset=4)
+        begin = self._end if self._end.journal == path.name else Position(journal=path.name, offset=layout.FIRST)
         scan = TransactionScan()
         scan.feed(rotate_event(path.name, begin.offset, checksum=False))
         for event in self._whole_events(begin):
-            if event[4] != ROTATE:
+            if event[layout.TYPE] != ROTATE:
                 scan.feed(event)
         self._end = Position(journal=path.name, offset=scan.whole)
         return self._end
@@ -464,7 +465,7 @@ class LocalBinlogConnection(FullConnection):
         later = self._later(reader)
         if self._source.follow and not any(path.exists() for path in later):
             return None
-        return _open_first(later, 4) if later else None
+        return _open_first(later, layout.FIRST) if later else None
 
     def _later(self, reader: _JournalReader) -> list[Path]:
         journals = self._list()
@@ -479,7 +480,7 @@ class LocalBinlogConnection(FullConnection):
         """Put the artificial ROTATE that a server sends before a journal's first events."""
         head = []
         for event in events if reader.brings_format else ():
-            if event[4] == FORMAT_DESCRIPTION:
+            if event[layout.TYPE] == FORMAT_DESCRIPTION:
                 checksum = parse_format(event).checksum
                 if reader.is_fresh:
                     reader.is_fresh = False
@@ -555,7 +556,7 @@ def _open_first(journals: list[Path], start: int) -> _JournalReader:
         reader.has_successor = len(journals) > 1
         return reader
     except FileNotFoundError as error:
-        behind = next((Position(journal=path.name, offset=4) for path in journals if path.exists()), None)
+        behind = next((Position(journal=path.name, offset=layout.FIRST) for path in journals if path.exists()), None)
         raise PositionLostError(
             f"there is no {journals[0]}, which belongs to the log",
             reason=LostReason.GAP,
@@ -567,7 +568,7 @@ def _open_first(journals: list[Path], start: int) -> _JournalReader:
 class _JournalReader:
     """Reads one file from an offset: first its FORMAT_DESCRIPTION, then whole events from there on."""
 
-    def __init__(self, path: Path, start: int = 4) -> None:
+    def __init__(self, path: Path, start: int = layout.FIRST) -> None:
         self.path = path
         self.start = start
         self._is_start_proved = False  # an event begins there
@@ -593,7 +594,7 @@ class _JournalReader:
         framer = self._begun()
         if framer is None:
             return []
-        if framer.offset == self.start > 4:
+        if framer.offset == self.start > layout.FIRST:
             self._check_start()
         while True:
             if framer.error is not None:
@@ -604,7 +605,7 @@ class _JournalReader:
                 return []
             events: list[bytes] = framer.advance(count)
             if events:
-                self.has_successor |= events[-1][4] == ROTATE
+                self.has_successor |= events[-1][layout.TYPE] == ROTATE
                 self.brings_format = framer.has_format or not self._has_format
                 return events if self._has_format else self._first(events)
 
@@ -613,7 +614,7 @@ class _JournalReader:
         if self._framer is not None:
             return self._framer
         self._file.seek(0)
-        magic = self._file.read(4)
+        magic = self._file.read(len(MAGIC))
         if magic == _ENCRYPTED_MAGIC:
             raise self._encrypted()
         if magic == _INNODB_MAGIC:
@@ -623,30 +624,30 @@ class _JournalReader:
                 f"{self.path} is not a binlog file", position=f"{self.path.name}:0",
                 remedy="Such a file begins with fe 62 69 6e.",
             )  # fmt: skip
-        if len(magic) < 4:
+        if len(magic) < len(MAGIC):
             return None
-        self._framer = FileFramer(buffer_bytes=BUFFER_BYTES if self.start == 4 else _HEAD_BYTES)
+        self._framer = FileFramer(buffer_bytes=BUFFER_BYTES if self.start == layout.FIRST else _HEAD_BYTES)
         return self._framer
 
     def _check_start(self) -> None:
         """Does an event begin at the offset at which reading began? Of those behind it the decoder sees whether they fit."""
-        header = os.pread(self._file.fileno(), 19, self.start)
-        size, says = int.from_bytes(header[9:13], "little"), int.from_bytes(header[13:17], "little")
+        header = os.pread(self._file.fileno(), layout.HEADER, self.start)
+        size, says = _lengths(header)
         end = self.start + size
         # MariaDB from 11.4 on does not say inside a transaction where an event ends; such a start is one that was read.
         fits = says == end & 0xFFFFFFFF if says else end <= self.size
-        if len(header) == 19 and not (fits and size >= 19):
+        if len(header) == layout.HEADER and not (fits and size >= layout.HEADER):
             raise self._no_start()
-        if 0 < len(header) < 19 and not self._is_start_proved:
+        if 0 < len(header) < layout.HEADER and not self._is_start_proved:
             if not self._is_boundary():
                 raise self._no_start()
             self._is_start_proved = True
 
     def _is_boundary(self) -> bool:
         """Whether the event before the start ends there, by the lengths of all of them."""
-        at, size = 4, 19
-        while at < self.start and size >= 19:
-            size = int.from_bytes(os.pread(self._file.fileno(), 4, at + 9), "little")
+        at, size = layout.FIRST, layout.HEADER
+        while at < self.start and size >= layout.HEADER:
+            size = _lengths(os.pread(self._file.fileno(), layout.HEADER, at))[0]
             at += size
         return at == self.start
 
@@ -660,12 +661,13 @@ class _JournalReader:
 
     def _check_rest(self, framer: FileFramer) -> None:
         """Is the event that is not whole at the end of the file one that is still being written, or is its length damaged?"""
-        header = os.pread(self._file.fileno(), 19, framer.offset)
-        size, says = int.from_bytes(header[9:13], "little"), int.from_bytes(header[13:17], "little")
-        if len(header) == 19 and says and says != framer.offset + size & 0xFFFFFFFF and not header[17] & ARTIFICIAL_F:
+        header = os.pread(self._file.fileno(), layout.HEADER, framer.offset)
+        size, says = _lengths(header)
+        is_wrong = says and says != framer.offset + size & 0xFFFFFFFF
+        if len(header) == layout.HEADER and is_wrong and not header[layout.FLAGS] & ARTIFICIAL_F:
             raise self._placed(
                 DecodeError(
-                    f"an event of {size} bytes says that it ends at {says}", event_type=header[4],
+                    f"an event of {size} bytes says that it ends at {says}", event_type=header[layout.TYPE],
                     remedy="The file is damaged there.",
                 ),
                 framer.offset,
@@ -680,32 +682,33 @@ class _JournalReader:
     def _first(self, events: list[bytes]) -> list[bytes]:
         """Check the head of the file, and go on at ``start`` where that is further behind."""
         head = events[0]
-        if head[4] != FORMAT_DESCRIPTION:
+        kind = head[layout.TYPE]
+        if kind != FORMAT_DESCRIPTION:
             raise UnsupportedError(
-                f"{self.path} does not begin with a FORMAT_DESCRIPTION event but with type {head[4]}",
-                event_type=head[4],
-                position=f"{self.path.name}:4",
-                remedy="MySQL before 5.0 wrote it; it holds no rows." if head[4] == 1 else "The file's head is lost.",
+                f"{self.path} does not begin with a FORMAT_DESCRIPTION event but with type {kind}",
+                event_type=kind,
+                position=f"{self.path.name}:{layout.FIRST}",
+                remedy="MySQL before 5.0 wrote it; it holds no rows." if kind == START_EVENT_V3 else "The file's head is lost.",
             )  # fmt: skip
         try:
             form = parse_format(head)
             check_format(head, form)  # what is read from the middle begins with one that is sealed anew
         except DecodeError as error:
-            raise self._placed(error, 4) from error
-        if any(event[4] == START_ENCRYPTION for event in events[1:3]):
+            raise self._placed(error, layout.FIRST) from error
+        if any(event[layout.TYPE] == START_ENCRYPTION for event in events[1:3]):
             raise self._encrypted()
         self._has_format = True
-        self._is_in_use = bool(head[17] & IN_USE_F)
-        if self.start == 4:
-            return [_as_closed(head), *events[1:]]
-        after = 4 + len(head)
+        self._is_in_use = bool(head[layout.FLAGS] & IN_USE_F)
+        if self.start == layout.FIRST:
+            return [as_closed(head), *events[1:]]
+        after = layout.FIRST + len(head)
         begin = max(self.start, after)
         self._file.seek(begin)
         self._framer = FileFramer(begin)
         if begin > after:
             return [_as_resent(head, form)]
-        self.start = 4
-        return [_as_closed(head)]
+        self.start = layout.FIRST
+        return [as_closed(head)]
 
     def _placed(self, error: CanalError, offset: int) -> CanalError:
         error.message = f"{self.path}: {error.message}"
@@ -742,7 +745,7 @@ class _JournalReader:
             return
         offset = self._framer.offset if self._framer is not None else 0
         if not self._is_in_use:
-            if offset == self.start > 4 and pending < 19:
+            if offset == self.start > layout.FIRST and pending < layout.HEADER:
                 raise self._no_start()
             raise TruncatedError(
                 f"{self.path} ends inside the event at offset {offset}", position=f"{self.path.name}:{offset}",
@@ -768,12 +771,18 @@ class _JournalReader:
         """When the file was begun, in seconds; None while it has no head."""
         try:
             events = self.read()
-            return int.from_bytes(events[0][:4], "little") if events else None
+            return int.from_bytes(events[0][: layout.TYPE], "little") if events else None
         finally:
             self.close()
 
     def close(self) -> None:
         self._file.close()
+
+
+def _lengths(header: bytes) -> tuple[int, int]:
+    """The bytes of an event, and where it ends, as its header says."""
+    size, end = header[layout.SIZE : layout.END], header[layout.END : layout.FLAGS]
+    return int.from_bytes(size, "little"), int.from_bytes(end, "little")
 
 
 # -- events as a server sends them -------------------------------------------------------------------------------------
@@ -782,7 +791,7 @@ class _JournalReader:
 def rotate_event(journal: str, offset: int, *, checksum: bool) -> bytes:
     """The artificial ROTATE that tells which journal comes next and at which offset."""
     name = journal.encode("utf-8", "surrogateescape")
-    size = 27 + len(name) + 4 * checksum
+    size = layout.ROTATE_NAME + len(name) + layout.CHECKSUM * checksum
     head = bytes(4) + bytes((ROTATE,)) + bytes(4) + size.to_bytes(4, "little") + bytes(4) + bytes((ARTIFICIAL_F, 0))
     return _sealed(head + offset.to_bytes(8, "little") + name, checksum)
 
@@ -791,13 +800,8 @@ def _sealed(event: bytes, checksum: bool) -> bytes:
     return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
 
 
-def _as_closed(event: bytes) -> bytes:
-    """A FORMAT_DESCRIPTION without the mark of a file in use, which its checksum does not cover."""
-    return event[:17] + bytes((event[17] & ~IN_USE_F,)) + event[18:]
-
-
 def _as_resent(event: bytes, form: Format) -> bytes:
     """A FORMAT_DESCRIPTION as sent before the middle of a file: it does not belong there and announces no restart."""
-    plain = _as_closed(event)
-    plain = plain[:13] + bytes(4) + plain[17:71] + bytes(4) + plain[75:]
-    return _sealed(plain[:-4], True) if form.knows_checksums else plain
+    plain = as_closed(event)
+    plain = put(put(plain, layout.END, bytes(4)), layout.FORMAT_CREATED, bytes(4))
+    return _sealed(plain[: -layout.CHECKSUM], True) if form.knows_checksums else plain

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import LostReason, PositionLostError, ServerError, SourceError
 from canal.parse.source.login import Login
 from canal.parse.source.session import QuerySession
@@ -67,16 +68,16 @@ class ServerLogs:
         """The start of the oldest log, and the GTID set that is done there."""
         journal = self.listed()[0][0]
         if self._server.is_mariadb:
-            return self._at(journal, 4, self._mariadb_gtid(journal, 4))
+            return self._at(journal, layout.FIRST, self._mariadb_gtid(journal, layout.FIRST))
         if not self._server.has_gtids:
-            return self._at(journal, 4, "")
+            return self._at(journal, layout.FIRST, "")
         for _ in range(10):  # a purge in between would pair one log with the GTIDs of another
             purged = str(self.rows("SELECT @@global.gtid_purged")[0][0])
             again = self.listed()[0][0]
             if again == journal:
                 break
             journal = again
-        return self._at(journal, 4, purged)
+        return self._at(journal, layout.FIRST, purged)
 
     def _mariadb_gtid(self, journal: str, offset: int) -> str:
         found = self.rows("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))[0][0]
@@ -121,7 +122,7 @@ class ServerLogs:
         """The position as one of this server; raises PositionLostError where it has no such log, or that ends before."""
         self.check_source(start)
         sizes = dict(self.listed())
-        offset = max(start.offset, 4)
+        offset = max(start.offset, layout.FIRST)
         if start.journal not in sizes:
             raise self.no_log(start)
         size = sizes[start.journal]

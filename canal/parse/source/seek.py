@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import ConfigError, PositionLostError, ServerError
 from canal.gtid import MysqlGtidSet
 from canal.parse.log.scan import TransactionScan, first_to_scan
@@ -60,7 +61,7 @@ class Seek:
     def _search(self, start: Position) -> Position:
         target = -(-start.timestamp // 1000)  # events have whole seconds
         if start.journal:
-            journal = self._logs.check_journal(attrs.evolve(start, offset=4, gtid="")).journal
+            journal = self._logs.check_journal(attrs.evolve(start, offset=layout.FIRST, gtid="")).journal
             return self._scan(journal, target, one_journal=True)
         names = [name for name, _ in self._logs.listed()]
         first = first_to_scan(names, self._log_time, target, self._source.address, start)
@@ -74,7 +75,7 @@ class Seek:
             if scan.format_time is not None:
                 return scan.format_time
         raise PositionLostError(
-            f"{journal} of {self._source.address} is empty", position=Position(journal=journal, offset=4)
+            f"{journal} of {self._source.address} is empty", position=Position(journal=journal, offset=layout.FIRST)
         )
 
     def _scan(self, journal: str, target: int, *, one_journal: bool) -> Position:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from canal import event_layout as layout
 from canal.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -228,7 +229,7 @@ def query_error(error: BaseException, source: Asked, doing: str) -> SourceError:
 def stream_error(error: ServerError, source: Asked, server_id: int, position: Position, *, begun: bool = True) -> SourceError:
     """What an error packet inside a dump means; ``begun``: events of the log came before it."""
     message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
-    during = During.DUMP if begun or position.offset <= 4 else During.DUMP | During.START
+    during = During.DUMP if begun or position.offset <= layout.FIRST else During.DUMP | During.START
     found = meaning(during, error.errno, error.message)
     return _error(found, message, source, errno=error.errno, sqlstate=error.sqlstate, position=position, server_id=server_id)
 

@@ -13,6 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from canal import event_layout as layout
 from canal.errors import ConnectionLostError, ServerError
 from canal.event_types import BINLOG_CHECKPOINT, FORMAT_DESCRIPTION, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.parse.log.framing import PacketFramer
@@ -74,7 +75,7 @@ class DumpStream:
                 if count >= 0:
                     events = self._framer.advance(count)
         if not self._settled:
-            self._settled = any(event[4] not in _OPENING_EVENTS for event in events)
+            self._settled = any(event[layout.TYPE] not in _OPENING_EVENTS for event in events)
         return events
 
     def _receive(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from canal import event_layout as layout
 from canal.config import InstanceConfig
 from canal.errors import ConnectionLostError, LostReason, PositionLostError
 from canal.gtid import parse_gtid_set
@@ -287,7 +288,7 @@ def _head(connection: FullConnection, journal: str, end: Position) -> Position:
         )  # fmt: skip
     if journal == end.journal and incarnation and end.incarnation not in ("", incarnation):
         raise _begun_anew(journal, end)
-    return Position(journal=journal, offset=4, source=connection.identity, incarnation=incarnation or "")
+    return Position(journal=journal, offset=layout.FIRST, source=connection.identity, incarnation=incarnation or "")
 
 
 def _begun_anew(journal: str, end: Position) -> PositionLostError:
@@ -351,7 +352,7 @@ def tells_columns(connection: FullConnection) -> bool:
 def beginning(connection: FullConnection, journal: str) -> Position:
     """The position at which a file of the log begins, with the GTIDs before it."""
     scan = TransactionScan()
-    with contextlib.closing(connection.replay(journal, 4)) as events:
+    with contextlib.closing(connection.replay(journal, layout.FIRST)) as events:
         for number, event in enumerate(events):
             scan.feed(event)
             if number >= 1:  # behind the FORMAT_DESCRIPTION stands the list of GTIDs
@@ -359,4 +360,4 @@ def beginning(connection: FullConnection, journal: str) -> Position:
     gtid = scan.boundary.gtid if connection.has_gtids else ""
     if gtid and connection.purged:
         gtid = str(parse_gtid_set(gtid) | parse_gtid_set(connection.purged))
-    return Position(journal=journal, offset=4, gtid=gtid, source=connection.identity)
+    return Position(journal=journal, offset=layout.FIRST, gtid=gtid, source=connection.identity)
