@@ -28,7 +28,8 @@ cdef class BinlogDecoder:
     cdef long long _at, _floor
     cdef str _floor_journal, _source
     cdef object _format, _writer, _continuity
-    cdef bint _checksum, _unproved, _strict, _bare, _alone
+    cdef bint _checksum, _unproved, _strict, _bare
+    cdef readonly bint is_alone
     cdef dict _gtid_sources
     cdef bytes _sid
     cdef str _sid_text

@@ -162,7 +162,7 @@ class BinlogDecoder:
         self._checksum = False
         self._unproved = False
         self._bare = False
-        self._alone = False
+        self.is_alone = False
         self.is_undecided = False
         self._forget_query()
         self.maps.forget()
@@ -443,7 +443,7 @@ class BinlogDecoder:
                     remedy="Undo the rows of this transaction, then continue from its start.",
                 )
             log.warning("[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, txn)
-        self._alone = False
+        self.is_alone = False
         self._forget_query()
         self.assembly.drop()
 
@@ -619,7 +619,7 @@ class BinlogDecoder:
         txn = assembly.txn
         if txn is None and self._bare:
             txn = self.open(data, start)
-            self._alone = True
+            self.is_alone = True
         if txn is None:
             raise DecodeError(
                 f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
@@ -657,8 +657,8 @@ class BinlogDecoder:
             assembly.ordinal += 1
         if last_of_statement:
             self._close_statement()
-            if self._alone:
-                self._alone = False
+            if self.is_alone:
+                self.is_alone = False
                 self.finish(data, start)
 
     def _close_statement(self) -> None:

@@ -1,0 +1,28 @@
+"""What every test of the parser is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import canal
+from canal.parse.log import states
+from canal.parse.log.decoder import BinlogDecoder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def flags_that_are_true_together() -> Iterator[None]:
+    """Each decoder, after each event that it takes, has flags that the table has; compiled, its steps cannot be seen."""
+    if canal.compiled:
+        yield
+        return
+    event = BinlogDecoder._event
+
+    def checked(decoder: BinlogDecoder, data: bytes) -> None:
+        event(decoder, data)
+        states.check(decoder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BinlogDecoder, "_event", checked)
+        yield
