@@ -24,6 +24,7 @@ else:
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column
+    from canal.gtid import GtidSet
     from canal.rows import decoder as rows_decoder
     from canal.rows.values import JsonDiff
     from canal.schema import TableSchema
@@ -98,11 +99,11 @@ class Transaction:
         if cython.compiled:  # a C object begins with zeros and None
             return
         self.end = 0
-        self.gtid_source: Any = None  # a UUID, or MariaDB's (domain, server id)
+        self.gtid_source: str | tuple[int, int] | None = None  # a UUID, or MariaDB's (domain, server id)
         self.gtid_number = 0
         self.gtid_first = 0
         self.gtid_previous = 0
-        self.gtid_base: Any = None
+        self.gtid_base: GtidSet | None = None
         self.last_committed = 0
         self.sequence_number = 0
         self.thread_id = 0
@@ -132,7 +133,7 @@ class Transaction:
 
     def executed(self, number: int) -> str:
         """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
-        base = self.gtid_base
+        base: Any = self.gtid_base  # of the kind that the source is of
         if base is None:
             return ""
         source = self.gtid_source

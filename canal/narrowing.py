@@ -183,7 +183,7 @@ def _is_in(transaction: Transaction, executed: GtidSet) -> bool:
     source, number = transaction.gtid_source, transaction.gtid_number
     if isinstance(source, tuple):
         return isinstance(executed, MariadbGtidSet) and executed.contains(source[0], source[1], number)
-    return isinstance(executed, MysqlGtidSet) and executed.contains(source, number)
+    return isinstance(executed, MysqlGtidSet) and source is not None and executed.contains(source, number)
 
 
 def _is_next(entry: Entry, cursor: Position) -> bool:

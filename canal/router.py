@@ -40,6 +40,7 @@ from canal.router_turns import RouterTurns
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus, State
 from canal.threads import OwnThread
+from canal.turns import bind
 from canal.zookeeper import Fence, Session
 
 log = logging.getLogger("canal")
@@ -211,9 +212,7 @@ class Reading:
 
     def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
         """With ``ha``: a turn begins, behind whose fence the schema history writes."""
-        bind = getattr(parser_teller(self.instance.parser).history, "bind", None)
-        if bind is not None:
-            bind(session, fence)
+        bind((parser_teller(self.instance.parser).history,), session, fence)
 
     def start(self) -> None:
         """Begin at the earliest cursor of the outputs that wait; each gets what is behind its own."""

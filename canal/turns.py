@@ -18,7 +18,15 @@ from canal.ha.running import RunningMonitor
 from canal.meta.protocol import MetaManager
 from canal.model import Message
 from canal.position import Position
-from canal.zookeeper import Session
+from canal.zookeeper import Fence, Session
+
+
+def bind(parts: Iterable[Any], session: Session, fence: Callable[[], Fence | None]) -> None:
+    """A turn begins: tell it to the parts that write behind its fence, or forget the last one. A user's own need not care."""
+    for part in parts:
+        told = getattr(part, "bind", None)
+        if told is not None:
+            told(session, fence)
 
 
 class Turns:
@@ -50,10 +58,7 @@ class Turns:
     def begin(self, session: Session, parts: Iterable[Any]) -> None:
         """It is this process's turn: what writes does so beside the fence."""
         ha = self._ha
-        for part in parts:
-            bind = getattr(part, "bind", None)
-            if bind is not None:
-                bind(session, lambda: ha.fence)
+        bind(parts, session, lambda: ha.fence)
         fence = ha.fence
         if fence is not None:
             if fence.epoch != self._epoch + 1 and not ha.was_deleted:  # another process may have moved or ended them

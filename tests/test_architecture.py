@@ -195,6 +195,39 @@ def test_offsets_of_fields_in_events_have_names() -> None:
     assert bare == []
 
 
+#: Where the core asks what an object has, or whether a parser is a BinlogParser, and why. A Protocol says the rest: what a
+#: connection, a source or a parser may have beside is in ``FullConnection``, ``SourceTeller`` and ``ParserTeller``.
+ASKED = {
+    "claims.py: getattr(part, 'directory', None)": "for a message only",
+    "instance.py: getattr(part, 'status', None)": "a store or sink of the user's own may have another status, or none",
+    "instance.py: hasattr(batch_id, '__index__')": "what a user gives",
+    "instance.py: isinstance(one, BinlogParser)": "whose schema history is claimed, and whose sources are watched",
+    "parse/source/protocol.py: getattr(self._inner, 'describe', None)": "complete(), the one place where connections are asked",
+    "parse/source/protocol.py: getattr(self._inner, 'end_of_log', None)": "complete()",
+    "parse/source/protocol.py: hasattr(self._inner, 'replay')": "complete()",
+    "parse/source/server_errors.py: getattr(error, 'original_exception', error)": "of a driver's error",
+    "pipes/loop.py: getattr(instance.parser, 'members', None)": "a pipe knows an Instance and no parser",
+    "spark/stream/filters.py: getattr(inner, 'attribute', ())": "of Spark's filters",
+    "spark/stream/stretch.py: isinstance(instance.parser, BinlogParser)": "for mypy: a config has made it",
+    "turns.py: getattr(part, 'bind', None)": "a meta manager or schema history of the user's own need not know of turns",
+}
+
+
+def test_what_an_object_has_is_asked_where_it_has_a_reason() -> None:
+    names = ("claims", "clients", "delivery", "feed", "instance", "router", "stream", "turns", "wiring")
+    core = [PACKAGE / f"{name}.py" for name in names]
+    rooms = ["parse/**/*.py", "sink/*.py", "store/*.py", "pipes/*.py", "spark/source.py", "spark/options.py", "spark/s*/*.py"]
+    asked = {
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
+        for path in [*core, *(path for room in rooms for path in PACKAGE.glob(room))]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id in ("getattr", "hasattr") and isinstance(node.args[1], ast.Constant)
+        or node.func.id == "isinstance" and "BinlogParser" in ast.unparse(node.args[1])
+    }
+    assert asked == set(ASKED)
+
+
 def test_values_import_no_part() -> None:
     values = "errors gtid position model schema statement event_layout event_types type_codes filter status alarm"
     for name in values.split():

@@ -15,7 +15,7 @@ from canal.errors import CanalError, ConnectionLostError, CursorError, StateErro
 from canal.parse.options import ParserKeywords, ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import SchemaHistory
-from canal.parse.source.protocol import Completed, Source
+from canal.parse.source.protocol import Completed, Source, teller
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
@@ -96,6 +96,16 @@ class ParserTeller(Protocol):
         that has been given to the sink; 0: it has said nothing."""
         return 0.0
 
+    @property
+    def received(self) -> tuple[int, int]:
+        """Events and bytes received since the start."""
+        return 0, 0
+
+    @property
+    def delivered_position(self) -> Position | None:
+        """All before it has been given to the sink; None: not known at this moment."""
+        return None
+
     def address_of(self, cursor: Position) -> tuple[str, int]:
         """Host and port of the server that a cursor is of; ("", 0): not known."""
         return "", 0
@@ -111,18 +121,20 @@ def parser_teller(parser: EventParser) -> ParserTeller:
 
 
 class OwnParser:
-    """A parser of the library's own, which asks the Instance that it belongs to. That sets the three.
+    """A parser of the library's own, which asks the Instance or the group that it belongs to. That sets these.
 
     Attributes:
         oldest: gives the position before which nobody will resume; None: not known.
         marks: gives the cursors of clients that are ahead of the stream.
         translated: called with what these are in another log; None for what cannot be known there.
+        began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
     """
 
     def __init__(self) -> None:
         self.oldest: Callable[[], Position | None] = lambda: None
         self.marks: Callable[[], list[Position]] = list
         self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
+        self.began: Callable[[Position], None] = lambda position: None
 
 
 class BinlogParser(OwnParser):
@@ -133,7 +145,6 @@ class BinlogParser(OwnParser):
 
     Attributes:
         options: what it is configured with.
-        began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
     """
 
     def __init__(self, source: ParserOptions | Source, **options: Unpack[ParserKeywords]) -> None:
@@ -145,7 +156,6 @@ class BinlogParser(OwnParser):
             self.options = ParserOptions(source=source, **{key: value for key, value in given.items() if value is not None})
         self.history = self.options.history
         self.masks = self.options.masks
-        self.began: Callable[[Position], None] = lambda position: None
         self._run = ParserRun(self.options, self)  # one that never starts, until there is another
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -198,10 +208,10 @@ class BinlogParser(OwnParser):
     def address_of(self, cursor: Position) -> tuple[str, int]:
         """Host and port of the server that a cursor is of; ("", 0): not known."""
         link = self._run.link
-        source: Any = link.reached.get(cursor.source)
+        source = link.reached.get(cursor.source)
         if source is None and (not cursor.source or link.other_source is None):
             source = link.sources[0][0]
-        return getattr(source, "host", ""), getattr(source, "port", 0)
+        return ("", 0) if source is None else (teller(source).host, teller(source).port)
 
     def wait_started(self, timeout: float) -> Position:
         return self._run.wait_started(timeout)

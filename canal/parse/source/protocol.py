@@ -270,6 +270,16 @@ class SourceTeller(Protocol):
         return ""
 
     @property
+    def host(self) -> str:
+        """Of the server; "" where it is none."""
+        return ""
+
+    @property
+    def port(self) -> int:
+        """Of the server; 0 where it is none."""
+        return 0
+
+    @property
     def check_interval(self) -> float:
         """Seconds without a change after which ``LogReader.check_end`` is asked."""
         return math.inf

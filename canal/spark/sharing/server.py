@@ -23,7 +23,7 @@ from canal.config import InstanceConfig
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError
 from canal.ha import Role
 from canal.instance import CLIENT_ID, Instance
-from canal.parse.parser import BinlogParser, parser_teller
+from canal.parse.parser import parser_teller
 from canal.position import Position
 from canal.spark.sharing.addresses import publish, withdraw
 from canal.spark.sharing.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
@@ -316,11 +316,9 @@ class _Reader(threading.Thread):
             self._check_turn(0)
         self._check_same_turn()
         instance.ack(ack, client_id=client)
-        parser = instance.parser
+        parser = parser_teller(instance.parser)
         reply: dict[str, Any] = {"over": instance.is_exhausted}
-        position = None
-        if isinstance(parser, BinlogParser):  # asked before the get: what is before the position comes with it
-            reply["received"], position = parser.received[1], parser.delivered_position
+        reply["received"], position = parser.received[1], parser.delivered_position  # what is before it comes with the get
         message = instance.get_without_ack(size, timeout, client_id=client)
         self._check_same_turn()
         reply["id"] = message.id

@@ -21,7 +21,7 @@ from canal.gtid import parse_gtid_set
 from canal.instance import Instance
 from canal.model import Entry, Message, Transaction
 from canal.parse.log.scan import TransactionScan
-from canal.parse.parser import BinlogParser
+from canal.parse.parser import BinlogParser, parser_teller
 from canal.parse.schema.history import FileHistory
 from canal.parse.source.mysql import another
 from canal.parse.source.protocol import FullConnection, Source, complete
@@ -195,9 +195,9 @@ def messages(instance: Any, stalled: float | None = None) -> Iterator[Message]:
             since = time.monotonic()
         elif finished:
             return
-        elif stalled is not None and isinstance(instance.parser, BinlogParser):
-            if instance.parser.received != received:
-                received, since = instance.parser.received, time.monotonic()
+        elif stalled is not None:
+            if (now := parser_teller(instance.parser).received) != received:
+                received, since = now, time.monotonic()
             elif time.monotonic() - since > stalled:
                 raise ConnectionLostError(
                     f"the source has sent nothing for {stalled:g} s of a part of its log that it has",

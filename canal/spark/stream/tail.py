@@ -16,7 +16,7 @@ import attrs
 from canal.errors import CanalError, StateError, StoreError, fresh
 from canal.instance import Instance
 from canal.model import Entry
-from canal.parse.parser import BinlogParser
+from canal.parse.parser import parser_teller
 from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
@@ -129,8 +129,7 @@ class Tail:
     @property
     def received(self) -> int:
         """Bytes of the log that have come since the start."""
-        parser = self._instance.parser
-        return parser.received[1] if isinstance(parser, BinlogParser | SharedInstance) else 0
+        return parser_teller(self._instance.parser).received[1]
 
     @property
     def lag(self) -> float | None:
