@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 import canal
 from canal.alarm import log_alarm
 from canal.testing import FakeBinlog, FaultProxy
+from tests.support.waiting import until, waits_for_network
 
 #: No time-out of the source helps within a test.
 PATIENT: dict[str, Any] = {"user": "u", "password": "p", "connect_timeout": 300, "read_timeout": 300, "seek_timeout": 300}
@@ -27,13 +28,6 @@ def threads() -> list[str]:
     return [one.name for one in threading.enumerate() if one.name.startswith("canal-s-")]
 
 
-def wait_until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def stops(instance: canal.Instance) -> None:
     """stop() comes back, and no thread is left."""
     stopping = threading.Thread(target=instance.stop, daemon=True)
@@ -41,7 +35,7 @@ def stops(instance: canal.Instance) -> None:
     stopping.join(DEADLINE)
     assert not stopping.is_alive(), threads()
     assert [name for name in threads() if not name.endswith("-connect")] == []
-    wait_until(lambda: threads() == [])  # that of a login is not waited for long: a look-up of a name does not end
+    until(lambda: threads() == [])  # that of a login is not waited for long: a look-up of a name does not end
 
 
 def instance_of(server: Any, **options: Any) -> canal.Instance:
@@ -110,8 +104,7 @@ def test_while_nobody_takes_the_connection() -> None:
                 one.setblocking(False)
                 one.connect_ex(full.getsockname())
             instance = instance_of(Address(*full.getsockname())).start()
-            wait_until(lambda: "canal-s-connect" in threads())
-            time.sleep(0.1)
+            until(lambda: waits_for_network("canal-s-connect"))
 
             stops(instance)
         finally:
@@ -127,7 +120,7 @@ class Address:
 def test_while_a_server_says_nothing() -> None:
     with listener() as silent:
         instance = instance_of(silent).start()
-        wait_until(lambda: silent.taken)
+        until(lambda: silent.taken)
 
         stops(instance)
 
@@ -138,7 +131,7 @@ def test_during_the_login_and_the_tls_handshake(mode: str) -> None:
     with listener(hello) as silent:
         source = canal.MySQLSource(host=silent.host, port=silent.port, ssl_mode=mode, **PATIENT)
         instance = instance_of(silent, source=source).start()
-        wait_until(lambda: silent.heard > 40)
+        until(lambda: silent.heard > 40)
 
         stops(instance)
 
@@ -152,8 +145,7 @@ def test_while_any_of_the_connections_hangs(start: Any, connections: int) -> Non
     fake = shop()
     with fake.serve(user="u", password="p") as server, HoldingProxy(server.host, server.port, connections) as proxy:
         instance = instance_of(proxy, start=start).start()
-        wait_until(lambda: proxy.connections >= connections)
-        time.sleep(0.1)
+        until(lambda: proxy.connections >= connections and waits_for_network("canal-s"))
 
         stops(instance)
 
@@ -192,7 +184,7 @@ def test_during_the_wait_for_the_next_attempt() -> None:
     with socket.socket() as deaf:  # bound, so that nobody else takes the port
         deaf.bind(("127.0.0.1", 0))
         instance = instance_of(Address(*deaf.getsockname()), reconnect_backoff=(200.0, 300.0)).start()
-        wait_until(lambda: instance.status().state is canal.State.WAITING)
+        until(lambda: instance.status().state is canal.State.WAITING)
 
         stops(instance)
 
@@ -212,13 +204,13 @@ def test_waits_between_attempts_grow_and_begin_anew_once_one_worked(caplog: pyte
         instance.subscribe()
         proxy.refuse()
         proxy.cut()
-        wait_until(lambda: len(waits(caplog)) >= 4)
+        until(lambda: len(waits(caplog)) >= 4)
         proxy.refuse(False)
         orders.insert({"id": 1})
         assert instance.get(10, timeout=DEADLINE)
         grown = waits(caplog)
         proxy.cut()
-        wait_until(lambda: len(waits(caplog)) > len(grown))
+        until(lambda: len(waits(caplog)) > len(grown))
 
         assert grown[:4] == [0.1, 0.2, 0.4, 0.4]
         assert waits(caplog)[len(grown)] == 0.1
@@ -237,7 +229,7 @@ def test_waits_grow_though_each_attempt_takes_longer_than_the_longest_of_them(ca
     instance = instance_of(
         Address("127.0.0.1", 1), source=Away(), reconnect_backoff=(0.1, 0.2), alarm=log_alarm
     ).start()
-    wait_until(lambda: len(waits(caplog)) >= 3)
+    until(lambda: len(waits(caplog)) >= 3)
 
     assert waits(caplog)[:3] == [0.1, 0.2, 0.2]
     stops(instance)

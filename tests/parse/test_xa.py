@@ -12,6 +12,7 @@ from canal.meta import MemoryMeta
 from canal.model import EntryType
 from canal.position import PreparedXa
 from canal.testing import FakeBinlog
+from tests.support.waiting import is_in, until
 
 FLAVORS = pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 
@@ -239,10 +240,7 @@ def test_stop_does_not_wait_for_a_server_that_sends_no_rows_again():
         instance.subscribe()
         binlog.stall_after(3, 60.0)  # behind the GTID and XA COMMIT, which make it ask for the rows, and one event of those
         binlog.xa_commit("x")
-        deadline = time.monotonic() + 30
-        while binlog._faults and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(0.2)
+        until(lambda: not binlog._faults and is_in("_commit", "canal-xa-parse"))
         begun = time.monotonic()
         instance.stop()
         assert time.monotonic() - begun < 20

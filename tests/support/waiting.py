@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 
@@ -14,3 +18,27 @@ def until(found: Callable[[], Any], timeout: float = 60.0) -> Any:
         assert time.monotonic() < deadline, f"waited {timeout} s in vain"
         time.sleep(0.01)
     return what
+
+
+def is_in(function: str, thread: str) -> bool:
+    """Whether a thread whose name begins so is inside of a function."""
+    return any(frame.f_code.co_name == function for frames in _stacks(thread) for frame in frames)
+
+
+def waits_for_network(thread: str) -> bool:
+    """Whether a thread whose name begins so connects, or waits for an answer."""
+    return any(next(frames).f_code.co_filename == socket.__file__ for frames in _stacks(thread))
+
+
+def _stacks(thread: str) -> Iterator[Iterator[FrameType]]:
+    """Of each such thread its functions, the innermost first."""
+    frames = sys._current_frames()
+    for one in threading.enumerate():
+        if one.name.startswith(thread) and one.ident in frames:
+            yield _outwards(frames[one.ident])
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
