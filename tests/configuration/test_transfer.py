@@ -44,7 +44,7 @@ def change(op: EventType = EventType.INSERT, source: str = "shop.t_user") -> Cha
 def sent(found: Transfer, one: Change) -> tuple[str, Any]:
     """The topic and the message."""
     (made,) = Rules(found.rules, is_log=True).apply(one)
-    text = found.encode(made)
+    text = found.options["encode"](made)
     return made.table.name, json.loads(text, parse_float=Decimal) if text else None
 
 
@@ -121,9 +121,9 @@ def test_the_last_rule_counts_and_a_pattern_is_searched_in_the_name() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"lua_script": "x"}, "lua_script is not run"),
-        ({"lua_file_path": "x"}, "lua_file_path is not run"),
-        ({"value_formatter": "{{.ID}}"}, "value_formatter is not run"),
+        ({"lua_script": "x"}, "lua_script has no equal"),
+        ({"lua_file_path": "x"}, "lua_file_path has no equal"),
+        ({"value_formatter": "{{.ID}}"}, "value_formatter has no equal"),
         ({"redis_structure": "string"}, "redis_structure is of another target"),
         ({"es_index": "a"}, "es_index is of another target"),
         ({"mongodb_database": "a"}, "mongodb_database is of another target"),
@@ -161,7 +161,8 @@ def test_the_file_as_it_is_shipped(tmp_path: Path) -> None:
     assert {*found.notes} == {
         "addr", "user", "pass", "charset", "slave_id", "flavor", "enable_web_admin", "rabbitmq_addr", "rule 1: order_by_column",
     }  # fmt: skip
-    for text, message in (("rule: {", "cannot be read"), ("target: redis\nrule: [{}]", "RedisTarget"), ("[]", "list of rules")):
+    wrong = (("rule: {", "cannot be read"), ("target: script\nrule: [{}]", "transform= of a canal.Rule"), ("[]", "list of rules"))
+    for text, message in wrong:
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):
             read_transfer(path)
@@ -172,3 +173,95 @@ def test_the_file_as_it_is_shipped(tmp_path: Path) -> None:
         of(kafka_addr="x")
     with pytest.raises(ConfigError, match="two rules"):
         of({}, {})
+
+
+def rows_of(target: str, *rules: dict[str, Any], **options: Any) -> Transfer:
+    return of(*rules, target=target, **options)
+
+
+def kept(found: Transfer, one: Change) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+    """The table, its key, and the row."""
+    (made,) = Rules(found.rules).apply(one)
+    assert made.after is not None
+    return made.table.name, made.table.keys, made.after.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "name", "keys"),
+    [
+        ("mongodb", {"mongodb_database": "d{}"}, "d{}.t_user", ("ID",)),
+        ("MongoDB", {"mongodb_database": "d", "mongodb_collection": "users"}, "d.users", ("ID",)),
+        ("elasticsearch", {}, "t_user", ("ID",)),
+        ("elasticsearch", {"es_index": "users", "column_lower_case": True}, "users", ("id",)),
+        ("redis", {"redis_structure": "String"}, "t_user", ("ID",)),
+        ("redis", {"redis_structure": "string", "redis_key_prefix": "user:"}, "user", ("ID",)),
+        (
+            "redis", {"redis_structure": "string", "redis_key_column": "USER_NAME", "column_underscore_to_camel": True},
+            "t_user", ("userName",),
+        ),
+        ("redis", {"redis_structure": "set", "redis_key_value": "users"}, "users", ("ID",)),
+    ],
+)  # fmt: skip
+def test_rules_for_targets_that_keep_rows(target: str, options: dict[str, Any], name: str, keys: tuple[str, ...]) -> None:
+    found = rows_of(target, {"value_encoder": "json", **options})
+
+    assert kept(found, change())[:2] == (name, keys)
+    assert [*kept(found, change())[2].values()] == [*_ROW.values()]
+    assert "encode" not in found.options
+
+
+def test_the_options_of_a_redis_target() -> None:
+    scored = {"redis_structure": "sortedset", "redis_key_value": "u", "redis_sorted_set_score_column": "ID"}
+
+    found = rows_of("redis", {"redis_structure": "string"}, redis_group_type="cluster")
+    assert found.options == {"structure": "json", "cluster": True}
+    found = rows_of("redis", scored | {"column_lower_case": True})
+    assert found.options == {"structure": "sortedset", "score": "id"}
+    canal.targets.RedisTarget("redis://localhost", **found.options)
+    with pytest.raises(ConfigError, match="several structures"):
+        rows_of("redis", scored, {"table": "b", "redis_structure": "string"})
+    assert "rule 1: redis_key_prefix" in rows_of("redis", {"redis_structure": "string"}).notes
+
+
+def test_fields_of_an_index_are_renamed_and_how_it_is_made_is_told() -> None:
+    field = {"column": "user_name", "field": "account", "type": "text", "analyzer": "ik_smart"}
+    found = rows_of("elasticsearch", {"es_mappings": [field], "include_columns": "ID,USER_NAME"})
+
+    assert kept(found, change()) == ("t_user", ("ID",), {"ID": 7, "account": "wang"})
+    assert '"account": {"type": "text", "analyzer": "ik_smart"}' in found.notes["rule 1: es_mappings"]
+
+
+@pytest.mark.parametrize(
+    ("target", "rule", "message"),
+    [
+        ("mongodb", {}, "has no mongodb_database"),
+        ("mongodb", {"mongodb_database": "d", "date_formatter": "yyyy"}, "date_formatter is of messages"),
+        ("mongodb", {"mongodb_database": "d", "value_encoder": "v-commas"}, "value_encoder is of messages"),
+        ("mongodb", {"mongodb_database": "d", "kafka_topic": "t"}, "kafka_topic is of another target"),
+        ("elasticsearch", {"reserve_raw_data": True}, "reserve_raw_data is of messages"),
+        ("elasticsearch", {"es_type": "_doc"}, "es_type has no equal"),
+        ("elasticsearch", {"es_mappings": "x"}, "es_mappings is a list"),
+        ("elasticsearch", {"es_mappings": [{"column": "a"}]}, "column, field and type"),
+        ("elasticsearch", {"es_mappings": [{"column": "a", "field": "b", "type": "text", "boost": 1}]}, "no option boost"),
+        ("redis", {}, "redis_structure '' has no equal"),
+        ("redis", {"redis_structure": "hash", "redis_key_value": "u"}, "redis_structure 'hash' has no equal"),
+        ("redis", {"redis_structure": "list", "redis_key_value": "u"}, "redis_structure 'list' has no equal"),
+        ("redis", {"redis_structure": "string", "redis_key_value": "u"}, "redis_key_value has no equal"),
+        ("redis", {"redis_structure": "string", "redis_key_prefix": "USER_"}, "ends with a colon"),
+        ("redis", {"redis_structure": "string", "redis_key_formatter": "{{.ID}}"}, "redis_key_formatter has no equal"),
+        ("redis", {"redis_structure": "set"}, "needs redis_key_value"),
+        ("redis", {"redis_structure": "set", "redis_key_value": "u", "redis_key_prefix": "u:"}, "redis_key_prefix has no equal"),
+        ("redis", {"redis_structure": "sortedset", "redis_key_value": "u"}, "needs redis_sorted_set_score_column"),
+    ],
+)
+def test_what_a_target_of_rows_has_no_equal_for_is_refused(target: str, rule: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rows_of(target, rule)
+
+
+@pytest.mark.parametrize(
+    ("target", "options"), [("elasticsearch", {"es_version": 6}), ("redis", {"redis_group_type": "sentinel"})]
+)
+def test_servers_that_no_target_is_for_are_refused(target: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="es_version is 7, and redis_group_type cluster"):
+        rows_of(target, {}, **options)
