@@ -514,6 +514,49 @@ def test_a_column_that_comes_with_values_stops_a_pipe(
         canal.pipe(instance, target).run()
 
 
+_WITH_C = "id INT PRIMARY KEY, n BIGINT, note VARCHAR(40), c INT"
+
+
+def test_a_column_with_values_goes_through_as_a_null_one_that_is_filled_by_rows(
+    fake_binlog: FakeBinlog, target: SQLiteTarget
+) -> None:
+    table = orders(fake_binlog)
+    table.insert({"id": 1})
+    table.insert({"id": 2})
+    table.alter("ALTER TABLE orders ADD COLUMN c INT NULL", _WITH_C)
+    table.update({"id": 1, "c": None}, {"c": 5})
+    table.insert({"id": 3, "c": 7})
+    table.update({"id": 2, "c": None}, {"c": 5})
+    table.alter("ALTER TABLE orders MODIFY c INT NOT NULL DEFAULT 5", f"{_WITH_C} NOT NULL")
+    table.insert({"id": 4, "c": 5})
+    fake_binlog.end()
+    with life(fake_binlog) as instance:
+        canal.pipe(instance, target).run()
+
+    assert read(target, "SELECT id, c FROM orders") == [(1, 5), (2, 5), (3, 7), (4, 5)]
+
+
+def test_a_column_that_came_with_values_is_filled_in_the_target_by_its_owner(
+    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
+) -> None:
+    table = orders(fake_binlog)
+    table.insert({"id": 1})
+    table.insert({"id": 2})
+    table.alter("ALTER TABLE orders ADD COLUMN c INT NOT NULL DEFAULT 5", f"{_WITH_C} NOT NULL")
+    table.update({"id": 1, "c": 5}, {"c": 6})
+    fake_binlog.end()
+    with life(fake_binlog, folder) as instance, pytest.raises(canal.UnloggedChangeError, match="c is new") as error:
+        canal.pipe(instance, target).run()
+
+    with closing(sqlite3.connect(target.path)) as connection, connection:
+        connection.execute("ALTER TABLE orders ADD COLUMN c INTEGER")
+        connection.execute("UPDATE orders SET c = 5")
+    with life(fake_binlog, folder) as instance:
+        canal.pipe(instance, target, acknowledged=[error.value.position]).run()
+
+    assert read(target, "SELECT id, c FROM orders") == [(1, 6), (2, 5)]
+
+
 def test_an_alter_of_a_table_that_is_new_or_empty_passes(fake_binlog: FakeBinlog, target: SQLiteTarget) -> None:
     fake_binlog.ddl("CREATE TABLE orders (id INT PRIMARY KEY, n BIGINT, note VARCHAR(40))", "shop")
     fake_binlog.ddl("ALTER TABLE orders MODIFY n INT", "shop")
