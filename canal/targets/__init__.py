@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
+from canal.targets.protocol import Guarantee, Progress, Readable, Scope, Target, Work
 from canal.targets.work import LogWork, StateWork, conflict
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ __all__ = [
     "PostgreSQLTarget",
     "Progress",
     "RabbitMQTarget",
+    "Readable",
     "RedisTarget",
     "RocketMQTarget",
     "SQLiteTarget",

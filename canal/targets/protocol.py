@@ -8,13 +8,14 @@ from __future__ import annotations
 import enum
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Literal, Protocol, runtime_checkable
 
 import attrs
 
-from canal.changes.change import Change
+from canal.changes.change import Change, Table
+from canal.changes.latest import Key, Values
 from canal.errors import CanalError, TargetError
 from canal.position import Position
 
@@ -117,6 +118,23 @@ class Work(Protocol):
             TargetSchemaError: the target's tables do not fit; nothing but its owner mends that.
             TargetConflictError: another writer has committed since this one began or last committed.
             TargetError, ConnectionLostError: anything else. The same changes may be given to another work later.
+        """
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A work whose tables can be read between its commits, to compare them with the source's: those of SQL databases."""
+
+    def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
+        """The rows with these keys by their keys, each with the values of ``table.columns``; not those that are missing."""
+
+    def scan(self, table: Table, lower: Key | None = None, upper: Key | None = None) -> Iterator[Values]:
+        """The rows with ``lower < key <= upper``, each with the values of ``table.columns``; none where there is no such table.
+
+        In the order that the target has for keys, a thousand at a time: what is written meanwhile may or may not be among them.
+
+        Raises:
+            ConfigError: the table has no key.
         """
 
 

@@ -21,6 +21,8 @@ from canal.targets.work import StateWork, conflict
 
 #: Values in one statement, at most.
 _SLICE: Final = 900
+#: Rows that are asked for at once where a table is read.
+_SCAN: Final = 1000
 
 
 @attrs.frozen
@@ -173,9 +175,8 @@ class SQLWork(StateWork):
         there = self.columns(parts)
         if there is None:
             return {}
-        names = {name.lower() for name in there}
         wanted = {tuple(self._adapted(table, key)): key for key in keys}
-        columns = ", ".join(self.quoted(name) if name.lower() in names else "NULL" for name in table.names.names)
+        columns = self._selected(table, there)
         at = [table.names.index(name) for name in table.keys]
         found = {}
         for where, values in self._where(table, list(wanted)):
@@ -183,6 +184,41 @@ class SQLWork(StateWork):
                 if (key := wanted.get(tuple([row[number] for number in at]))) is not None:
                     found[key] = tuple(row)
         return found
+
+    def scan(self, table: Table, lower: Key | None = None, upper: Key | None = None) -> Iterator[Values]:
+        if not table.keys:
+            raise ConfigError(f"{table.name} has no key to read it by", remedy="Name columns by canal.Rule(keys=…).")
+        parts = self.parts(table.name)
+        there = self.columns(parts)
+        if there is None:
+            return
+        at = [table.names.index(name) for name in table.keys]
+        select = f"SELECT {self._selected(table, there)} FROM {self.named(parts)}"
+        order = f"ORDER BY {', '.join(map(self.quoted, table.keys))} LIMIT {_SCAN}"
+        while True:
+            ends = [(">", lower), ("<", upper)]
+            found = [self._beyond(table, sign, self._adapted(table, end)) for sign, end in ends if end is not None]
+            where = " AND ".join(["1 = 1", *(one for one, _ in found)])
+            rows = self.execute(f"{select} WHERE {where} {order}", [value for _, values in found for value in values]).fetchall()
+            yield from map(tuple, rows)
+            if len(rows) < _SCAN:
+                return
+            lower = tuple(rows[-1][number] for number in at)
+
+    def _beyond(self, table: Table, sign: str, key: Sequence[Any]) -> tuple[str, list[Any]]:
+        """A condition for keys behind one, or up to it, that servers use an index for; and its values."""
+        names, last = [self.quoted(name) for name in table.keys], len(key) - 1
+        ways, values = [], [key[0]]
+        for number, name in enumerate(names):
+            same = [f"{one} = {self.slot}" for one in names[:number]]
+            ways.append(" AND ".join([*same, f"{name} {sign}{'=' * (sign == '<' and number == last)} {self.slot}"]))
+            values += key[: number + 1]
+        return f"{names[0]} {sign}= {self.slot} AND ({' OR '.join(ways)})", values
+
+    def _selected(self, table: Table, there: Mapping[str, str]) -> str:
+        """The table's columns; NULL for those that the target's lacks."""
+        names = {name.lower() for name in there}
+        return ", ".join(self.quoted(name) if name.lower() in names else "NULL" for name in table.names.names)
 
     def _put(self, state: TableState) -> None:
         if not self._known[state.table.name][1]:

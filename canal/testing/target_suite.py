@@ -30,12 +30,12 @@ import attrs
 
 from canal.changes import Change, Reader
 from canal.config import InstanceConfig
-from canal.errors import TargetConflictError, UnfitChangeError
+from canal.errors import ConfigError, TargetConflictError, UnfitChangeError
 from canal.instance import Instance
 from canal.meta import FileMeta
 from canal.pipes import Pipe, pipe
 from canal.rows.values import ZeroDate
-from canal.targets.protocol import Guarantee, Progress, Scope, Target, Work
+from canal.targets.protocol import Guarantee, Progress, Readable, Scope, Target, Work
 from canal.targets.values import TEXTS
 from canal.testing.fake import FakeBinlog, FakeTable
 from canal.testing.processes import scratch
@@ -626,6 +626,36 @@ def _partial_images(harness: Harness, source: _Source) -> None:
     source.check(harness)
 
 
+def _scan(harness: Harness, source: _Source) -> None:
+    """What can be read gives each row once, between any two keys; of other targets nothing is asked."""
+    with harness.make().begin(source.stream) as work:
+        if not isinstance(work, Readable):
+            return
+    one, two = source.table(), source.table("id INT, n INT, note VARCHAR(40), PRIMARY KEY (id, n)")
+    source.insert(one, *({"id": number, "n": -number, "note": "é"} for number in range(1, 1101)))
+    del source.expected[two]
+    source._tables[two].insert(*({"id": number // 4, "n": number % 4} for number in range(1100)))
+    source.follow(harness.make())
+    tables = {change.table.name: change.table for change in source.changes(is_log=False)[0]}
+    with harness.make().begin(source.stream) as work:
+        assert isinstance(work, Readable)
+        whole = [dict(zip(tables[one].names.names, row)) for row in work.scan(tables[one])]
+        part = [row[0] for row in work.scan(tables[one], (20,), (1050,))]
+        pairs = [row[:2] for row in work.scan(tables[two], (2, 1), (270, 2))]
+        ends = [row[:2] for row in work.scan(tables[two], (0, 3), (2, 0))]
+        read = work.read(tables[one], [(7,), (1101,)])
+        gone = list(work.scan(attrs.evolve(tables[one], name=f"{one}_gone")))
+        with _raises(ConfigError, "a table without a key is read"):
+            list(work.scan(attrs.evolve(tables[one], keys=())))
+
+    assert [as_text(row["id"]) for row in whole] == [str(number) for number in range(1, 1101)], "rows are not in their order"
+    assert _sorted(whole) == _sorted(list(source.expected[one].values()))
+    assert part == list(range(21, 1051))
+    assert pairs == [divmod(number, 4) for number in range(10, 1083)]
+    assert ends == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
+    assert (list(read), gone) == ([(7,)], [])
+
+
 def _whole(harness: Harness, source: _Source) -> None:
     """With the scope "all" no commit ends within a transaction of the source."""
     if harness.make().scope != "all":
@@ -710,6 +740,7 @@ CASES: Final[Mapping[str, Callable[[Harness, _Source], None]]] = {
     "truncate": _truncate,
     "added_column": _added_column,
     "partial_images": _partial_images,
+    "scan": _scan,
     "whole_transactions": _whole,
     "order": _order,
 }

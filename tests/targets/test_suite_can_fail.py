@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -189,6 +190,13 @@ class Tears(SQLiteWork):
             super().commit(progress, table)
 
 
+class OnePage(SQLiteWork):
+    """Only the first rows are read."""
+
+    def scan(self, table: Table, lower: Key | None = None, upper: Key | None = None) -> Iterator[Values]:
+        return itertools.islice(super().scan(table, lower, upper), 1000)
+
+
 @attrs.frozen
 class Wrong(SQLiteTarget):
     kind: type[SQLiteWork] = attrs.field(default=SQLiteWork, kw_only=True)
@@ -205,7 +213,7 @@ CASES = [
     (WithoutTurns, "early_turn"), (Forgetful, "repeats"), (KeepsMoved, "follows"), (Tears, "killed_within_commit"),
     (DeletesLast, "same_key"), (PutsOneByOne, "unique_values"), (KeepsEmptied, "truncate"), (Rounds, "limits"),
     (Cuts, "large_values"), (NullIsEmpty, "nulls"), (SkipsUnfit, "zero_dates"), (DropsColumns, "added_column"),
-    (NullsForAbsent, "partial_images"),
+    (NullsForAbsent, "partial_images"), (OnePage, "scan"),
 ]  # fmt: skip
 
 

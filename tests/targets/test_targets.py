@@ -106,7 +106,7 @@ def test_mariadb(case: str, mariadb_server: ThrowawayServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["follows", "killed_within_commit", "late_writer", "unique_values", "limits", "odd_text", "zero_dates"]
+    "case", ["follows", "killed_within_commit", "late_writer", "unique_values", "limits", "odd_text", "zero_dates", "scan"]
 )
 def test_mysql(case: str, mysql_server: ThrowawayServer) -> None:
     target_suite.run(case, harnesses.mysql(mysql_server))
