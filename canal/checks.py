@@ -1,8 +1,9 @@
-"""Validators of numbers and texts among options, for every attrs class that has some. Never changes a value."""
+"""Validators of numbers, texts and paths among options, for every attrs class that has some. Never changes a value."""
 
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import attrs
@@ -24,6 +25,21 @@ def text(instance: object, attribute: attrs.Attribute[Any], value: object) -> No
     """The value is not shown: it may be a password."""
     if not isinstance(value, str):
         raise ConfigError(f"{attribute.name} of {type(instance).__name__} must be a str, not {type(value).__name__}")
+
+
+def file_path(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    path_of(value, f"{attribute.name} of {type(instance).__name__}")
+
+
+def path_of(value: object, option: str) -> str:
+    """A path as a str; bytes are none.
+
+    Raises:
+        ConfigError: it names ``option``.
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise ConfigError(f"{option} must be a path, not {type(value).__name__}")
+    return os.fspath(value)
 
 
 def _wrong(instance: object, attribute: attrs.Attribute[Any], what: str, value: object) -> ConfigError:

@@ -15,6 +15,7 @@ import pytest
 import canal
 from canal.errors import ConfigError, CursorError
 from canal.meta import FileMeta
+from canal.targets import DuckDBTarget, ParquetTarget, SQLiteTarget
 from canal.testing import FakeBinlog
 from canal.testing.fake import FakeConnection
 
@@ -134,6 +135,12 @@ OFFERED = r"not a URL\. Use .*MySQLSource\.from_url\(url\),? or canal\.connect\(
         (lambda: canal.Instance({}), r"Instance takes a canal\.InstanceConfig, not dict"),  # type: ignore[arg-type]
         (lambda: canal.Instance(f"mysql://canal:{SECRET}@db/"), "not str"),  # type: ignore[arg-type]
         (lambda: FileMeta(None), "directory of FileMeta must be a path, not NoneType"),  # type: ignore[arg-type]
+        (lambda: canal.FileHistory(None), "directory of FileHistory must be a path, not NoneType"),  # type: ignore[arg-type]
+        (lambda: canal.LocalBinlogSource(5), "path of LocalBinlogSource must be a path, not int"),  # type: ignore[arg-type]
+        (lambda: SQLiteTarget(None), "path of SQLiteTarget must be a path, not NoneType"),  # type: ignore[arg-type]
+        (lambda: ParquetTarget(None), "root of ParquetTarget must be a path, not NoneType"),  # type: ignore[arg-type]
+        (lambda: DuckDBTarget(5), "path of DuckDBTarget must be a path, not int"),  # type: ignore[arg-type]
+        (lambda: config(mask={"price": 1}), r"mask is such as \{.*\}, not int"),
         (lambda: canal.ZooKeeper(hosts=["zk1:2181", "zk2:2181"]), r"hosts of ZooKeeper must be a str"),
         (lambda: canal.ZooKeeper(hosts="zk1:2181", session_timeout="1"), "session_timeout of ZooKeeper must be a number"),
     ],

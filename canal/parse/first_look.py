@@ -60,7 +60,11 @@ def unmatched(wanted: Sequence[tuple[str, str, TableFilter]], names: Sequence[Na
             if plain.endswith(".") and _takes_of(plain[:-1], option, wanted, names):
                 continue  # it is for statements about the database
             near = _nearest(plain, names)
-            hint = f"Did you mean {' or '.join(near)}?" if near else "It is compared with schema.table."
+            hint = "It is compared with schema.table."
+            if near:
+                hint = f"Did you mean {' or '.join(near)}?"
+            elif "%" in plain:
+                hint += " It is a regular expression, in which .* stands for what % is in SQL."
             yield f"{option} '{text}' matches no table that our user may see now. {hint}"
 
 

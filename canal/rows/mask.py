@@ -174,5 +174,5 @@ class Masks:
 
 def _items(value: object) -> Sequence[tuple[str, Any]]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise ConfigError(f'mask is such as {{"shop.users": {{"email": canal.Mask.last(4)}}}}, not a {type(value).__name__}')
+        raise ConfigError(f'mask is such as {{"shop.users": {{"email": canal.Mask.last(4)}}}}, not {type(value).__name__}')
     return list(value.items())

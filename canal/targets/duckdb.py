@@ -16,6 +16,7 @@ import attrs
 
 from canal.changes import Table, TableState
 from canal.changes.latest import Key, Values
+from canal.checks import file_path
 from canal.errors import ConfigError, TargetError, UnfitChangeError
 from canal.schema import ColumnSchema
 from canal.targets.protocol import Guarantee, Scope
@@ -58,7 +59,7 @@ class DuckDBTarget:
         config: more settings of the database, as ``duckdb.connect`` takes them.
     """
 
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] = attrs.field(validator=file_path)
     create: bool = attrs.field(default=True, kw_only=True)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     progress_table: str = attrs.field(default="canal_progress", kw_only=True)

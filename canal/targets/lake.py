@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
+from canal.checks import file_path
 from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema
 from canal.targets import tables
@@ -77,7 +78,7 @@ class DeltaTarget(_Lake):
         upkeep: have small files compacted and old ones removed between commits; None: they stay.
     """
 
-    root: str | os.PathLike[str]
+    root: str | os.PathLike[str] = attrs.field(validator=file_path)
     storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     upkeep: Upkeep | None = attrs.field(default=None, kw_only=True)
@@ -128,7 +129,7 @@ class ParquetTarget(_Lake):
         compression: of the files, as pyarrow names it.
     """
 
-    root: str | os.PathLike[str]
+    root: str | os.PathLike[str] = attrs.field(validator=file_path)
     compression: str = attrs.field(default="zstd", kw_only=True)
 
     is_log = True

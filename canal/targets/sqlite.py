@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
+from canal.checks import file_path
 from canal.errors import ConfigError, TargetError
 from canal.rows.values import InvalidText
 from canal.schema import ColumnSchema
@@ -38,7 +39,7 @@ class SQLiteTarget:
         timeout: seconds to wait for others who write the file.
     """
 
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] = attrs.field(validator=file_path)
     create: bool = attrs.field(default=True, kw_only=True)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     progress_table: str = attrs.field(default="canal_progress", kw_only=True)

@@ -166,7 +166,7 @@ class FakeTransaction:
 
 
 class FakeTable:
-    """A table of a fake binlog; it knows its columns but keeps no rows."""
+    """A table of a fake binlog; it knows its columns but keeps no rows, so ``update`` and ``delete`` are given each as it was."""
 
     def __init__(self, fake: FakeBinlog, schema: str, name: str, columns: Sequence[Column]) -> None:
         self._fake = fake
@@ -364,6 +364,9 @@ class FakeBinlog:
         self._beats = 0
         self._faults: deque[_Due] = deque()
         self.log = FakeLog(self, base_name, start_offset)
+
+    def __str__(self) -> str:
+        return "a FakeBinlog"
 
     def __enter__(self) -> Self:
         return self

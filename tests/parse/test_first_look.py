@@ -30,6 +30,7 @@ def said(names: Any = NAMES, **filters: str) -> list[str]:
         ({"filter": "orders"}, "filter 'orders'", ["shop.orders"]),
         ({"filter": r"shop\."}, r"filter 'shop\.'", [r"shop\..*"]),
         ({"filter": r"shop\.,crm\..*"}, r"filter 'shop\.'", [r"shop\..*"]),
+        ({"filter": "shop.order%"}, "filter 'shop.order%'", ["shop.orders"]),
         ({"filter": "`shop`.`orders`"}, "filter '`shop`.`orders`'", ["shop.orders"]),
         ({"filter": r"shop\.orders,crm\.contact"}, r"filter 'crm\.contact'", ["CRM.Contacts"]),
         ({"black_filter": r"shop\.custmers"}, r"black_filter 'shop\.custmers'", ["shop.customers"]),
@@ -41,6 +42,11 @@ def test_the_nearest_names_are_told(filters: dict[str, str], option: str, meant:
     (text,) = said(**filters)
     assert text.startswith(f"{option} matches no table that our user may see now. ")
     assert text.endswith(f"Did you mean {' or '.join(meant)}?" if meant else "It is compared with schema.table.")
+
+
+def test_a_pattern_of_sql_is_told() -> None:
+    (text,) = said(filter="shop.%")
+    assert text.endswith("It is compared with schema.table. It is a regular expression, in which .* stands for what % is in SQL.")
 
 
 @pytest.mark.parametrize(

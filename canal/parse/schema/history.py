@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
+from canal.checks import path_of
 from canal.disk import make_folder, private
 from canal.errors import CursorError, HistoryError
 from canal.position import Position
@@ -196,7 +197,7 @@ class FileHistory:
         self, directory: str | os.PathLike[str], *, keep_days: float = 7.0, wait: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self._directory = Path(directory)
+        self._directory = Path(path_of(directory, "directory of FileHistory"))
         self._keep = keep_days * 86400
         self._wait = wait
         self._clock = clock

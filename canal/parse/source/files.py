@@ -22,6 +22,7 @@ from typing import Callable, Generator, Mapping, TypeVar
 import attrs
 
 from canal import event_layout as layout
+from canal.checks import path_of
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -83,7 +84,7 @@ class LocalBinlogSource:
     The relay log of a replica is refused: it carries the journal names and offsets of another server.
     """
 
-    path: str = attrs.field(converter=os.fspath)
+    path: str = attrs.field(converter=partial(path_of, option="path of LocalBinlogSource"))
     follow: bool = attrs.field(default=False, kw_only=True)
     schema: Mapping[str, str] | str | MySQLSource | None = attrs.field(default=None, kw_only=True, repr=False)
     poll_interval: float = attrs.field(default=0.2, kw_only=True, converter=float)
