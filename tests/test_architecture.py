@@ -91,7 +91,7 @@ def test_private_names_stay_in_their_modules() -> None:
 #: The rooms, which are folders and the modules beside them, as they stand on each other: each imports those of the lines
 #: before its own.
 LAYERS = (
-    "alarm disk errors event_layout event_types type_codes findings recent statement threads _build _interpreted",
+    "alarm disk errors event_layout event_types type_codes findings recent statement threads zstd _build _interpreted",
     "checks claims copies filter gtid life schema server_facts",
     "position rows zookeeper",
     "meta model status",

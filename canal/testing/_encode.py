@@ -15,8 +15,8 @@ from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-import zstandard
 
+from canal import zstd
 from canal.errors import UsageError
 
 Flavor: TypeAlias = Literal["mysql", "mariadb"]
@@ -1014,7 +1014,7 @@ def payload_body(events: bytes, compression: Literal["zstd", "none"]) -> bytes:
     """The body of a TRANSACTION_PAYLOAD event: fields, then the events, which have no checksums and no ends."""
     if compression == "none":
         return tlv(2, packed(255)) + tlv(1, packed(len(events))) + b"\0" + events
-    data = zstandard.ZstdCompressor().compress(events)
+    data = zstd.compress(events)
     return tlv(2, b"\0") + tlv(3, packed(len(events))) + tlv(1, packed(len(data))) + b"\0" + data
 
 

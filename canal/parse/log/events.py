@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any, Iterator
 
 import attrs
-import zstandard
 
 from canal import event_layout as layout
+from canal import zstd
 from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.event_types import (
     DELETE_ROWS,
@@ -309,13 +309,12 @@ def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iter
 def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
     total = 0
     try:
-        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            while chunk := reader.read(_CHUNK):
-                total += len(chunk)
-                if inflated >= 0 and total > inflated:  # a few bytes can inflate to anything
-                    break
-                yield chunk
-    except zstandard.ZstdError as error:
+        for chunk in zstd.inflate(data, _CHUNK):
+            total += len(chunk)
+            if inflated >= 0 and total > inflated:  # a few bytes can inflate to anything
+                break
+            yield chunk
+    except ValueError as error:
         raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=TRANSACTION_PAYLOAD) from error
     if inflated >= 0 and total != inflated:
         more = "more than " if total > inflated else f"{total} bytes, not "
