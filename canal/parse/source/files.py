@@ -66,6 +66,10 @@ _HEAD_BYTES = 4096
 _T = TypeVar("_T")
 
 
+def _path(value: str | os.PathLike[str]) -> str:
+    return path_of(value, "path of LocalBinlogSource")
+
+
 @attrs.frozen
 class LocalBinlogSource:
     """Binlog files in a directory, named by their ``.index`` file, or one such file.
@@ -84,7 +88,7 @@ class LocalBinlogSource:
     The relay log of a replica is refused: it carries the journal names and offsets of another server.
     """
 
-    path: str = attrs.field(converter=partial(path_of, option="path of LocalBinlogSource"))
+    path: str = attrs.field(converter=_path)
     follow: bool = attrs.field(default=False, kw_only=True)
     schema: Mapping[str, str] | str | MySQLSource | None = attrs.field(default=None, kw_only=True, repr=False)
     poll_interval: float = attrs.field(default=0.2, kw_only=True, converter=float)
