@@ -202,7 +202,7 @@ class Rare:
         self.selected: tuple[int, ...] | None = None
         self.sql: str | None = None
         self.statement: Statement | None = None
-        self.query: bytes | None = None
+        self.query: tuple[bytes, int, int] | None = None
         self.group: Any = None
         self.props: dict[str, Any] | None = None
 
@@ -314,16 +314,13 @@ class Entry:
     @property
     def query(self) -> str | None:
         """Text of the statement that caused the rows, where the source logs it."""
-        raw = self.raw_query
-        return None if raw is None else raw.decode("utf-8", "surrogateescape")
+        if self.rare is None or self.rare.query is None:
+            return None
+        event, start, end = self.rare.query
+        return str(event[start:end], "utf-8", "surrogateescape")
 
-    @property
-    def raw_query(self) -> bytes | None:
-        """``query`` as the log has it."""
-        return None if self.rare is None else self.rare.query
-
-    @raw_query.setter
-    def raw_query(self, text: bytes | None) -> None:
+    def set_query(self, text: tuple[bytes, int, int] | None) -> None:
+        """Where the text is: an event, which the entries of a statement share, and its first byte in it and the one behind it."""
         if text is not None or self.rare is not None:
             self._with_rare().query = text
 

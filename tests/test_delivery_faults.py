@@ -208,7 +208,7 @@ def test_the_text_of_a_statement_is_kept_and_accounted_once_for_all_its_rows() -
     with instance_of(fake) as instance:
         instance.subscribe()
         entries = instance.get_without_ack(5000, timeout=60).entries
-        queries = {id(entry.raw_query) for entry in entries if entry.raw_query}
+        queries = {id(entry.rare.query) for entry in entries if entry.query}
 
         assert len([entry for entry in entries if entry.query]) > 50
         assert len(queries) == 1

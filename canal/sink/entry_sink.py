@@ -70,7 +70,7 @@ class EntrySink:
             entries = self._leave_out.kept(entries)
         if self.masks:
             for entry in entries:
-                entry.raw_query = None
+                entry.set_query(None)
                 if entry.statement is not None and self.masks.withholds(entry.statement):
                     entry.statement = attrs.evolve(entry.statement, withheld=entry.sql or "")
                     entry.sql = WITHHELD

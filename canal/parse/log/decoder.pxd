@@ -35,8 +35,8 @@ cdef class BinlogDecoder:
     cdef str _sid_text
     cdef tuple _pair
     cdef unsigned long long _domain, _server
-    cdef bytes _query
-    cdef bytes _counted_query
+    cdef tuple _query
+    cdef tuple _counted_query
 
     cpdef feed(self, list events)
     cpdef flush(self)

@@ -337,7 +337,7 @@ class BinlogDecoder:
         elif kind == kinds.MARIADB_GTID:
             self._mariadb_gtid(data, end, start)
         elif kind == kinds.ANNOTATE_ROWS:
-            self._query = data[layout.HEADER : end]
+            self._query = (data, layout.HEADER, end)
         else:
             self._rare(data, kind, end, start)
 
@@ -375,7 +375,7 @@ class BinlogDecoder:
             elif wire.u32(p, layout.END) and not wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:  # else it is where a replica is
                 self._check_listed(parse_gtid_list(data, end))
         elif kind == kinds.ROWS_QUERY:
-            self._query = data[layout.ROWS_QUERY_TEXT : end]
+            self._query = (data, layout.ROWS_QUERY_TEXT, end)
         elif kind == kinds.TRANSACTION_PAYLOAD:
             self._payload(data, end, start)
         elif kind == kinds.QUERY_COMPRESSED:
@@ -649,8 +649,8 @@ class BinlogDecoder:
             if self._query is not None:
                 if self._query is not self._counted_query:  # one text for all rows events of the statement
                     self._counted_query = self._query
-                    entry.size += sys.getsizeof(self._query)
-                entry.raw_query = self._query
+                    entry.size += sys.getsizeof(self._query[0])
+                entry.set_query(self._query)
             txn.has_rows = True
             assembly.add(entry)
         else:
