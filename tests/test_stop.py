@@ -16,7 +16,7 @@ import pytest
 import canal
 from canal.alarm import log_alarm
 from canal.testing import FakeBinlog, FaultProxy
-from tests.support.waiting import until, waits_for_network
+from tests.support.waiting import is_in, until, waits_for_network
 
 #: No time-out of the source helps within a test.
 PATIENT: dict[str, Any] = {"user": "u", "password": "p", "connect_timeout": 300, "read_timeout": 300, "seek_timeout": 300}
@@ -104,7 +104,7 @@ def test_while_nobody_takes_the_connection() -> None:
                 one.setblocking(False)
                 one.connect_ex(full.getsockname())
             instance = instance_of(Address(*full.getsockname())).start()
-            until(lambda: waits_for_network("canal-s-connect"))
+            until(lambda: is_in("_reach", "canal-s-connect"))
 
             stops(instance)
         finally:
