@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.contestants import PROMPT, ROOT, Absent, Contestant
 from benchmarks.loads import LOADS, Load, Log, end_of_log
-from benchmarks.race import Race, WrongAnswer, finish, job_of, judge, start, wait_for_reader
+from benchmarks.race import Race, WrongAnswer, beside_server, finish, job_of, judge, start, wait_for_reader
 from canal.testing.servers import ThrowawayServer
 
 _IMPORT = "import time; t = time.process_time(); import canal; print(time.process_time() - t)"
@@ -71,7 +71,8 @@ def _one(server: ThrowawayServer, contestant: Contestant, load: Load, log: Log, 
         process = start(contestant, job_of(contestant, server, log, load.rows, False, str(seen)), directory)
         try:
             wait_for_reader(server, process, before)
-            committed = _commit(server, load, rate)
+            with beside_server():
+                committed = _commit(server, load, rate)
             judge(load, finish(process, directory, 60.0), load.rows, check=False)
         finally:
             process.kill()

@@ -9,7 +9,8 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,17 @@ def pin(server: ThrowawayServer) -> None:
     """Keep the server on the first core."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), cores()[:1])
+
+
+@contextmanager
+def beside_server() -> Iterator[None]:
+    """Keep this thread on the server's core: who writes must not take the contestant's from it."""
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores()[:1])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)
 
 
 def job_of(

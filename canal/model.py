@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from canal.errors import ConfigError, DecodeError
-from canal.position import TAIL_BYTES, Position, PreparedXa
+from canal.position import TAIL_BYTES, Position, PreparedXa, position_of
 
 if TYPE_CHECKING:
     from canal import _interpreted as cython
@@ -150,19 +150,17 @@ class Transaction:
     def position_before(self, row: int) -> Position:
         """Where to resume when the first ``row`` row changes of this transaction are done."""
         gtid = self.executed(self.gtid_previous)
-        return Position(
-            journal=self.journal, offset=self.offset, gtid=gtid, row=row, timestamp=self.timestamp * 1000,
-            server_id=self.server_id, source=self.source, xa=self.xa, tail=self._tail(self.tape_start),
-            incarnation=self.incarnation,
+        return position_of(
+            self.journal, self.offset, gtid, row, self.timestamp * 1000, self.server_id, self.source, self.xa,
+            self._tail(self.tape_start), self.incarnation,
         )  # fmt: skip
 
     def position_after(self) -> Position:
         """Where to resume when all of this transaction is done."""
         gtid = self.executed(self.gtid_number)
-        return Position(
-            journal=self.journal, offset=self.end, gtid=gtid, row=0, timestamp=self.timestamp * 1000,
-            server_id=self.server_id, source=self.source, xa=self.xa_end, tail=self._tail(self.tape_end),
-            incarnation=self.incarnation,
+        return position_of(
+            self.journal, self.end, gtid, 0, self.timestamp * 1000, self.server_id, self.source, self.xa_end,
+            self._tail(self.tape_end), self.incarnation,
         )  # fmt: skip
 
     def copy(self, before: int) -> Transaction:

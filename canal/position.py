@@ -308,6 +308,21 @@ class Position:
 
 
 _FIELDS: Final = tuple(field.name for field in attrs.fields(Position))
+_SETTERS: Final = tuple(getattr(Position, name).__set__ for name in _FIELDS)
+
+
+def position_of(
+    journal: str, offset: int, gtid: str, row: int, timestamp: int, server_id: int, source: str, xa: tuple[PreparedXa, ...],
+    tail: str, incarnation: str,
+) -> Position:  # fmt: skip
+    """``Position(…)`` of what a decoder has read and checked: a batch has one, so nothing is looked at again."""
+    made = Position.__new__(Position)
+    values = (journal, offset, gtid, row, timestamp, server_id, source, xa, tail, incarnation, False, ())
+    for put, value in zip(_SETTERS, values):
+        put(made, value)
+    return made
+
+
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 _FIELD_TYPES: Final[dict[str, type]] = {

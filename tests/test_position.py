@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from canal.errors import ConfigError, CursorError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet
-from canal.position import Position, PreparedXa, earliest, journal_key, resume_at
+from canal.position import Position, PreparedXa, earliest, journal_key, position_of, resume_at
 
 U1 = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 U2 = "fd50e54f-e561-11f1-856b-02fc00000001"
@@ -396,3 +396,20 @@ def test_the_text_of_members_comes_back_and_canal_reads_all_of_them_from_the_ear
     assert position.to_document() == document  # reading it has left it as it is
     assert position.to_text().startswith('{"v":4,"members":{"a":{"v":2,')
     assert position.to_canal()["postion"]["timestamp"] == 8000
+
+
+# Made by a decoder.
+
+
+@given(positions.filter(lambda one: not one.at_event), st.sampled_from(["", "0123456789abcdef"]))
+def test_a_position_that_a_decoder_makes_is_one_like_others(position: Position, tail: str) -> None:
+    position = attrs.evolve(position, tail=tail, xa=(PreparedXa("X'31',X'',1", "binlog.000001", 4),))
+
+    made = position_of(
+        position.journal, position.offset, position.gtid, position.row, position.timestamp, position.server_id,
+        position.source, position.xa, position.tail, position.incarnation,
+    )  # fmt: skip
+
+    assert made == position
+    assert hash(made) == hash(position)
+    assert pickle.loads(pickle.dumps(made)) == position

@@ -54,9 +54,12 @@ class _Waiters:
             with contextlib.suppress(ValueError):  # woken just now
                 self._locks.remove(lock)
 
-    def wake(self) -> None:
+    def wake(self) -> bool:
+        """Whether anybody has waited."""
+        woken = bool(self._locks)
         while self._locks:
             self._locks.pop().release()
+        return woken
 
 
 class MemoryStore:
@@ -128,6 +131,7 @@ class MemoryStore:
     def put(self, entries: list[Entry]) -> None:
         done = 0
         while True:
+            woken = False
             with self._lock:
                 if not self._open:
                     raise StoreClosedError("the store is closed")
@@ -135,12 +139,14 @@ class MemoryStore:
                 if count:
                     done += count
                     self._last = entries[done - 1]
-                    self._filled.wake()
+                    woken = self._filled.wake()
                     self._waits(False)
                 if done < len(entries):
                     self._waits(True)
                 held = self._held_back()
                 lock = self._room.add() if done < len(entries) else None
+            if woken:
+                self._ring.give_way()
             if held is not None:
                 self._tell(held)
             if lock is None:

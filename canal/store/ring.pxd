@@ -1,5 +1,6 @@
 cimport cython
 from canal.model cimport Entry
+from canal.store cimport scheduler
 
 cdef object _BEGIN
 

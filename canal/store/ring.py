@@ -7,6 +7,7 @@ Never waits and never locks: :class:`canal.store.memory.MemoryStore` does both a
 from __future__ import annotations
 
 from canal.model import Entry, EntryType
+from canal.store import scheduler
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 
@@ -46,6 +47,11 @@ class Ring:
             self.row_total += entry.row_count
             index += 1
         return index - start
+
+    @staticmethod
+    def give_way() -> None:
+        """Let whom the last ``put`` has woken go first, where both have one core, or one interpreter's lock."""
+        scheduler.give_way()
 
     def take(self, sequence: int, batch_size: int, batch_bytes: int, isolate_ddl: bool, whole: bool) -> list[Entry]:
         """Entries from ``sequence`` on that make at most ``batch_size`` row changes and ``batch_bytes``, but at least one entry.
