@@ -30,6 +30,7 @@ COMPILED_MODULES: tuple[str, ...] = (
     "canal.rows.decoder",
     "canal.rows.columnar",
     "canal.rows.json",
+    "canal.formats.columns",
     "canal.sink.condense",
     "canal.store.ring",
 )

@@ -840,12 +840,11 @@ class RowChange:
         entry = self._entry
         if entry.table is None:
             return []
-        from canal.formats.columns import Form, canal_columns
+        from canal.formats.columns import PLAIN, Form, canal_form
 
-        columns, numbers = entry.table.columns, entry.table.numbers
-        form = Form(labels, codes_of_values)
-        rows = decode_tuples(entry, json_text=True)
-        return [RowData(*canal_columns(columns, before, after, form, numbers)) for before, after in rows]
+        form = Form(labels, codes_of_values) if labels or codes_of_values else PLAIN
+        made = canal_form(entry.table.columns, form, entry.table.schema.columns)
+        return [RowData(*made.of(before, after)) for before, after in decode_tuples(entry, json_text=True)]
 
 
 class RowData:
@@ -881,12 +880,6 @@ class TableMap:
         self.decoder: rows_decoder.RowDecoder = decoder  # type: ignore[assignment]  # None: the rows are not accepted
         self.accepted = accepted
         self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))
-
-    @property
-    def numbers(self) -> list[int]:
-        """Of each delivered column its number among all columns of the table, from 0."""
-        all_of = {column.name: number for number, column in enumerate(self.schema.columns)}
-        return [all_of[column.name] for column in self.columns]
 
     def __repr__(self) -> str:
         return f"<TableMap {self.schema.schema}.{self.schema.table}>"

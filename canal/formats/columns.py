@@ -9,18 +9,27 @@ and more keeps its hours; VECTOR is bytes, where canal fails. What a consumer ma
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from canal import type_codes as codes
 from canal.errors import DecodeError
+from canal.recent import Recent
+from canal.rows import native
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
 from canal.schema import ColumnSchema
+
+if TYPE_CHECKING:
+    from canal import _interpreted as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:
+        from canal import _interpreted as cython
 
 BIT = -7
 TINYINT = -6
@@ -56,6 +65,12 @@ _STRINGS = {
     codes.STRING: CHAR, codes.VARCHAR: VARCHAR, codes.VAR_STRING: VARCHAR, codes.VARCHAR_COMPRESSED: VARCHAR,
     codes.TINY_BLOB: CLOB, codes.MEDIUM_BLOB: CLOB, codes.LONG_BLOB: CLOB, codes.BLOB: CLOB, codes.BLOB_COMPRESSED: CLOB,
 }  # fmt: skip
+#: Java writes smaller and greater numbers with an exponent.
+_LEAST_PLAIN = 1e-3
+_LEAST_SCIENTIFIC = 1e7
+#: Of ``2026-01-01 10:00:00``, behind which a fraction may stand, or a zone.
+_SECONDS = 19
+_ATTRIBUTES = ("index", "sql_type", "name", "is_key", "updated", "is_null", "value", "mysql_type")
 #: MariaDB's types that look like BINARY in the log and have a text of their own.
 _TEXT_FORM = frozenset(("uuid", "inet6", "inet4"))
 _TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
@@ -77,53 +92,208 @@ class Form:
     codes_of_values: bool = False
 
 
-@attrs.frozen
+@cython.no_gc
+@cython.freelist(4096)
+@cython.cclass
 class Column:
-    """One column of one row as canal gives it; ``index`` is its number among all columns of the table, from 0."""
+    """One column of one row as canal gives it: a value that equals another one with the same attributes.
 
-    index: int
-    sql_type: int
-    name: str
-    is_key: bool
-    updated: bool
-    is_null: bool
-    value: str | None
-    mysql_type: str
+    Attributes:
+        index: its number among all columns of the table, from 0.
+        sql_type: the ``java.sql.Types`` code.
+        name: of the column.
+        is_key: whether it is part of the primary key.
+        updated: whether the change gave it this value, and another one stood there before.
+        is_null: whether ``value`` is None.
+        value: the text, None for NULL.
+        mysql_type: the type as the server writes it, "" where that is not known.
+    """
+
+    __slots__ = _ATTRIBUTES
+
+    def __init__(
+        self, index: int, sql_type: int, name: str, is_key: bool, updated: bool, is_null: bool, value: str | None,
+        mysql_type: str,
+    ) -> None:  # fmt: skip
+        self._set(index, sql_type, name, is_key, updated, is_null, value, mysql_type)
+
+    def _set(self, index, sql_type, name, is_key, updated, is_null, value, mysql_type):
+        self.index = index
+        self.sql_type = sql_type
+        self.name = name
+        self.is_key = is_key
+        self.updated = updated
+        self.is_null = is_null
+        self.value = value
+        self.mysql_type = mysql_type
+
+    def _values(self) -> tuple[Any, ...]:
+        return (
+            self.index, self.sql_type, self.name, self.is_key, self.updated, self.is_null, self.value, self.mysql_type,
+        )  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, Column) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Column, self._values()
+
+    def __repr__(self) -> str:
+        return f"Column({', '.join(f'{name}={value!r}' for name, value in zip(_ATTRIBUTES, self._values()))})"
 
 
-_DEFAULT = Form()
+#: canal's own.
+PLAIN = Form()
+
+
+@cython.cclass
+class _Way:
+    """How the values of one column of a table become ``Column`` objects."""
+
+    __slots__ = (
+        "column", "name", "is_key", "mysql_type", "index", "code", "sql_type", "is_text", "is_number", "is_year", "is_float",
+        "digits", "by_value",
+    )  # fmt: skip
+
+    def __init__(self, column: ColumnSchema, index: int, form: Form) -> None:
+        self.column = column
+        self.name, self.is_key, self.mysql_type = column.name, column.key, column.column_type
+        self.index = index
+        self.code = type_code(column)
+        is_label = self.code in (codes.ENUM, codes.SET)
+        self.is_text = form.labels  # of ENUM and SET
+        self.is_number = is_label and not form.labels
+        self.is_year = self.code == codes.YEAR
+        self.is_float = self.code == codes.FLOAT
+        self.digits = fraction_digits(column)
+        self.by_value = form.codes_of_values and not (is_label and form.labels)
+        self.sql_type = VARCHAR if is_label and form.labels else sql_type(column)
+
+    def text(self, value):
+        if value is None:
+            return None
+        if self.is_number:
+            return _label_number(value, self.column, self.code)
+        kind = type(value)
+        if kind is str:
+            return value
+        if kind is int:
+            return f"{value:04d}" if self.is_year else str(value)
+        if kind is Decimal:
+            return _decimal_text(value)
+        if kind is datetime:
+            text = value.isoformat(" ")[:_SECONDS]
+            return text + _fraction(value.microsecond, self.digits) if self.digits else text
+        if kind is date:
+            return str(value)
+        if kind is bytes:
+            return value.decode("latin-1")
+        if isinstance(value, PartialJson):
+            return value.expression(self.column.name)
+        if isinstance(value, str):  # dates that Python cannot hold
+            return str(value)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value).decode("latin-1")
+        if isinstance(value, int):
+            return f"{value:04d}" if self.is_year else str(int(value))
+        if isinstance(value, float):
+            return float32_text(value) if self.is_float else float_text(value)
+        if isinstance(value, Decimal):
+            return _decimal_text(value)
+        if isinstance(value, datetime):
+            return value.isoformat(" ")[:_SECONDS] + _fraction(value.microsecond, self.digits)
+        if isinstance(value, date):
+            return value.isoformat()
+        if isinstance(value, timedelta):
+            return _duration_text(value, self.digits)
+        return str(value)
+
+    def made(self, text, updated):
+        code = value_type(text, self.column) if self.by_value else self.sql_type
+        made = Column.__new__(Column)
+        made._set(self.index, code, self.name, self.is_key, updated, text is None, text, self.mysql_type)
+        return made
+
+
+class CanalForm:
+    """The columns of one table in canal's form.
+
+    Args:
+        columns: those that rows have.
+        table: all columns of the table, among which these are counted; None: these are all of them.
+    """
+
+    __slots__ = ("columns", "table", "_ways")
+
+    def __init__(
+        self, columns: Sequence[ColumnSchema], form: Form = PLAIN, table: Sequence[ColumnSchema] | None = None
+    ) -> None:
+        self.columns, self.table = columns, table
+        numbers = {column.name: number for number, column in enumerate(columns if table is None else table)}
+        self._ways = [_Way(column, numbers[column.name], form) for column in columns]
+
+    def of(
+        self, before: Sequence[Any] | None, after: Sequence[Any] | None
+    ) -> tuple[list[Column], list[Column]]:
+        """The columns of a row before and after its change; columns that an image does not hold are left out.
+
+        ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before.
+        """
+        old = None if before is None else self._texts(before)
+        new = None if after is None else self._texts(after)
+        return self._made(old, None, False), self._made(new, old, True)
+
+    def _texts(self, values):
+        texts = []
+        for i, value in enumerate(values):
+            if value is not ABSENT:
+                way = self._ways[i]
+                value = way.text(value)
+            texts.append(value)
+        return texts
+
+    def _made(self, texts, old, is_after):
+        made: list[Column] = []
+        if texts is None:
+            return made
+        for i in range(len(texts)):
+            text = texts[i]
+            if text is not ABSENT:
+                updated = is_after and (old is None or old[i] is ABSENT or old[i] != text)
+                way = self._ways[i]
+                made.append(way.made(text, updated))
+        return made
+
+
+#: By the identity of what they were made of, which they keep.
+_forms = Recent[tuple[int, bool, bool], CanalForm]()
+_ways = Recent[int, _Way]()
 
 
 def canal_columns(
     columns: Sequence[ColumnSchema],
     before: Sequence[Any] | None,
     after: Sequence[Any] | None,
-    form: Form = _DEFAULT,
-    numbers: Sequence[int] | None = None,
+    form: Form = PLAIN,
 ) -> tuple[list[Column], list[Column]]:
-    """The columns of a row before and after its change; columns that an image does not hold are left out.
-
-    ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before. ``numbers``
-    are those of the columns in their table; None: these are all of them.
-    """
-    numbers = range(len(columns)) if numbers is None else numbers
-    old = {} if before is None else _texts(columns, before, form)
-    new = {} if after is None else _texts(columns, after, form)
-    return (
-        [_column(columns[i], numbers[i], text, False, form) for i, text in old.items()],
-        [_column(columns[i], numbers[i], text, i not in old or old[i] != text, form) for i, text in new.items()],
-    )
+    """As ``canal_form(columns, form).of(before, after)``."""
+    return canal_form(columns, form).of(before, after)
 
 
-def _texts(columns: Sequence[ColumnSchema], values: Sequence[Any], form: Form) -> dict[int, str | None]:
-    return {i: column_text(value, columns[i], form) for i, value in enumerate(values) if value is not ABSENT}
-
-
-def _column(column: ColumnSchema, index: int, text: str | None, updated: bool, form: Form) -> Column:
-    code = value_type(text, column) if form.codes_of_values else sql_type(column)
-    if form.labels and type_code(column) in (codes.ENUM, codes.SET):
-        code = VARCHAR
-    return Column(index, code, column.name, column.key, updated, text is None, text, column.column_type)
+def canal_form(
+    columns: Sequence[ColumnSchema], form: Form = PLAIN, table: Sequence[ColumnSchema] | None = None
+) -> CanalForm:
+    """``CanalForm(columns, form, table)``, which is made once for the columns of each table."""
+    if type(columns) is not tuple:  # who gave them may change them
+        return CanalForm(columns, form, table)
+    key = id(columns), form.labels, form.codes_of_values
+    found = _forms.get(key)
+    if found is None or found.columns is not columns or found.table is not table:
+        found = _forms[key] = CanalForm(columns, form, table)
+    return found
 
 
 def type_code(column: ColumnSchema) -> int:
@@ -168,36 +338,16 @@ def _is_text(column: ColumnSchema) -> bool:
     return column.charset not in (None, "binary")
 
 
-def column_text(value: Any, column: ColumnSchema, form: Form = _DEFAULT) -> str | None:
+def column_text(value: Any, column: ColumnSchema, form: Form = PLAIN) -> str | None:
     """The value's text in canal's form, None for NULL.
 
     Raises:
         DecodeError: an ENUM or SET holds a label that the column does not have.
     """
-    if value is None:
-        return None
-    code = type_code(column)
-    if code in (codes.ENUM, codes.SET) and not form.labels:
-        return _label_number(value, column, code)
-    if isinstance(value, PartialJson):
-        return value.expression(column.name)
-    if isinstance(value, str):  # dates that Python cannot hold too
-        return str(value)
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).decode("latin-1")
-    if isinstance(value, int):
-        return f"{value:04d}" if code == codes.YEAR else str(int(value))
-    if isinstance(value, float):
-        return float32_text(value) if code == codes.FLOAT else float_text(value)
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, datetime):
-        return f"{_date_text(value)} {_time_text(value)}{_fraction(value.microsecond, fraction_digits(column))}"
-    if isinstance(value, date):
-        return _date_text(value)
-    if isinstance(value, timedelta):
-        return _duration_text(value, fraction_digits(column))
-    return str(value)
+    way = _ways.get(id(column))
+    if way is None or way.column is not column or way.is_text != form.labels:
+        way = _ways[id(column)] = _Way(column, 0, form)
+    return way.text(value)
 
 
 def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
@@ -237,12 +387,9 @@ def _fraction(microsecond: int, digits: int) -> str:
     return f".{microsecond:06d}"[: digits + 1] if digits else ""
 
 
-def _date_text(value: date) -> str:
-    return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
-
-
-def _time_text(value: datetime) -> str:
-    return f"{value.hour:02d}:{value.minute:02d}:{value.second:02d}"
+def _decimal_text(value):
+    text = str(value)
+    return format(value, "f") if "E" in text else text
 
 
 def _duration_text(value: timedelta, digits: int) -> str:
@@ -258,22 +405,24 @@ def _duration_text(value: timedelta, digits: int) -> str:
 
 def float_text(value: float) -> str:
     """``Double.toString``: the shortest digits that read back as the same double."""
+    if _LEAST_PLAIN <= abs(value) < _LEAST_SCIENTIFIC:
+        return repr(value)
     return _java_text(value, repr(value))
 
 
 def float32_text(value: float) -> str:
     """``Float.toString``: the shortest digits that read back as the same single-precision number."""
-    if value - value != 0 or value == 0:
-        return _java_text(value, repr(value))
-    exact = struct.pack("<f", value)
-    single = struct.unpack("<f", exact)[0]
+    single = native.single(value)
+    if single - single != 0 or single == 0:
+        return _java_text(single, repr(single))
+    if _LEAST_PLAIN <= abs(single) < _LEAST_SCIENTIFIC:
+        shortest = float(f"{single:.5e}")  # of six digits no two are the same number
+        if native.single(shortest) == single:
+            return repr(shortest)
     for digits in range(9):
         text = f"{single:.{digits}e}"
-        try:
-            if struct.pack("<f", float(text)) == exact:
-                return _java_text(single, text)
-        except OverflowError:  # the largest numbers, rounded up
-            continue
+        if native.single(float(text)) == single:
+            return _java_text(single, text)
     return _java_text(single, repr(single))
 
 

@@ -127,6 +127,9 @@ cdef inline object datetime_new(int year, int month, int day, int hour, int minu
 cdef inline object timedelta_new(int seconds, int micros):
     return _timedelta_new(0, seconds, micros)
 
+cdef inline double single(double value) noexcept nogil:
+    return <float>value
+
 cdef inline int64_t i32(const uint8_t* p, Py_ssize_t i) noexcept nogil:
     cdef int32_t v
     memcpy(&v, p + i, 4)

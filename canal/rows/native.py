@@ -5,6 +5,7 @@ Never compiled itself: native.pxd beside it has the same names as inline functio
 
 import datetime
 import decimal
+import math
 import struct
 
 #: What to do with a column's bytes. native.pxd repeats these as a C enum; the order puts the common kinds first.
@@ -52,6 +53,14 @@ def datetime_new(year, month, day, hour, minute, second, micro, zone):
 
 def timedelta_new(seconds, micros):
     return datetime.timedelta(0, seconds, micros)
+
+
+def single(value):
+    """The nearest number of single precision."""
+    try:
+        return _FLOAT.unpack(_FLOAT.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 def i32(p, i):

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import canal
 from canal.errors import DecodeError
-from canal.formats.columns import Form, canal_columns, column_text, float32_text, float_text, sql_type
+from canal.formats.columns import (
+    PLAIN,
+    Column,
+    Form,
+    canal_columns,
+    canal_form,
+    column_text,
+    float32_text,
+    float_text,
+    sql_type,
+)
 from canal.rows.values import ABSENT, InvalidText, NoLabel, ZeroDate
 from canal.schema import ColumnSchema, column_from_text
 from canal.testing import FakeBinlog
@@ -212,6 +223,51 @@ def test_float_text_reads_back_and_is_short(value: float) -> None:
     assert struct.pack("<f", float(text)) == struct.pack("<f", value)
     assert sum(c.isdigit() for c in text.partition("E")[0].lstrip("-0.")) <= 9
     assert ("E" not in text) == (1e-3 <= abs(value) < 1e7 or value == 0)
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False).filter(bool))
+@example(1e-45)
+@example(struct.unpack("<f", struct.pack("<f", 1.4e-3))[0])
+def test_float_text_has_as_few_digits_as_can_be(value: float) -> None:
+    exact = struct.pack("<f", value)
+    fewest = next(text for n in range(9) if _single(text := f"{value:.{n}e}") == exact)
+
+    digits = fewest.partition("e")[0].replace(".", "").strip("-0")
+    assert len(float32_text(value).partition("E")[0].replace(".", "").strip("-0")) <= max(len(digits), 2)
+
+
+def _single(text: str) -> bytes:
+    try:
+        return struct.pack("<f", float(text))
+    except OverflowError:
+        return b""
+
+
+def test_a_column_is_a_value() -> None:
+    given = (3, -5, "c", True, False, False, "1", "bigint")
+    one = Column(*given)
+
+    assert one == Column(*given)
+    assert hash(one) == hash(Column(*given))
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert one != given
+    assert repr(one) == (
+        "Column(index=3, sql_type=-5, name='c', is_key=True, updated=False, is_null=False, value='1', mysql_type='bigint')"
+    )
+    for n, other in enumerate((4, 4, "d", False, True, True, None, "int")):
+        assert Column(*given[:n], other, *given[n + 1 :]) != one  # type: ignore[arg-type]
+
+
+def test_columns_are_counted_among_those_of_their_own_table() -> None:
+    """What is remembered of some columns is not taken for the same ones of another table, or in another form."""
+    delivered = (column_from_text("e", "enum('a','b')"),)
+    for table in (delivered, (ColumnSchema("id", 3), *delivered), None):
+        for form in (PLAIN, Form(labels=True), Form(codes_of_values=True)):
+            for _ in range(2):
+                _, (made,) = canal_form(delivered, form, table).of(None, ["b"])
+                assert made.index == (1 if table and len(table) > 1 else 0)
+                assert made.value == ("b" if form.labels else "2")
+                assert column_text("b", delivered[0], form) == made.value
 
 
 def test_canal_columns() -> None:
