@@ -25,6 +25,12 @@ from canal.store.ring import Ring
 #: one that comes just before a wait, or to another thread, does not end it. What an exception kept from waking others
 #: costs them so much.
 _SHORT = 1.0
+#: With so many bytes before them that nobody has got yet, readers get the processor: what waits longer is in no cache when
+#: it is read. The writer goes on at this pace, in bytes a second, until they have less, and stands still for a moment
+#: whenever it has written a step.
+_PLENTY = 4 << 20
+_PACE = 100 << 20
+_STEP = 256 << 10
 
 
 @attrs.define(eq=False)
@@ -100,6 +106,8 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._room = _Waiters()
         self._filled = _Waiters()
+        self._read = _Waiters()
+        self._ahead = 0  # bytes that were written ahead of readers who have plenty, since the writer paused
         self._readers: dict[int, _Reader] = {}
         self._ring = Ring(*self._limits)
         self._open = False
@@ -127,6 +135,7 @@ class MemoryStore:
             self._ring.release(self._ring.tail)
             self._room.wake()
             self._filled.wake()
+            self._read.wake()
 
     def put(self, entries: list[Entry]) -> None:
         done = 0
@@ -135,7 +144,9 @@ class MemoryStore:
             with self._lock:
                 if not self._open:
                     raise StoreClosedError("the store is closed")
+                unread = self._ring.unread
                 count = self._ring.put(entries, done)
+                self._ahead += self._ring.unread - unread
                 if count:
                     done += count
                     self._last = entries[done - 1]
@@ -145,14 +156,24 @@ class MemoryStore:
                     self._waits(True)
                 held = self._held_back()
                 lock = self._room.add() if done < len(entries) else None
+                pause = self._pause() if lock is None else None
             if woken:
                 self._ring.give_way()
             if held is not None:
                 self._tell(held)
+            if pause is not None:
+                self._read.wait(pause, self._ahead / _PACE)
+                self._ahead = 0
             if lock is None:
                 return
             if held is None or not held.is_evicted:
                 self._room.wait(lock, min(_SHORT, self._patience.seconds if self._patience else _SHORT))
+
+    def _pause(self) -> threading.Lock | None:
+        """What the writer waits for, where readers are far behind it."""
+        if self._ring.unread <= _PLENTY:
+            self._ahead = 0
+        return self._read.add() if self._ahead >= _STEP else None
 
     def _waits(self, waits: bool) -> None:
         """Count the seconds for which the writer waits."""
@@ -237,6 +258,8 @@ class MemoryStore:
         if start < reader.acked:
             return Slice([], start, start, 0)
         entries = self._ring.take(start, batch_size, *self._cut)
+        if self._ring.unread < _PLENTY >> 1:
+            self._read.wake()
         return Slice(entries, start, start + len(entries), self._ring.taken_rows)
 
     def _wait(self, client_id: int, reader: _Reader, start: int, wakes: int, rows: int, timeout: float | None) -> bool:

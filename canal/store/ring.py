@@ -30,6 +30,8 @@ class Ring:
         self.freed_bytes = 0
         self.freed_rows = 0
         self.taken_rows = 0  # by the last ``take``
+        self.unread = 0  # bytes that nobody has taken yet
+        self._front = 0
 
     def put(self, entries: list[Entry], start: int) -> int:
         """Append entries from index ``start`` on while there is room; gives the number that went in."""
@@ -44,6 +46,7 @@ class Ring:
             slots[self.tail & self._mask] = entry
             self.tail += 1
             self.byte_count += size
+            self.unread += size
             self.row_total += entry.row_count
             index += 1
         return index - start
@@ -66,7 +69,16 @@ class Ring:
             self.taken_rows = 0
             for entry in taken:
                 self.taken_rows += entry.row_count
+        index = self._front - sequence
+        while 0 <= index < len(taken):
+            entry = taken[index]
+            self._pass(entry)
+            index += 1
         return taken
+
+    def _pass(self, entry: Entry) -> None:
+        self.unread -= entry.size
+        self._front += 1
 
     def _to_an_end(self, taken: list[Entry], sequence: int) -> None:
         """Let the entries, those from ``sequence`` on, end where a transaction does."""
@@ -150,6 +162,8 @@ class Ring:
         slots = self._slots
         while self.head < head:
             entry = slots[self.head & self._mask]
+            if self.head == self._front:
+                self._pass(entry)
             self.byte_count -= entry.size
             self.freed_bytes += entry.size
             self.freed_rows += entry.row_count

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from canal.errors import ConfigError, NotSubscribedError, StoreClosedError
 from canal.model import Entry
-from canal.store import EntryStore, MemoryStore
+from canal.store import EntryStore, MemoryStore, memory
 from canal.store.ring import Ring
 from tests.support.strategies import row, transaction, whole
 
@@ -101,6 +101,46 @@ def test_no_entry_too_many_and_none_too_few_goes_in(sizes: list[int], most: int,
     assert first == longest([], entries)
     ring.release(freed := min(freed, first))
     assert ring.put(entries, first) == longest(entries[freed:first], entries[first:])
+
+
+def far_ahead(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
+    """A writer that stands still, for days, since a reader has plenty before it."""
+    monkeypatch.setattr(memory, "_PACE", 1)
+    entry = row(transaction(), size=5 << 20)
+    writer = threading.Thread(target=store.put, args=([entry],), daemon=True)
+    writer.start()
+    while not store._read._locks:
+        assert writer.is_alive()
+    return writer
+
+
+def test_a_writer_far_ahead_goes_on_when_what_it_wrote_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(MemoryStore(), 1)
+    writer = far_ahead(store, monkeypatch)
+
+    assert store.get(1, 0, 1, 0, 0).end == 1
+    writer.join(60)
+
+    assert not writer.is_alive()
+
+
+def test_a_writer_far_ahead_goes_on_when_the_store_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(MemoryStore(), 1)
+    writer = far_ahead(store, monkeypatch)
+
+    store.stop()
+    writer.join(60)
+
+    assert not writer.is_alive()
+
+
+def test_a_writer_fills_the_store_though_nobody_reads() -> None:
+    store = opened(MemoryStore(1000, 12 << 20), 1)
+
+    for number in range(10):
+        store.put([row(transaction(number), size=1 << 20)])
+
+    assert store.entry_count == 10
 
 
 def test_stop_wakes_a_writer_and_a_reader() -> None:

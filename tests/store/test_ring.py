@@ -32,6 +32,7 @@ class RingBesideAList(RuleBasedStateMachine):
         super().__init__()
         self.ring = Ring(_MOST, _ROOM)
         self.entries: list[Entry] = []
+        self.taken = 0  # how far somebody has taken everything
 
     def kept(self) -> list[Entry]:
         return self.entries[self.ring.head :]
@@ -53,6 +54,7 @@ class RingBesideAList(RuleBasedStateMachine):
         head = data.draw(st.integers(0, self.ring.tail))
         before = self.ring.head
         self.ring.release(head)
+        self.taken = max(self.taken, head)
         assert self.ring.head == max(before, head)
 
     @rule(
@@ -61,6 +63,8 @@ class RingBesideAList(RuleBasedStateMachine):
     def take(self, data: st.DataObject, size: int, room: int, alone: bool, ends: bool) -> None:
         start = data.draw(st.integers(0, self.ring.tail))
         taken = self.ring.take(start, size, room, alone, ends)
+        if start <= self.taken:
+            self.taken = max(self.taken, start + len(taken))
         if start < self.ring.head or start == self.ring.tail:
             assert taken == []
             return
@@ -87,6 +91,7 @@ class RingBesideAList(RuleBasedStateMachine):
         assert ring.byte_count == sum(entry.size for entry in kept)
         assert ring.bytes_between(ring.head, ring.tail) == ring.byte_count
         assert ring.rows_from(ring.head) == sum(entry.row_count for entry in kept)
+        assert ring.unread == sum(entry.size for entry in self.entries[self.taken :])
         assert ring.row_total == sum(entry.row_count for entry in self.entries)
         gone = self.entries[: ring.head]
         assert (ring.freed_bytes, ring.freed_rows) == (sum(e.size for e in gone), sum(e.row_count for e in gone))
