@@ -14,7 +14,7 @@ cdef class Image:
     cdef readonly int last_mask
     cdef readonly bytes kinds, widths, slots, params, steps, present
     cdef readonly tuple extras, names, absent, partial
-    cdef readonly bint plain
+    cdef readonly bint plain, leaf
 
 @cython.final
 cdef class Cursor:

@@ -157,6 +157,10 @@ def _fraction_digits(column_type):
     return 0
 
 
+#: Whose values may hold other objects.
+_HOLDERS = {native.JSON, native.JSON_DIFFS, native.MASKED}
+
+
 # -- the plan of a table -----------------------------------------------------------------------------------------------
 
 
@@ -188,6 +192,7 @@ class Image:
         self.plain = slots == list(range(self.count))
         self.absent = tuple(slot for slot in range(decoder.width) if slot not in found)
         self.width = decoder.width
+        self.leaf = not _HOLDERS & set(self.kinds)
         self.partial = tuple(
             (slot, i) for i, slot in enumerate(slots) if self.kinds[i] == native.JSON_DIFFS and slot != _SKIP
         )
@@ -689,7 +694,7 @@ class RowDecoder:
         some = 0
         for i in range(nulls, pos):
             some |= p[i]
-        values = native.tuple_new(image.width)
+        values = native.tuple_new(image.width, image.leaf)
         for i in range(image.count):
             slot = i
             if not plain:

@@ -14,6 +14,7 @@ cdef extern from "Python.h":
     str PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
     void* PyUnicode_DATA(object text)
     int PyByteArray_Resize(object buffer, Py_ssize_t size) except -1
+    void PyObject_GC_UnTrack(void* tracked)
 
 cdef extern from *:
     """
@@ -108,8 +109,11 @@ cdef inline setup():
     import_datetime()
     canal_decimal_setup(native.make_decimal, native.make_decimal("-12345.678"))
 
-cdef inline tuple tuple_new(Py_ssize_t size):
-    return PyTuple_New(size)
+cdef inline tuple tuple_new(Py_ssize_t size, bint leaf):
+    cdef tuple made = PyTuple_New(size)
+    if leaf:
+        PyObject_GC_UnTrack(<void*>made)  # as the collector itself does when it meets one of these
+    return made
 
 cdef inline void tuple_set(tuple values, Py_ssize_t slot, object value) noexcept:
     Py_INCREF(value)

@@ -30,8 +30,8 @@ def setup():
     """Load what C knows of dates and decimals; call it once in each module that makes some."""
 
 
-def tuple_new(size):
-    """A tuple to be filled once, every slot of it, before anybody else sees it."""
+def tuple_new(size, leaf):
+    """A tuple to be filled once, every slot of it, before anybody else sees it; ``leaf``: with nothing that holds other objects."""
     return [None] * size
 
 

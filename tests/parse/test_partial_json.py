@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.machinery
 import importlib.util
 import struct
@@ -418,3 +419,21 @@ def test_objects_are_the_values_that_were_stored(value: Any) -> None:
     data = encode_json(value)
 
     assert decode_objects(data, 0, len(data)) == value
+
+
+def test_rows_that_hold_objects_are_known_to_the_collector() -> None:
+    """Rows of plain values are not: a cycle needs something that holds others."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, document JSON")
+    table.insert({"id": 1, "document": {"a": []}})
+    fake.end()
+    for objects in (True, False):
+        config = canal.InstanceConfig(destination="d", source=fake, start="earliest", json="objects" if objects else "text")
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            entry = instance.get(timeout=60).entries[1]
+        (values,) = entry.tuples()[1] or ()
+        assert type(values[1]) is (dict if objects else str)
+        if objects:
+            values[1]["a"].append(values)
+            assert gc.is_tracked(values)
