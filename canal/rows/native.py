@@ -31,7 +31,7 @@ def setup():
 
 
 def tuple_new(size, leaf):
-    """A tuple to be filled once, every slot of it, before anybody else sees it; ``leaf``: with nothing that holds other objects."""
+    """A tuple to be filled once, every slot of it, before anybody else sees it; ``leaf``: of nothing that holds others."""
     return [None] * size
 
 
