@@ -42,5 +42,10 @@ def path_of(value: object, option: str) -> str:
     return os.fspath(value)
 
 
+def check_callable(value: object, option: str) -> None:
+    if not callable(value):
+        raise ConfigError(f"{option} must be callable, not {value!r}")
+
+
 def _wrong(instance: object, attribute: attrs.Attribute[Any], what: str, value: object) -> ConfigError:
     return ConfigError(f"{attribute.name} of {type(instance).__name__} must be {what}, not {value!r}")

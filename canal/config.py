@@ -17,6 +17,7 @@ from canal.checks import not_negative, positive
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
+from canal.keywords import checks_names
 from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.parse.group import check_merging, check_name
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
@@ -149,6 +150,7 @@ def _check_members(instance: object, attribute: object, value: object) -> None:
             raise ConfigError(f"member {name} is a canal.Member, not a {type(member).__name__}")
 
 
+@checks_names()
 @attrs.frozen(kw_only=True)
 class Member:
     """One source of a :class:`canal.Group`, with the options that are its own: see :class:`canal.InstanceConfig`."""
@@ -189,6 +191,7 @@ def _default_meta(config: InstanceConfig) -> MetaManager:
     return MemoryMeta() if config.ha is None else ZooKeeperMeta(config.ha)
 
 
+@checks_names({"tables": "filter, or canal.connect(…, tables=)", "host": "source=canal.MySQLSource(host=…)"})
 @attrs.frozen(kw_only=True)
 class InstanceConfig:
     """Everything that makes an :class:`~canal.Instance`.

@@ -152,6 +152,11 @@ class TableFilter:
     _passes: tuple[tuple[re.Pattern[str], ...], ...] = attrs.field(init=False, repr=False, eq=False)
     _drops: tuple[re.Pattern[str], ...] = attrs.field(init=False, repr=False, eq=False)
 
+    def __attrs_pre_init__(self, include: object = "", exclude: object = "", narrowed: object = ()) -> None:
+        for text in (include, exclude):
+            if not isinstance(text, str):
+                raise ConfigError(f"a filter must be a str, with commas between its parts, not {text!r}")
+
     @_passes.default
     def _compile_passes(self) -> tuple[tuple[re.Pattern[str], ...], ...]:
         return tuple(patterns for text in (self.include, *self.narrowed) if (patterns := _compile(text)))

@@ -509,7 +509,7 @@ class Instance:
         self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
     ) -> Message:
         """As ``get_without_ack``. Who calls takes back what is ``taken`` when the message does not get through to him."""
-        _check_get(batch_size, timeout)
+        _check_get(batch_size, timeout, linger)
         self._life.check_process()
         if self._turns is None:
             return self._client(client_id).get(batch_size, timeout, linger, taken)
@@ -710,11 +710,13 @@ class Instance:
         return f"<Instance {self.destination} {state}>"
 
 
-def _check_get(batch_size: Any, timeout: Any) -> None:
-    if isinstance(batch_size, str) or batch_size < 1:
+def _check_get(batch_size: Any, timeout: Any, linger: Any) -> None:
+    if not isinstance(batch_size, int) or batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1, not {batch_size!r}")
-    if isinstance(timeout, str):
+    if timeout is not None and not isinstance(timeout, (int, float)):
         raise ConfigError(f"timeout must be a number of seconds, or None, not {timeout!r}")
+    if not isinstance(linger, (int, float)):
+        raise ConfigError(f"linger must be a number of seconds, not {linger!r}")
 
 
 def _check_batch_id(batch_id: Any) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from canal.checks import check_callable
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
 from canal.flat import FlatChange, flat
 from canal.model import Message
@@ -104,6 +105,7 @@ class Handling:
         self, handler: Callable[[FlatChange], Any], retries: int, backoff: tuple[float, float],
         on_unfit: Callable[[FlatChange, Exception], Any] | None,
     ) -> None:  # fmt: skip
+        check_callable(handler, "handler")
         self.handler = handler
         self._retries = retries
         self._backoff = backoff

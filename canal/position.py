@@ -45,6 +45,11 @@ def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int)
         raise ConfigError(f"{attribute.name} of a position must be a whole number from 0 to {most}, not {value!r}")
 
 
+def _is_text(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{attribute.name} of a position must be a str, not {value!r}")
+
+
 def _is_tail(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
     if not isinstance(value, str) or len(value) % 16 or value.strip("0123456789abcdef"):
         raise ConfigError("tail of a position must be hexadecimal, 16 digits for each transaction")
@@ -96,7 +101,7 @@ class Position:
     :class:`canal.GroupParser` has nothing but ``members``: one position for each of its sources.
     """
 
-    journal: str = ""
+    journal: str = attrs.field(default="", validator=_is_text)
     """File name of the journal."""
 
     offset: int = attrs.field(default=0, validator=_not_negative)
@@ -114,7 +119,7 @@ class Position:
     server_id: int = attrs.field(default=0, validator=_not_negative)
     """Id of the server that wrote the last event done (its origin, not always the source)."""
 
-    source: str = ""
+    source: str = attrs.field(default="", validator=_is_text)
     """Identity (server UUID) of the source; journal and offset mean something only there. "" = not known."""
 
     xa: tuple[PreparedXa, ...] = attrs.field(default=(), converter=_prepared_tuple)

@@ -14,6 +14,7 @@ import attrs
 from canal.changes.change import Change, Table
 from canal.errors import CanalError, ConfigError, HookError, UnloggedChangeError
 from canal.filter import TableFilter
+from canal.keywords import checks_names
 from canal.model import ColumnNames, EventType, Row
 from canal.recent import Recent
 from canal.rows.values import ABSENT
@@ -39,6 +40,7 @@ def _callable(instance: object, attribute: attrs.Attribute[Any], value: object) 
         raise ConfigError(f"{attribute.name} of a rule must be callable, not {value!r}")
 
 
+@checks_names()
 @attrs.frozen(kw_only=True)
 class Rule:
     r"""What to do with the changes of some tables. The first rule that names a table is the one that counts.

@@ -53,7 +53,11 @@ class Server:
 
     def __init__(self, configs: Iterable[InstanceConfig] = (), generator: Generator | None = None) -> None:
         self._configs: dict[str, InstanceConfig] = {}
+        if not isinstance(configs, Iterable):
+            raise ConfigError(f"configs of a Server are several, in a list, not a {type(configs).__name__}")
         for config in configs:
+            if not isinstance(config, InstanceConfig):
+                raise ConfigError(f"a Server is made of canal.InstanceConfig, not of {type(config).__name__}")
             if config.destination in self._configs:
                 raise ConfigError("there are two configs of this destination", destination=config.destination)
             self._configs[config.destination] = config

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from canal.checks import check_callable
 from canal.delivery import Taken, take_back
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
 from canal.model import Message
@@ -86,6 +87,7 @@ def consume(
     on_unfit: Callable[[Message, Exception], Any] | None, batch_size: int, linger: float, client_id: int,
 ) -> None:  # fmt: skip
     """As ``Instance.consume`` without workers."""
+    check_callable(handler, "handler")
     failures = 0
     while True:
         stream = instance.stream(batch_size, linger, client_id=client_id)

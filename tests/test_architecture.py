@@ -92,7 +92,7 @@ def test_private_names_stay_in_their_modules() -> None:
 #: before its own.
 LAYERS = (
     "alarm disk errors event_layout event_types type_codes findings recent statement threads zstd _build _interpreted",
-    "checks claims copies filter gtid life schema server_facts",
+    "checks claims copies filter gtid keywords life schema server_facts",
     "position rows zookeeper",
     "meta model status",
     "flat ha parse.schema store",

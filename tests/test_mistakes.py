@@ -15,7 +15,21 @@ import pytest
 import canal
 from canal.errors import ConfigError, CursorError
 from canal.meta import FileMeta
-from canal.targets import DuckDBTarget, ParquetTarget, SQLiteTarget
+from canal.targets import (
+    DuckDBTarget,
+    HTTPTarget,
+    IcebergTarget,
+    JSONLinesTarget,
+    KafkaTarget,
+    MongoDBTarget,
+    OpenSearchTarget,
+    ParquetTarget,
+    PostgreSQLTarget,
+    RabbitMQTarget,
+    RedisTarget,
+    RocketMQTarget,
+    SQLiteTarget,
+)
 from canal.testing import FakeBinlog
 from canal.testing.fake import FakeConnection
 
@@ -62,6 +76,71 @@ def test_a_message_is_acked_and_rolled_back_as_such() -> None:
         nothing = instance.get_without_ack(10, timeout=0)
         instance.rollback(nothing)
         instance.ack(nothing)
+
+
+UNKNOWN: list[tuple[Callable[[], object], str, str]] = [
+    (lambda: config(tables=["orders"]), "InstanceConfig has no option 'tables'", "filter, or canal.connect"),
+    (lambda: config(filters="shop"), "InstanceConfig has no option 'filters'", "Did you mean filter?"),
+    (lambda: config(hoock=[]), "InstanceConfig has no option 'hoock'", "Did you mean hooks?"),
+    (lambda: canal.connect(FakeBinlog(), xyzzy=1), "InstanceConfig has no option 'xyzzy'", "It has alarm, "),
+    (lambda: canal.MySQLSource(hots="db"), "MySQLSource has no option 'hots'", "Did you mean host?"),
+    (lambda: canal.MySQLSource(passwd="S3cret"), "MySQLSource has no option 'passwd'", "Did you mean password?"),
+    (lambda: canal.ParserOptions(sourec=1), "ParserOptions has no option 'sourec'", "Did you mean source?"),
+    (lambda: canal.Rule(table="x"), "Rule has no option 'table'", "Did you mean tables?"),
+    (lambda: canal.Retry(time=1), "Retry has no option 'time'", "Did you mean times?"),
+]
+
+
+@pytest.mark.parametrize(("call", "message", "remedy"), UNKNOWN, ids=[message for _, message, _ in UNKNOWN])
+def test_an_option_that_there_is_not_is_told_with_the_nearest_one(
+    call: Callable[[], object], message: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    assert caught.value.message == message
+    assert remedy in caught.value.remedy
+    assert "S3cret" not in str(caught.value)
+
+
+WRONG: Any = [None, 5, b"x", []]
+TAKES_TEXT: list[tuple[Callable[[Any], object], str]] = [
+    (lambda wrong: HTTPTarget(wrong), "url of HTTPTarget must be a str"),
+    (lambda wrong: IcebergTarget(wrong), "catalog of IcebergTarget must be a str"),
+    (lambda wrong: KafkaTarget(wrong), "servers of KafkaTarget must be a str"),
+    (lambda wrong: MongoDBTarget(wrong), "url of MongoDBTarget must be a str"),
+    (lambda wrong: OpenSearchTarget(wrong), "url of OpenSearchTarget must be a str"),
+    (lambda wrong: PostgreSQLTarget(wrong), "conninfo of PostgreSQLTarget must be a str"),
+    (lambda wrong: RabbitMQTarget(wrong), "url of RabbitMQTarget must be a str"),
+    (lambda wrong: RedisTarget(wrong), "url of RedisTarget must be a str"),
+    (lambda wrong: RocketMQTarget(wrong), "name_servers of RocketMQTarget must be a str"),
+    (lambda wrong: JSONLinesTarget(wrong), "path of JSONLinesTarget must be a path"),
+    (lambda wrong: canal.Position(journal=wrong), "journal of a position must be a str"),
+    (lambda wrong: canal.Retry(first=str(wrong)), "first of Retry must be a number of more than 0"),  # type: ignore[arg-type]
+    (lambda wrong: canal.Retry(times=str(wrong)), "times of Retry must be a number of at least 0"),  # type: ignore[arg-type]
+    (lambda wrong: canal.Server(wrong or 5), "configs of a Server are several|a Server is made of"),
+    (lambda wrong: canal.MemoryStore(str(wrong)), "a store needs room"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize(("make", "message"), TAKES_TEXT, ids=[message for _, message in TAKES_TEXT])
+def test_a_value_of_another_type_is_told_where_it_is_given(make: Callable[[Any], object], message: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(wrong)
+
+
+def test_calls_of_an_instance_look_at_what_they_are_given() -> None:
+    with canal.Instance(config()) as instance:
+        instance.subscribe()
+        wrong: Any = "5"
+        for call in (
+            lambda: instance.get(wrong), lambda: instance.get(1, wrong), lambda: instance.get(1, 0, wrong),
+            lambda: instance.get(wrong, client_id=1001), lambda: instance.consume(wrong),
+            lambda: instance.consume(wrong, workers=2), lambda: instance.subscribe(filter=5),  # type: ignore[arg-type]
+            lambda: instance.stream(None).__next__(),  # type: ignore[arg-type]
+        ):  # fmt: skip
+            with pytest.raises(ConfigError):
+                call()
 
 
 @pytest.mark.parametrize("left", [True, False], ids=["theirs over ours", "theirs removed again"])

@@ -10,6 +10,7 @@ import attrs
 
 from canal.alarm import Alarm, log_alarm
 from canal.filter import FieldFilter, TableFilter
+from canal.keywords import checks_names
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.schema.history import MemoryHistory, SchemaHistory
@@ -22,6 +23,7 @@ UnknownColumns = Literal["positions", "error", "leave_out"]
 ColumnTypes = Literal["log", "history"]
 
 
+@checks_names()
 @attrs.frozen(kw_only=True, eq=False)
 class ParserOptions:
     """How a :class:`BinlogParser` reads a source; ``attrs.evolve()`` changes it.

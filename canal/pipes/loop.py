@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import attrs
+from attrs.validators import optional
 
 from canal.aio import AsyncInstance, to_the_end
 from canal.changes import Change, Reader
+from canal.checks import not_negative, positive
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -35,6 +37,7 @@ from canal.errors import (
     fresh,
 )
 from canal.instance import CLIENT_ID, Instance
+from canal.keywords import checks_names
 from canal.pipes.units import Unit, Units
 from canal.position import Position
 from canal.rules import Rule, Rules
@@ -52,6 +55,7 @@ _PASSING: Final = (TargetError, ConnectionLostError, CursorError, CoordinationEr
 _LASTING: Final = (TargetSchemaError, UnfitChangeError, StreamMismatchError)
 
 
+@checks_names()
 @attrs.frozen
 class Retry:
     """When a target fails, the same changes are given to it again after growing waits.
@@ -62,13 +66,13 @@ class Retry:
         longest: seconds before an attempt at most.
     """
 
-    times: int | None = 10
-    first: float = 0.3
-    longest: float = 60.0
+    times: int | None = attrs.field(default=10, validator=optional(not_negative))  # type: ignore[arg-type]
+    first: float = attrs.field(default=0.3, validator=positive)
+    longest: float = attrs.field(default=60.0, validator=positive)
 
     def __attrs_post_init__(self) -> None:
-        if (self.times is not None and self.times < 0) or not 0 < self.first <= self.longest:
-            raise ConfigError("Retry takes a number of times from 0 on, and 0 < first <= longest in seconds")
+        if self.first > self.longest:
+            raise ConfigError(f"longest of Retry must be at least its first, {self.first:g} s, not {self.longest:g}")
 
     def wait(self, failures: int) -> float | None:
         """Seconds to wait after so many failures; None: it is given up."""

@@ -48,6 +48,9 @@ class Mask:
         Raises:
             ConfigError: there is no such variable, or the key is empty.
         """
+        given: tuple[object, object] = env, key
+        if not isinstance(given[0], str) or not isinstance(given[1], (str, bytes)):
+            raise ConfigError("env of a mask is the name of an environment variable, and key a str or bytes")
         found = os.environ.get(env, "") if env else key
         if not found:
             raise ConfigError(f"the environment variable {env} has no key" if env else "the key of a mask is empty")

@@ -94,7 +94,7 @@ class MemoryStore:
         tell: Callable[[HeldBack], None] = lambda held: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if max_entries < 1 or max_bytes < 1:
+        if type(max_entries) is not int or type(max_bytes) is not int or max_entries < 1 or max_bytes < 1:
             raise ConfigError("a store needs room for at least one entry and one byte")
         self._limits = (max_entries, max_bytes)
         self._cut = (batch_bytes or 1 << 62, isolate_ddl, whole_transactions)

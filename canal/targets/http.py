@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import attrs
 
 from canal.changes import Change
+from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets.messages import encoded
@@ -62,7 +63,7 @@ class HTTPTarget:
         options: more arguments of ``httpx.Client``, such as ``auth``, ``verify``, ``cert``, ``proxy``.
     """
 
-    url: str = attrs.field(repr=False)
+    url: str = attrs.field(repr=False, validator=text)
     secret: str | Sequence[str] = attrs.field(default=(), kw_only=True, repr=False)
     batch: int = attrs.field(default=1, kw_only=True)
     batch_bytes: int = attrs.field(default=1 << 20, kw_only=True)

@@ -17,12 +17,18 @@ from typing import Any, BinaryIO, ClassVar
 import attrs
 
 from canal.changes import Change
+from canal.checks import path_of
 from canal.disk import sync_folder
 from canal.errors import TargetError
 from canal.formats.change_json import line
 from canal.targets.messages import encoded
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.work import LogWork, conflict
+
+
+def _is_file(instance: object, attribute: object, value: Any) -> None:
+    if not hasattr(value, "write"):
+        path_of(value, "path of JSONLinesTarget")
 
 
 @attrs.frozen
@@ -38,7 +44,7 @@ class JSONLinesTarget:
         encode: makes the text of a change, without an end of line, such as ``canal.formats.DebeziumJson()``; "" writes nothing.
     """
 
-    path: str | os.PathLike[str] | BinaryIO
+    path: str | os.PathLike[str] | BinaryIO = attrs.field(validator=_is_file)
     encode: Callable[[Change], str] = line
 
     scope: ClassVar[Scope] = "all"

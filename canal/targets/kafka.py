@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from canal.changes import Change
+from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets.messages import (
@@ -77,7 +78,7 @@ class KafkaTarget:
         producer: more of them for the producer: ``{"compression.type": "zstd", "message.max.bytes": 1_000_000}``.
     """
 
-    servers: str
+    servers: str = attrs.field(validator=text)
     topic: str | Callable[[Change], str] = "{name}"
     encode: Encode = line
     key: Key = primary_key

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
-from canal.checks import file_path
+from canal.checks import file_path, text
 from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema
 from canal.targets import tables
@@ -102,7 +102,7 @@ class IcebergTarget(_Lake):
         schema, upkeep: as of ``DeltaTarget``.
     """
 
-    catalog: str = "default"
+    catalog: str = attrs.field(default="default", validator=text)
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     upkeep: Upkeep | None = attrs.field(default=None, kw_only=True)

@@ -17,6 +17,7 @@ import attrs
 
 from canal.changes import Table, TableState
 from canal.changes.latest import Key, Values
+from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.rows.values import InvalidJson
 from canal.schema import ColumnSchema
@@ -62,7 +63,7 @@ class MongoDBTarget:
         options: more arguments of ``pymongo.MongoClient``, such as ``tlsCAFile``.
     """
 
-    url: str = attrs.field(repr=False)
+    url: str = attrs.field(repr=False, validator=text)
     transactions: bool = attrs.field(default=False, kw_only=True)
     database: str = attrs.field(default="canal", kw_only=True)
     decimals: Literal["decimal128", "text"] = attrs.field(default="decimal128", kw_only=True)

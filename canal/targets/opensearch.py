@@ -18,6 +18,7 @@ import attrs
 
 from canal.changes import Table, TableState
 from canal.changes.latest import Key
+from canal.checks import text
 from canal.errors import CanalError, ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import row_json
 from canal.formats.texts import TEXTS
@@ -74,7 +75,7 @@ class OpenSearchTarget:
         options: more arguments of ``httpx.Client``, such as ``auth``, ``headers``, ``verify``, ``cert``, ``proxy``.
     """
 
-    url: str = attrs.field(repr=False)
+    url: str = attrs.field(repr=False, validator=text)
     prefix: str = attrs.field(default="", kw_only=True)
     create: bool = attrs.field(default=True, kw_only=True)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import attrs
 
 from canal.changes.latest import Values
+from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError
 from canal.schema import ColumnSchema
 from canal.targets.protocol import Guarantee, Scope
@@ -50,7 +51,7 @@ class PostgreSQLTarget:
         options: more arguments of ``psycopg.connect``, such as ``password``.
     """
 
-    conninfo: str = attrs.field(repr=False)
+    conninfo: str = attrs.field(repr=False, validator=text)
     create: bool = attrs.field(default=True, kw_only=True)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     progress_table: str = attrs.field(default="canal_progress", kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from canal.changes import Change
+from canal.checks import text
 from canal.errors import CanalError, ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets.messages import Encode, Headers, Namer, encoded, headers_of
@@ -49,7 +50,7 @@ class RabbitMQTarget:
         timeout: seconds that a broker may take to confirm a commit.
     """
 
-    url: str = attrs.field(repr=False)
+    url: str = attrs.field(repr=False, validator=text)
     exchange: str = ""
     routing_key: str | Callable[[Change], str] = "{name}"
     queues: Mapping[str, Any] | None = attrs.field(factory=dict)

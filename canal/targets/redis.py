@@ -17,6 +17,7 @@ import attrs
 
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
+from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line, row_json
 from canal.model import Row
@@ -59,7 +60,7 @@ class RedisTarget:
         cluster: whether it is a cluster.
     """
 
-    url: str = attrs.field(repr=False)
+    url: str = attrs.field(repr=False, validator=text)
     structure: Structure = "hash"
     prefix: str = ""
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)

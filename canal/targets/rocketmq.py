@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 import attrs
 
 from canal.changes import Change
+from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets import rocketmq_wire as wire
@@ -77,7 +78,7 @@ class RocketMQTarget:
         timeout: seconds that a broker may take to answer.
     """
 
-    name_servers: str
+    name_servers: str = attrs.field(validator=text)
     topic: str | Callable[[Change], str] = "{name}"
     key: Key = primary_key
     partition: Partition | None = None

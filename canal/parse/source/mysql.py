@@ -21,6 +21,7 @@ import attrs
 
 from canal.checks import positive, text
 from canal.errors import ConfigError, ConnectionLostError
+from canal.keywords import checks_names
 from canal.parse.source import _pymysql
 from canal.parse.source.connection import MySQLConnection
 from canal.parse.source.dump import Thread
@@ -138,6 +139,7 @@ def parse_url(url: str) -> dict[str, Any]:
     return found | extra
 
 
+@checks_names({"passwd": "password", "username": "user", "charset": "nothing: each column has its own"})
 @attrs.frozen(kw_only=True)
 class MySQLSource:
     """A MySQL or MariaDB server as a source.

@@ -1,0 +1,44 @@
+"""Options that are given by name: one that there is not is told with the one that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, TypeVar
+
+import attrs
+
+from canal.errors import ConfigError
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def checks_names(instead: Mapping[str, str] | None = None) -> Callable[[_Class], _Class]:
+    """Of an attrs class: a ConfigError for a keyword that is none of its options, where Python would raise a TypeError.
+
+    Args:
+        instead: for names that others use, what is meant.
+    """
+
+    def decorate(made: _Class) -> _Class:
+        init: Callable[..., None] = made.__init__  # type: ignore[misc]
+        names = [attribute.alias for attribute in attrs.fields(made) if attribute.init]
+
+        @wraps(init)
+        def checked(self: object, *arguments: object, **options: Any) -> None:
+            for name in options:
+                if name not in names:
+                    raise unknown(made.__name__, name, names, instead or {})
+            init(self, *arguments, **options)
+
+        made.__init__ = checked  # type: ignore[misc]
+        return made
+
+    return decorate
+
+
+def unknown(of: str, name: str, names: list[str], instead: Mapping[str, str]) -> ConfigError:
+    near = [instead[name]] if name in instead else get_close_matches(name, names, 1)
+    remedy = f"Did you mean {near[0]}?" if near else f"It has {', '.join(sorted(names))}."
+    return ConfigError(f"{of} has no option {name!r}", remedy=remedy)
