@@ -310,8 +310,8 @@ LONG = {
     "BinlogDecoder._rows": "the way of every changed row, in one C function",
     "ParserRun._stream_once": "the order of its steps is what it says",
     "RowDecoder": "one branch per type of column",
-    "Column._append_fixed": "one C loop per type of column",
-    "Column._append_texts": "one C loop per form of text",
+    "ColumnBuilder._append_fixed": "one C loop per type of column",
+    "ColumnBuilder._append_texts": "one C loop per form of text",
 }
 
 

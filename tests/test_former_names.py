@@ -9,6 +9,7 @@ from canal.changes.change import Origin
 from canal.parse import log_positions
 from canal.parse.parser import BinlogParser
 from canal.targets.tables import Progress
+from canal.testing import fake
 from canal.testing.fake import FakeBinlog
 
 
@@ -48,3 +49,8 @@ def test_the_type_of_what_a_log_position_manager_is_given() -> None:
         assert log_positions.Place is log_positions.GivePosition
     with pytest.raises(AttributeError, match="nothing"):
         log_positions.nothing  # noqa: B018
+
+
+def test_the_column_of_a_fake_table() -> None:
+    with pytest.warns(DeprecationWarning, match="FakeColumn now"):
+        assert fake.Column is fake.FakeColumn

@@ -259,7 +259,7 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(rows, kind)
 
 
-def _array(column: columnar.Column, kind: pa.DataType) -> pa.Array:
+def _array(column: columnar.ColumnBuilder, kind: pa.DataType) -> pa.Array:
     if column.objects is not None:
         return pa.array(column.objects, kind)
     valid = pa.py_buffer(column.valid) if column.nulls else None

@@ -10,7 +10,7 @@ cdef dict _SIZES
 cdef tuple _TEXTS
 
 @cython.final
-cdef class Column:
+cdef class ColumnBuilder:
     cdef RowDecoder decoder
     cdef Py_ssize_t i, param, size, used, limit, longest
     cdef readonly Py_ssize_t rows, nulls
@@ -73,13 +73,13 @@ cdef class Images:
     cdef int measure(self, Image image, Py_ssize_t number, bytes data, Cursor at, Py_ssize_t shift) except -1
     @cython.locals(c="unsigned char*", first=Py_ssize_t, slot=Py_ssize_t)
     cdef _clear(self)
-    @cython.locals(count=Py_ssize_t, slot=Py_ssize_t, column=Column)
+    @cython.locals(count=Py_ssize_t, slot=Py_ssize_t, column=ColumnBuilder)
     cdef follow(self, Images other)
-    @cython.locals(slot=Py_ssize_t, size=Py_ssize_t, column=Column)
+    @cython.locals(slot=Py_ssize_t, size=Py_ssize_t, column=ColumnBuilder)
     cdef flush(self, data, bint partial)
-    @cython.locals(slot=Py_ssize_t, column=Column)
+    @cython.locals(slot=Py_ssize_t, column=ColumnBuilder)
     cdef extend(self, list images)
-    @cython.locals(slot=Py_ssize_t, column=Column)
+    @cython.locals(slot=Py_ssize_t, column=ColumnBuilder)
     cdef close(self)
 
 @cython.final

@@ -38,7 +38,7 @@ _SIZES = {
 _TEXTS = (native.UTF8, native.BYTES, native.PADDED)
 
 
-class Column:
+class ColumnBuilder:
     """A column as it grows: the buffers of an Arrow array, or the values of one.
 
     ``valid`` has a bit for each row and ``nulls`` counts those that are 0. ``values`` are of ``size`` bytes each; where
@@ -368,7 +368,7 @@ class Images:
     def __init__(self, decoder, direct, limit):
         numbers = {row[2]: i for i, row in enumerate(decoder.plan)}
         self.width = decoder.width
-        self.columns = tuple([Column(decoder, numbers[slot], direct[slot], limit) for slot in range(decoder.width)])
+        self.columns = tuple([ColumnBuilder(decoder, numbers[slot], direct[slot], limit) for slot in range(decoder.width)])
         self.block = max(8, _BLOCK // max(self.width, 1))
         # For each value of the rows that are measured and not yet decoded, where it starts and ends.
         self.cells = bytearray(8 * self.width * self.block)

@@ -7,13 +7,13 @@ from typing import Final
 from canal.errors import UsageError
 from canal.parse.schema import definition
 from canal.parse.schema.scanner import END, Scanner
-from canal.testing._encode import COLLATIONS, Column, keyed
+from canal.testing._encode import COLLATIONS, FakeColumn, keyed
 
 #: Reserved words, so no column is called so unless in quotes.
 _MAKE_VALUES: Final = frozenset(("DEFAULT", "ON", "AS"))
 
 
-def parse_columns(text: str, charset: str = "utf8mb4") -> tuple[Column, ...]:
+def parse_columns(text: str, charset: str = "utf8mb4") -> tuple[FakeColumn, ...]:
     """Columns from text such as ``"id INT UNSIGNED PRIMARY KEY, note VARCHAR(40)"``."""
     scan = Scanner(text)
     while (token := scan.take())[0] != END:
@@ -30,13 +30,13 @@ def parse_columns(text: str, charset: str = "utf8mb4") -> tuple[Column, ...]:
     return keyed(columns, [part for key in body.keys if key.is_primary for part in key.columns])
 
 
-def _column(found: definition.ColumnDefinition, charset: str) -> Column:
+def _column(found: definition.ColumnDefinition, charset: str) -> FakeColumn:
     kind, choice = found.type, found.charset or definition.CharsetChoice()
     if choice.collation and choice.collation not in COLLATIONS:
         raise UsageError(f"column {found.name}: collation {choice.collation} is not known to the fake binlog")
     if kind.zerofill or kind.compressed:
         raise UsageError(f"column {found.name}: ZEROFILL and COMPRESSED are not known to the fake binlog")
-    return Column(
+    return FakeColumn(
         found.name,
         kind.base,
         tuple(number for number in (kind.length, kind.scale) if number is not None),

@@ -156,7 +156,7 @@ class _Unfit(ValueError):
 
 
 @attrs.frozen
-class Column:
+class FakeColumn:
     """One column of a fake table.
 
     ``type`` is the bare name such as ``"int"`` or ``"varchar"``, ``args`` what is in its brackets; ``collation`` is the
@@ -246,7 +246,7 @@ class Codec:
     encode: Callable[[Any], bytes]
 
 
-def codec_of(column: Column, flavor: Flavor, old: bool = False) -> Codec:
+def codec_of(column: FakeColumn, flavor: Flavor, old: bool = False) -> Codec:
     """``old``: as MySQL before 5.6 has it."""
     if old and column.type in _NEWER:
         raise UsageError(f"column {column.name}: MySQL 5.1 has no type {column.type}")
@@ -261,7 +261,7 @@ _WIDTHS: Final = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "i
 _NUMERIC: Final = frozenset((*_INTEGERS, "float", "double", "decimal", "year"))
 
 
-def _integer(column: Column, flavor: Flavor) -> Codec:
+def _integer(column: FakeColumn, flavor: Flavor) -> Codec:
     code, size = _INTEGERS[column.type]
 
     def encode(value: Any) -> bytes:
@@ -272,7 +272,7 @@ def _integer(column: Column, flavor: Flavor) -> Codec:
     return Codec(code, b"", encode)
 
 
-def _real(column: Column, flavor: Flavor) -> Codec:
+def _real(column: FakeColumn, flavor: Flavor) -> Codec:
     code, size, shape = (4, 4, "<f") if column.type == "float" else (5, 8, "<d")
     return Codec(code, bytes((size,)), lambda value: struct.pack(shape, value))
 
@@ -280,7 +280,7 @@ def _real(column: Column, flavor: Flavor) -> Codec:
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
-def _decimal_size(column: Column) -> tuple[int, int]:
+def _decimal_size(column: FakeColumn) -> tuple[int, int]:
     precision = column.args[0] if column.args else 10
     scale = column.args[1] if len(column.args) > 1 else 0
     if not 1 <= precision <= 65 or not 0 <= scale <= min(precision, 38):
@@ -288,7 +288,7 @@ def _decimal_size(column: Column) -> tuple[int, int]:
     return precision, scale
 
 
-def _decimal(column: Column, flavor: Flavor) -> Codec:
+def _decimal(column: FakeColumn, flavor: Flavor) -> Codec:
     precision, scale = _decimal_size(column)
 
     def encode(value: Any) -> bytes:
@@ -326,7 +326,7 @@ def _digit_groups(digits: str, first: int) -> bytes:
     return b"".join(int(group).to_bytes(_DIGIT_BYTES[len(group)], "big") for group in groups)
 
 
-def _bit(column: Column, flavor: Flavor) -> Codec:
+def _bit(column: FakeColumn, flavor: Flavor) -> Codec:
     bits = column.args[0] if column.args else 1
     size = (bits + 7) // 8
 
@@ -339,7 +339,7 @@ def _bit(column: Column, flavor: Flavor) -> Codec:
     return Codec(16, bytes((bits % 8, bits // 8)), encode)
 
 
-def _year(column: Column, flavor: Flavor) -> Codec:
+def _year(column: FakeColumn, flavor: Flavor) -> Codec:
     def encode(value: Any) -> bytes:
         if value != 0 and not 1901 <= value <= 2155:
             raise _Unfit("is neither 0 nor a year from 1901 to 2155")
@@ -357,7 +357,7 @@ _BINARY: Final = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumbl
 _TEXT: Final = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
 
 
-def _sized(column: Column, limit: int) -> tuple[int, int]:
+def _sized(column: FakeColumn, limit: int) -> tuple[int, int]:
     """The characters and bytes that a CHAR, VARCHAR, BINARY or VARBINARY holds at most."""
     length = column.args[0] if column.args else 1
     width = 1 if column.is_binary else CHARSETS[column.charset].width
@@ -366,7 +366,7 @@ def _sized(column: Column, limit: int) -> tuple[int, int]:
     return length, length * width
 
 
-def _to_bytes(column: Column, value: Any, length: int, size: int) -> bytes:
+def _to_bytes(column: FakeColumn, value: Any, length: int, size: int) -> bytes:
     if column.is_binary and isinstance(value, str):
         raise _Unfit("is text for a column of bytes")
     data = encode_text(value, column.charset)
@@ -375,7 +375,7 @@ def _to_bytes(column: Column, value: Any, length: int, size: int) -> bytes:
     return data
 
 
-def _char(column: Column, flavor: Flavor) -> Codec:
+def _char(column: FakeColumn, flavor: Flavor) -> Codec:
     length, size = _sized(column, 1020)
     prefix = 1 if size <= 255 else 2
     pad = b"\0" if column.is_binary else encode_text(" ", column.charset)
@@ -389,7 +389,7 @@ def _char(column: Column, flavor: Flavor) -> Codec:
     return Codec(254, bytes((0xFE ^ (size & 0x300) >> 4, size & 0xFF)), encode)
 
 
-def _varchar(column: Column, flavor: Flavor) -> Codec:
+def _varchar(column: FakeColumn, flavor: Flavor) -> Codec:
     length, size = _sized(column, 65535)
     prefix = 1 if size <= 255 else 2
 
@@ -400,7 +400,7 @@ def _varchar(column: Column, flavor: Flavor) -> Codec:
     return Codec(15, struct.pack("<H", size), encode)
 
 
-def _blob(column: Column, flavor: Flavor) -> Codec:
+def _blob(column: FakeColumn, flavor: Flavor) -> Codec:
     width = _BLOB_WIDTHS[column.type]
     size = (1 << 8 * width) - 1
 
@@ -411,7 +411,7 @@ def _blob(column: Column, flavor: Flavor) -> Codec:
     return Codec(252, bytes((width,)), encode)
 
 
-def _bytes(column: Column, flavor: Flavor) -> Codec:
+def _bytes(column: FakeColumn, flavor: Flavor) -> Codec:
     """GEOMETRY (SRID and WKB) and VECTOR (floats), given as the bytes that they are."""
 
     def encode(value: Any) -> bytes:
@@ -422,7 +422,7 @@ def _bytes(column: Column, flavor: Flavor) -> Codec:
     return Codec(255 if column.type == "geometry" else 242, b"\4", encode)
 
 
-def _enum(column: Column, flavor: Flavor) -> Codec:
+def _enum(column: FakeColumn, flavor: Flavor) -> Codec:
     width = 1 if len(column.labels) < 256 else 2
 
     def encode(value: Any) -> bytes:
@@ -434,7 +434,7 @@ def _enum(column: Column, flavor: Flavor) -> Codec:
     return Codec(254, bytes((247, width)), encode)
 
 
-def _set(column: Column, flavor: Flavor) -> Codec:
+def _set(column: FakeColumn, flavor: Flavor) -> Codec:
     count = len(column.labels)
     width = 8 if count > 32 else (count + 7) // 8
 
@@ -449,7 +449,7 @@ def _set(column: Column, flavor: Flavor) -> Codec:
     return Codec(254, bytes((248, width)), encode)
 
 
-def _label_index(column: Column, label: str) -> int:
+def _label_index(column: FakeColumn, label: str) -> int:
     if label not in column.labels:
         raise _Unfit("is not a member")
     return column.labels.index(label)
@@ -472,7 +472,7 @@ def _matched(pattern: re.Pattern[str], value: str, what: str) -> list[str]:
     return [group or "" for group in found.groups()]
 
 
-def _precision(column: Column) -> int:
+def _precision(column: FakeColumn) -> int:
     digits = column.args[0] if column.args else 0
     if digits > 6:
         raise UsageError(f"column {column.name}: {column.type.upper()} has 6 decimals at most")
@@ -497,7 +497,7 @@ def _date_parts(value: object) -> tuple[int, int, int]:
     raise _Unfit("is neither a date nor the text of one")
 
 
-def _date(column: Column, flavor: Flavor) -> Codec:
+def _date(column: FakeColumn, flavor: Flavor) -> Codec:
     def encode(value: Any) -> bytes:
         year, month, day = _date_parts(value)
         return (year << 9 | month << 5 | day).to_bytes(3, "little")
@@ -520,7 +520,7 @@ def _packed_datetime(parts: tuple[int, ...]) -> int:
     return ((year * 13 + month) << 5 | day) << 17 | hour << 12 | minute << 6 | second
 
 
-def _datetime(column: Column, flavor: Flavor) -> Codec:
+def _datetime(column: FakeColumn, flavor: Flavor) -> Codec:
     digits = _precision(column)
 
     def encode(value: Any) -> bytes:
@@ -532,7 +532,7 @@ def _datetime(column: Column, flavor: Flavor) -> Codec:
     return Codec(18, bytes((digits,)), encode)
 
 
-def _timestamp(column: Column, flavor: Flavor) -> Codec:
+def _timestamp(column: FakeColumn, flavor: Flavor) -> Codec:
     digits = _precision(column)
 
     def encode(value: Any) -> bytes:
@@ -567,7 +567,7 @@ def _packed_time(micros: int) -> int:
     return -number if micros < 0 else number
 
 
-def _time(column: Column, flavor: Flavor) -> Codec:
+def _time(column: FakeColumn, flavor: Flavor) -> Codec:
     digits = _precision(column)
 
     def encode(value: Any) -> bytes:
@@ -587,21 +587,21 @@ def _time(column: Column, flavor: Flavor) -> Codec:
     return Codec(19, bytes((digits,)), encode)
 
 
-def _whole_seconds(column: Column, value: Any) -> tuple[int, ...]:
+def _whole_seconds(column: FakeColumn, value: Any) -> tuple[int, ...]:
     *parts, micros = _datetime_parts(value)
     if column.args or micros:
         raise _Unfit("has decimals of a second, which MySQL has had since 5.6")
     return tuple(parts)
 
 
-def _old_datetime(column: Column, flavor: Flavor) -> Codec:
+def _old_datetime(column: FakeColumn, flavor: Flavor) -> Codec:
     def encode(value: Any) -> bytes:
         return int("{:04}{:02}{:02}{:02}{:02}{:02}".format(*_whole_seconds(column, value))).to_bytes(8, "little")
 
     return Codec(12, b"", encode)
 
 
-def _old_timestamp(column: Column, flavor: Flavor) -> Codec:
+def _old_timestamp(column: FakeColumn, flavor: Flavor) -> Codec:
     newer = _timestamp(column, flavor)
 
     def encode(value: Any) -> bytes:
@@ -611,7 +611,7 @@ def _old_timestamp(column: Column, flavor: Flavor) -> Codec:
     return Codec(7, b"", encode)
 
 
-def _old_time(column: Column, flavor: Flavor) -> Codec:
+def _old_time(column: FakeColumn, flavor: Flavor) -> Codec:
     def encode(value: Any) -> bytes:
         seconds, micros = divmod(abs(_time_micros(value)), 1_000_000)
         if column.args or micros:
@@ -625,7 +625,7 @@ def _old_time(column: Column, flavor: Flavor) -> Codec:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _json(column: Column, flavor: Flavor) -> Codec:
+def _json(column: FakeColumn, flavor: Flavor) -> Codec:
     """MySQL's binary JSON, MariaDB's text. A str is JSON text, as in SQL; everything else is the value itself."""
     if flavor == "mariadb":
         return Codec(252, b"\4", lambda value: _counted(_json_text(value)))
@@ -759,13 +759,13 @@ def _json_opaque(value: Any) -> tuple[int, bytes]:
     raise _Unfit("holds what JSON cannot")
 
 
-_CODECS: Final[dict[str, Callable[[Column, Flavor], Codec]]] = {
+_CODECS: Final[dict[str, Callable[[FakeColumn, Flavor], Codec]]] = {
     **dict.fromkeys(_INTEGERS, _integer), **dict.fromkeys(_BLOB_WIDTHS, _blob),
     "float": _real, "double": _real, "decimal": _decimal, "bit": _bit, "year": _year, "char": _char, "binary": _char,
     "varchar": _varchar, "varbinary": _varchar, "enum": _enum, "set": _set, "date": _date, "datetime": _datetime,
     "timestamp": _timestamp, "time": _time, "json": _json, "geometry": _bytes, "vector": _bytes,
 }  # fmt: skip
-_OLD_CODECS: Final[dict[str, Callable[[Column, Flavor], Codec]]] = {
+_OLD_CODECS: Final[dict[str, Callable[[FakeColumn, Flavor], Codec]]] = {
     "datetime": _old_datetime, "timestamp": _old_timestamp, "time": _old_time,
 }  # fmt: skip
 _NEWER: Final = ("json", "vector")
@@ -775,7 +775,7 @@ _ARGUMENTS: Final = {
     "decimal": (0, 2), "varchar": (1, 1), "varbinary": (1, 1), "vector": (1, 1),
 }  # fmt: skip
 
-def keyed(columns: Sequence[Column], keys: Sequence[tuple[str, int | None]]) -> tuple[Column, ...]:
+def keyed(columns: Sequence[FakeColumn], keys: Sequence[tuple[str, int | None]]) -> tuple[FakeColumn, ...]:
     """The columns, those of the primary key with their numbers in it."""
     numbers = {name.lower(): (number, prefix or 0) for number, (name, prefix) in enumerate(keys, 1)}
     unknown = numbers.keys() - {column.name.lower() for column in columns}
@@ -810,7 +810,7 @@ class TableEncoder:
     flavor: Flavor
     schema: str
     table: str
-    columns: tuple[Column, ...]
+    columns: tuple[FakeColumn, ...]
     row_version: int
     """Of the rows events: version 2 has room for extra data."""
     old: bool = False
@@ -866,12 +866,12 @@ class TableEncoder:
             data += tlv(12, big_bits([column.visible for column in columns]))
         return data
 
-    def _is_character(self, column: Column) -> bool:
+    def _is_character(self, column: FakeColumn) -> bool:
         if column.type in ("json", "geometry"):  # LONGTEXT there, and bytes
             return self.flavor == "mariadb"
         return column.type in _TEXT or column.is_binary or column.type == "vector"
 
-    def _charsets(self, columns: list[Column], default: int, each: int) -> bytes:
+    def _charsets(self, columns: list[FakeColumn], default: int, each: int) -> bytes:
         """One default and its exceptions, or one by one: whichever the server takes to be shorter."""
         if not columns:
             return b""
@@ -882,7 +882,7 @@ class TableEncoder:
         others = ((index, number) for index, number in enumerate(numbers) if number != most)
         return tlv(default, packed(most) + b"".join(packed(index) + packed(number) for index, number in others))
 
-    def _labels(self, column: Column) -> bytes:
+    def _labels(self, column: FakeColumn) -> bytes:
         texts = [encode_text(label, column.charset) for label in column.labels]
         return packed(len(texts)) + b"".join(packed_text(text) for text in texts)
 
@@ -900,7 +900,7 @@ class TableEncoder:
                 raise UsageError(f"{self.schema}.{self.table}.{column.name} is NOT NULL and has no value")
         return little_bits(nulls, fill=self.flavor == "mariadb") + b"".join(cells)
 
-    def _cell(self, column: Column, codec: Codec, value: Any) -> bytes:
+    def _cell(self, column: FakeColumn, codec: Codec, value: Any) -> bytes:
         try:
             return codec.encode(value)
         except _Unfit as error:

@@ -523,7 +523,7 @@ def _columns(session: _ServedConnection, found: re.Match[str]) -> Result:
     return [name.upper() for name in names], rows
 
 
-def _facts(fake: FakeBinlog, schema: str, table: str, number: int, column: _encode.Column) -> dict[str, Any]:
+def _facts(fake: FakeBinlog, schema: str, table: str, number: int, column: _encode.FakeColumn) -> dict[str, Any]:
     text = column.column_type(fake.flavor)
     extra = ("auto_increment " * column.auto_increment + "INVISIBLE" * (not column.visible)).strip()
     number = column.collation_number(fake.flavor)

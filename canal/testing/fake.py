@@ -20,6 +20,7 @@ import struct
 import threading
 import time
 import uuid as uuids
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -63,13 +64,21 @@ from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.status import SourceEnd
 from canal.testing import _encode
 from canal.testing._columns import parse_columns
-from canal.testing._encode import Column, Flavor, Image, Row
+from canal.testing._encode import FakeColumn, Flavor, Image, Row
 from canal.testing._log import COMPRESS_FROM, SUPPRESS_USE, Event, FakeLog, Journal, Piece
 
 if TYPE_CHECKING:
     from canal.testing._serve import FakeServer
 
-__all__ = ["Column", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable", "FakeTransaction", "Repeat", "Stall"]
+__all__ = ["FakeColumn", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable", "FakeTransaction", "Repeat", "Stall"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Column":
+        warnings.warn("canal.testing.fake.Column is called FakeColumn now", DeprecationWarning, stacklevel=2)
+        return FakeColumn
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 #: What a journal begins with.
 _OPENING: Final = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST, BINLOG_CHECKPOINT))
@@ -168,7 +177,7 @@ class FakeTransaction:
 class FakeTable:
     """A table of a fake binlog; it knows its columns but keeps no rows, so ``update`` and ``delete`` are given each as it was."""
 
-    def __init__(self, fake: FakeBinlog, schema: str, name: str, columns: Sequence[Column]) -> None:
+    def __init__(self, fake: FakeBinlog, schema: str, name: str, columns: Sequence[FakeColumn]) -> None:
         self._fake = fake
         self.schema = schema
         self.name = name
@@ -177,7 +186,7 @@ class FakeTable:
         self._auto = 0
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[FakeColumn, ...]:
         return self._encoder.columns
 
     def insert(self, *rows: Row, sql: str | None = None) -> None:
@@ -206,13 +215,13 @@ class FakeTable:
         image = self._image()
         self._write(2, [image], [self._encoder.image(self._checked(row), image) for row in rows], sql)
 
-    def alter(self, sql: str, columns: str | Sequence[Column]) -> None:
+    def alter(self, sql: str, columns: str | Sequence[FakeColumn]) -> None:
         """Log a DDL statement and have these columns from then on, under a new table id."""
         self._fake.ddl(sql, self.schema)
         self._encoder = self._encoder_of(self._fake._columns(columns))
         self.id = self._fake._next_table_id()
 
-    def _encoder_of(self, columns: Sequence[Column]) -> _encode.TableEncoder:
+    def _encoder_of(self, columns: Sequence[FakeColumn]) -> _encode.TableEncoder:
         fake = self._fake
         return _encode.TableEncoder(fake.flavor, self.schema, self.name, tuple(columns), fake.row_version, fake.is_old)
 
@@ -274,7 +283,7 @@ class FakeTable:
     def _schema_now(self) -> TableSchema:
         return TableSchema(self.schema, self.name, tuple(self._column_schema(column) for column in self.columns))
 
-    def _column_schema(self, column: Column) -> ColumnSchema:
+    def _column_schema(self, column: FakeColumn) -> ColumnSchema:
         return column_from_text(
             column.name, column.column_type(self._fake.flavor),
             charset=column.charset if column.is_text else "utf8mb4" if column.type == "json" else None,
@@ -378,11 +387,11 @@ class FakeBinlog:
 
     # -- what a test writes --------------------------------------------------------------------------------------------
 
-    def table(self, schema: str, name: str, columns: str | Sequence[Column]) -> FakeTable:
+    def table(self, schema: str, name: str, columns: str | Sequence[FakeColumn]) -> FakeTable:
         """Have a table; nothing is logged. Given again, it replaces the one of that name.
 
         ``columns`` is the text that CREATE TABLE has in its brackets (types, UNSIGNED, NOT NULL, PRIMARY KEY,
-        AUTO_INCREMENT, CHARACTER SET, COLLATE, INVISIBLE, key clauses), or a list of :class:`Column`.
+        AUTO_INCREMENT, CHARACTER SET, COLLATE, INVISIBLE, key clauses), or a list of :class:`FakeColumn`.
         """
         with self.log.changed:
             made = FakeTable(self, schema, name, self._columns(columns))
@@ -670,7 +679,7 @@ class FakeBinlog:
         if self._current() is not None:
             raise StateError(f"{what} cannot stand inside of a transaction")
 
-    def _columns(self, columns: str | Sequence[Column]) -> tuple[Column, ...]:
+    def _columns(self, columns: str | Sequence[FakeColumn]) -> tuple[FakeColumn, ...]:
         return parse_columns(columns, self.charset) if isinstance(columns, str) else tuple(columns)
 
     def _next_table_id(self) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import canal
 from canal.parse.log.framing import FileFramer, PacketFramer
 from canal.rows.values import ABSENT
-from canal.testing.fake import Column, FakeBinlog
+from canal.testing.fake import FakeBinlog, FakeColumn
 from tests.support.packets import dump, pieces
 from tests.support.random_logs import (
     Row,
@@ -29,7 +29,7 @@ from tests.support.random_logs import (
 # -- the way back --------------------------------------------------------------------------------------------------------
 
 
-def assert_row(found: Any, expected: Row | None, columns: tuple[Column, ...], image: str) -> None:
+def assert_row(found: Any, expected: Row | None, columns: tuple[FakeColumn, ...], image: str) -> None:
     if expected is None:
         assert found is None
         return

@@ -16,7 +16,7 @@ from canal.filter import FieldFilter, TableFilter
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import RawTableMap, TableResolver
-from canal.testing.fake import Column, FakeBinlog
+from canal.testing.fake import FakeBinlog, FakeColumn
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,12 +44,12 @@ def labels(most: int) -> st.SearchStrategy[tuple[str, ...]]:
 
 
 @st.composite
-def columns(draw: st.DrawFn, name: str, flavor: str) -> Column:
+def columns(draw: st.DrawFn, name: str, flavor: str) -> FakeColumn:
     kinds = ["text", "label", "integer", "number", "temporal", "bytes", "json", "shape"]
     kind = draw(st.sampled_from(kinds))
     nullable = draw(st.booleans())
     if kind == "integer":
-        return Column(name, draw(st.sampled_from(sorted(INTEGERS))), unsigned=draw(st.booleans()), nullable=nullable)
+        return FakeColumn(name, draw(st.sampled_from(sorted(INTEGERS))), unsigned=draw(st.booleans()), nullable=nullable)
     if kind == "number":
         which = draw(st.sampled_from(["decimal", "float", "double", "bit", "year"]))
         args: tuple[int, ...] = ()
@@ -58,30 +58,30 @@ def columns(draw: st.DrawFn, name: str, flavor: str) -> Column:
             args = (precision, draw(st.integers(0, min(precision, 30))))
         elif which == "bit":
             args = (draw(st.integers(1, 64)),)
-        return Column(name, which, args, nullable=nullable)
+        return FakeColumn(name, which, args, nullable=nullable)
     if kind == "temporal":
         which = draw(st.sampled_from(["date", "time", "datetime", "timestamp"]))
-        return Column(name, which, (draw(st.integers(0, 6)),) if which != "date" else (), nullable=nullable)
+        return FakeColumn(name, which, (draw(st.integers(0, 6)),) if which != "date" else (), nullable=nullable)
     if kind == "bytes":
         which = draw(st.sampled_from(["binary", "varbinary", *BLOBS]))
-        return Column(name, which, () if which in BLOBS else (draw(st.sampled_from([1, 5, 255])),), nullable=nullable)
+        return FakeColumn(name, which, () if which in BLOBS else (draw(st.sampled_from([1, 5, 255])),), nullable=nullable)
     if kind == "json":
-        return Column(name, "json", nullable=nullable)
+        return FakeColumn(name, "json", nullable=nullable)
     if kind == "shape":
         if flavor == "mysql" and draw(st.booleans()):
-            return Column(name, "vector", (3,), nullable=nullable)
-        return Column(name, "geometry", nullable=nullable)
+            return FakeColumn(name, "vector", (3,), nullable=nullable)
+        return FakeColumn(name, "geometry", nullable=nullable)
     charset = draw(st.sampled_from(sorted(ALPHABETS)))
     if kind == "label":
         which = draw(st.sampled_from(["enum", "set"]))
         members = draw(labels(300 if which == "enum" else 64))
-        return Column(name, which, labels=members, charset="utf8mb4", nullable=nullable)
+        return FakeColumn(name, which, labels=members, charset="utf8mb4", nullable=nullable)
     which = draw(st.sampled_from(["char", "varchar", *TEXTS]))
     size = () if which in TEXTS else (draw(st.sampled_from([1, 63, 64, 255])),)
-    return Column(name, which, size, charset=charset, nullable=nullable)
+    return FakeColumn(name, which, size, charset=charset, nullable=nullable)
 
 
-def values(column: Column, flavor: str) -> st.SearchStrategy[tuple[Any, Any]]:
+def values(column: FakeColumn, flavor: str) -> st.SearchStrategy[tuple[Any, Any]]:
     found = cells(column, flavor)
     return st.just((None, None)) | found if column.nullable and not column.key else found
 
@@ -90,7 +90,7 @@ def same(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]
     return strategy.map(lambda value: (value, value))
 
 
-def cells(column: Column, flavor: str) -> st.SearchStrategy[tuple[Any, Any]]:
+def cells(column: FakeColumn, flavor: str) -> st.SearchStrategy[tuple[Any, Any]]:
     kind, args = column.type, column.args
     if kind in INTEGERS:
         bits = INTEGERS[kind]
@@ -173,14 +173,14 @@ class Json:
 
 
 @st.composite
-def tables(draw: st.DrawFn, flavor: str) -> tuple[Column, ...]:
+def tables(draw: st.DrawFn, flavor: str) -> tuple[FakeColumn, ...]:
     """A few columns of any types, or those over and over, up to more than a byte can count."""
     few = [draw(columns(f"c{number}", flavor)) for number in range(draw(st.integers(1, 6)))]
     total = draw(st.just(len(few)) | st.sampled_from([250, 251, 252, 300]))
     made = [few[number % len(few)] for number in range(max(total, len(few)))]
     keys = draw(st.sets(st.integers(0, len(few) - 1), max_size=2))
     return tuple(
-        Column(
+        FakeColumn(
             f"c{number}", one.type, one.args, one.unsigned, one.nullable and not is_key, one.charset, one.collation, one.labels,
             sorted(keys).index(number) + 1 if is_key else 0,
             visible=is_key or flavor == "mariadb" or number % 7 != 3,
@@ -190,18 +190,18 @@ def tables(draw: st.DrawFn, flavor: str) -> tuple[Column, ...]:
     )  # fmt: skip
 
 
-def numbered(table: tuple[Column, ...]) -> tuple[Column, ...]:
+def numbered(table: tuple[FakeColumn, ...]) -> tuple[FakeColumn, ...]:
     """The numbers in the key without holes."""
     numbers = iter(range(1, len(table) + 1))
     return tuple(
-        Column(c.name, c.type, c.args, c.unsigned, c.nullable, c.charset, c.collation, c.labels,
+        FakeColumn(c.name, c.type, c.args, c.unsigned, c.nullable, c.charset, c.collation, c.labels,
                next(numbers) if c.key else 0, visible=c.visible)
         for c in table
     )  # fmt: skip
 
 
 @st.composite
-def rows(draw: st.DrawFn, table: tuple[Column, ...], flavor: str) -> tuple[Row, Row]:
+def rows(draw: st.DrawFn, table: tuple[FakeColumn, ...], flavor: str) -> tuple[Row, Row]:
     """A row as given and as it must come back; wide tables repeat the cells of their first columns."""
     drawn: dict[Any, tuple[Any, Any]] = {}
     given_row, expected = {}, {}
