@@ -31,6 +31,8 @@ _SHORT = 1.0
 _PLENTY = 4 << 20
 _PACE = 100 << 20
 _STEP = 256 << 10
+#: Fewer entries than so many are given at once to who waits for them; of more there are more to come, and larger batches cost less.
+_TRICKLE = 64
 
 
 @attrs.define(eq=False)
@@ -157,7 +159,7 @@ class MemoryStore:
                 held = self._held_back()
                 lock = self._room.add() if done < len(entries) else None
                 pause = self._pause() if lock is None else None
-            if woken:
+            if woken and len(entries) < _TRICKLE:
                 self._ring.give_way()
             if held is not None:
                 self._tell(held)
