@@ -31,7 +31,7 @@ _SHORT = 1.0
 _PLENTY = 4 << 20
 _PACE = 100 << 20
 _STEP = 256 << 10
-#: Fewer entries than so many are given at once to who waits for them; of more there are more to come, and larger batches cost less.
+#: Fewer entries than so many are given at once to who waits for them. Behind more of them others come: a larger batch costs less.
 _TRICKLE = 64
 
 
