@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
-import ipaddress
 import itertools
 import socket
 import ssl
@@ -16,7 +14,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import attrs
 import nacl.bindings
@@ -24,7 +22,6 @@ import nacl.exceptions
 import nacl.signing
 import pymysql
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -45,45 +42,13 @@ from canal.parse.log.framing import PacketFramer
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE
 from canal.testing import FakeBinlog
+from tests.support.papers import Papers, make_papers
 
 PASSWORD: Final = "geheim"
 SALT: Final = b"0123456789abcdefghij"
 OK: Final = b"\0\0\0\2\0\0\0"
 EOF: Final = b"\xfe\0\0\2\0"
 CAPABILITIES: Final = 0x15DF_F7FF
-
-
-class Papers(NamedTuple):
-    """An RSA key, and a certificate for 127.0.0.1 that it has signed itself."""
-
-    key: rsa.RSAPrivateKey
-    path: str
-    context: ssl.SSLContext
-
-    @property
-    def public(self) -> bytes:
-        public = self.key.public_key()
-        return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def make_papers(folder: Path) -> Papers:
-    key = rsa.generate_private_key(65537, 2048)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), 1, now - datetime.timedelta(1), now + datetime.timedelta(1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "certificate.pem"
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
-    return Papers(key, str(path), context)
 
 
 @pytest.fixture(scope="module")
