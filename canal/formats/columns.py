@@ -9,6 +9,7 @@ and more keeps its hours; VECTOR is bytes, where canal fails. What a consumer ma
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -235,9 +236,7 @@ class CanalForm:
         numbers = {column.name: number for number, column in enumerate(columns if table is None else table)}
         self._ways = [_Way(column, numbers[column.name], form) for column in columns]
 
-    def of(
-        self, before: Sequence[Any] | None, after: Sequence[Any] | None
-    ) -> tuple[list[Column], list[Column]]:
+    def of(self, before: Sequence[Any] | None, after: Sequence[Any] | None) -> tuple[list[Column], list[Column]]:
         """The columns of a row before and after its change; columns that an image does not hold are left out.
 
         ``updated`` is canal's: False for all of ``before``; for ``after`` True unless the same text stood there before.
@@ -268,7 +267,8 @@ class CanalForm:
         return made
 
 
-#: By the identity of what they were made of, which they keep.
+#: By the identity of what they were made of, which they keep. Threads of all instances share them.
+_making = threading.Lock()
 _forms = Recent[tuple[int, bool, bool], CanalForm]()
 _ways = Recent[int, _Way]()
 
@@ -292,7 +292,9 @@ def canal_form(
     key = id(columns), form.labels, form.codes_of_values
     found = _forms.get(key)
     if found is None or found.columns is not columns or found.table is not table:
-        found = _forms[key] = CanalForm(columns, form, table)
+        found = CanalForm(columns, form, table)
+        with _making:
+            _forms[key] = found
     return found
 
 
@@ -346,7 +348,9 @@ def column_text(value: Any, column: ColumnSchema, form: Form = PLAIN) -> str | N
     """
     way = _ways.get(id(column))
     if way is None or way.column is not column or way.is_text != form.labels:
-        way = _ways[id(column)] = _Way(column, 0, form)
+        way = _Way(column, 0, form)
+        with _making:
+            _ways[id(column)] = way
     return way.text(value)
 
 
