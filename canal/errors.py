@@ -132,6 +132,10 @@ class ConfigError(CanalError, ValueError):
     """Bad options, found before anything starts."""
 
 
+class UnknownOptionError(ConfigError, TypeError):
+    """A keyword that is none of the options."""
+
+
 class UsageError(CanalError):
     """The caller asked for something that cannot be."""
 

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import attrs
 
-from canal.errors import ConfigError
+from canal.errors import UnknownOptionError
 
 _Class = TypeVar("_Class", bound=type)
 
 
 def checks_names(instead: Mapping[str, str] | None = None) -> Callable[[_Class], _Class]:
-    """Of an attrs class: a ConfigError for a keyword that is none of its options, where Python would raise a TypeError.
+    """Of an attrs class: an UnknownOptionError, which is a TypeError too, for a keyword that is none of its options.
 
     Args:
         instead: for names that others use, what is meant.
@@ -38,7 +38,7 @@ def checks_names(instead: Mapping[str, str] | None = None) -> Callable[[_Class],
     return decorate
 
 
-def unknown(of: str, name: str, names: list[str], instead: Mapping[str, str]) -> ConfigError:
+def unknown(of: str, name: str, names: list[str], instead: Mapping[str, str]) -> UnknownOptionError:
     near = [instead[name]] if name in instead else get_close_matches(name, names, 1)
     remedy = f"Did you mean {near[0]}?" if near else f"It has {', '.join(sorted(names))}."
-    return ConfigError(f"{of} has no option {name!r}", remedy=remedy)
+    return UnknownOptionError(f"{of} has no option {name!r}", remedy=remedy)
