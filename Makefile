@@ -99,7 +99,7 @@ bench-spark: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 soak: $(SETUP)compiler $(SETUP)test $(SETUP)build $(patsubst %,$(SETUP)pyspark-%,3.5 $(OLDER_SPARKS)) servers
 	$(call on_sparks,$(OLDER_SPARKS),$(BIN)/python -m pytest -m spark $(SPARK_QUERIES))
 	$(call on_sparks,3.5,$(BIN)/python -m pytest tests/spark/test_apply_spark.py -k plain_loop)
-	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0
+	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0 -o faulthandler_timeout=0
 	$(BIN)/python -m tests.programs.matrix --whole mysql-9.7 mariadb-10.11
 
 # Of what runs with --record tests/reliability.jsonl have added; it runs nothing.

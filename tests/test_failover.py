@@ -193,7 +193,12 @@ def test_a_switch_that_no_ack_followed_is_forgotten_by_a_restart_and_loses_nothi
         one.instance.get(1)
         assert one.instance.switch()
         pair.write(2, to=(pair.second,))
-        assert ids_of(one.instance.get_without_ack(timeout=60)) == [2]
+        found: list[int] = []
+        while not found:  # what only the second one has may come by itself
+            message = one.instance.get_without_ack(timeout=60)
+            assert message
+            found += ids_of(message)
+        assert found == [2]
     with following() as one:
         assert (one.ids(0), one.alarm("going on at")) == ([], False)
         assert one.instance.switch()

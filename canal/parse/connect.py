@@ -181,11 +181,11 @@ class Link:
             abandoned = self._stopping or self.active != active
             if not abandoned and not isinstance(made[0], BaseException):
                 self.connection = made[0]  # from now on stop() and switch() close it
+        if abandoned and fresh is not None:
+            fresh.close()
+        thread.join(1.0)  # it is at its end, or looks up a name, which nothing interrupts
         if abandoned:
-            if fresh is not None:
-                fresh.close()
-                thread.join(1.0)  # a look-up of a name cannot be interrupted
-            elif made and not isinstance(made[0], BaseException):
+            if fresh is None and made and not isinstance(made[0], BaseException):
                 made[0].close()
             if self._stopping:
                 return None

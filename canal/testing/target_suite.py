@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import linecache
 import random
 import sys
 import tempfile
@@ -278,7 +279,7 @@ class _FaultyWork:
 def _killed_at(step: int) -> Iterator[list[int]]:
     """Raise ``Killed`` at this of the lines of Python that run meanwhile, of any file; gives a list with their number so far.
 
-    Not within ``threading``, where a lock would stay taken, as no process leaves one.
+    Not where a lock would stay taken, as no process leaves one: within ``threading``, and at a line that takes or releases one.
     """
     count, is_killed = [0], False
 
@@ -286,7 +287,7 @@ def _killed_at(step: int) -> Iterator[list[int]]:
         nonlocal is_killed
         if event == "line":
             count[0] += 1
-            if 0 < step <= count[0] and frame.f_code.co_filename != threading.__file__ and not _is_finalizer(frame):
+            if 0 < step <= count[0] and not (_may_hold_a_lock(frame) or _is_finalizer(frame)):
                 sys.settrace(None)
                 is_killed = True
                 raise Killed
@@ -314,6 +315,13 @@ def _ended() -> Iterator[None]:
         gc.collect()
     finally:
         sys.unraisablehook = before
+
+
+def _may_hold_a_lock(frame: FrameType) -> bool:
+    """Whether it may be at the end of a ``with``, which runs as its first line once more, or just behind ``acquire()``."""
+    file = frame.f_code.co_filename
+    line = linecache.getline(file, frame.f_lineno).strip()
+    return file == threading.__file__ or line.startswith(("with ", "async with ", "try:")) or ".release()" in line
 
 
 def _is_finalizer(frame: FrameType | None) -> bool:

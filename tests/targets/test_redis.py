@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from canal.targets import JSONLinesTarget, RedisTarget
 from canal.targets.redis_cluster import _tags, slot_of
 from canal.testing import FakeBinlog
 from canal.testing.target_servers import RedisCluster, RedisServer
+from tests.support.waiting import until
 
 # redis-py leaves connections open where a cluster cannot be begun with.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -178,9 +180,7 @@ def test_a_replica_that_takes_over_is_written_to(structure: Any, shop: Shop) -> 
 
         def failover() -> None:
             for replica in nodes[3:]:
-                until(lambda: replica.info("replication")["master_link_status"] == "up")  # noqa: B023
-                replica.execute_command("CLUSTER FAILOVER")
-            until(lambda: all(node.info("replication")["role"] == "master" for node in nodes[3:]))
+                take_over(replica)
 
         moved_while_writing(structure, servers, shop, failover)
         client = redis.cluster.RedisCluster.from_url(servers.url, decode_responses=True)
@@ -189,9 +189,19 @@ def test_a_replica_that_takes_over_is_written_to(structure: Any, shop: Shop) -> 
         assert numbers_in(client, structure, shop) == list(range(40))
 
 
-def until(condition: Any) -> None:
-    while not condition():
-        time.sleep(0.02)
+def take_over(replica: redis.Redis) -> None:
+    """It gives up after 5 s without votes, which it can only be asked for again."""
+    asked = -math.inf
+
+    def has_taken_over() -> bool:
+        nonlocal asked
+        told = replica.info("replication")
+        if told["role"] == "slave" and told["master_link_status"] == "up" and time.monotonic() - asked > 6:
+            asked = time.monotonic()
+            replica.execute_command("CLUSTER FAILOVER")
+        return bool(told["role"] == "master")
+
+    until(has_taken_over, 120)
 
 
 class Move:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sqlite3
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from decimal import Decimal
@@ -259,3 +262,29 @@ def test_a_wrong_log_is_found(change: Any, case: str, path: Path) -> None:
 
     with pytest.raises((AssertionError, CanalError)):
         target_suite.run(case, attrs.evolve(right, make=lambda: WrongLog(path, change=change)))
+
+
+def test_a_kill_leaves_no_lock_taken() -> None:
+    """A process that is killed leaves none, and whoever wants it next would wait for ever."""
+    entered, released = threading.Lock(), threading.Lock()
+
+    def work() -> None:
+        with entered:
+            time.monotonic()
+        released.acquire()
+        try:
+            time.monotonic()
+        finally:
+            released.release()
+
+    with target_suite._killed_at(0) as count:
+        work()
+    killed = 0
+    for step in range(1, count[0] + 1):
+        with contextlib.suppress(target_suite.Killed), target_suite._killed_at(step):
+            work()
+            killed -= 1
+        killed += 1
+        assert not entered.locked()
+        assert not released.locked()
+    assert killed > 2
