@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta, timezone, tzinfo
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from canal import _build
 from canal import type_codes as codes
 from canal.errors import DecodeError, UnsupportedError
 from canal.model import Entry, TableMap, decode_tuples
@@ -57,6 +58,12 @@ _ABSENT = pa.list_(pa.string())
 _EXACT = pa.map_(pa.string(), pa.string())
 _HEAD = [pa.field("_op", pa.string()), pa.field("_txn", pa.string()), pa.field("_ord", pa.int64())]
 _TAIL = [pa.field("_absent", _ABSENT), pa.field("_exact", _EXACT)]
+#: Of op, ord and entry.
+_NUMBERS = (pa.int8(), pa.int64(), pa.int32())
+#: The buffers of an array (which are null, values, data) with their count of nulls, or an array.
+_Part: TypeAlias = tuple[int, bytearray | None, bytearray, bytearray | None] | Any
+#: Whether arrays are handed over by Arrow's C data interface: by it one call makes all of a batch.
+_IMPORTS: Final = _build.compiled and hasattr(pa.RecordBatch, "_import_from_c")
 #: Columns of all shapes that are kept, and rows of nulls.
 _COLUMNS_KEPT = 20_000
 _NULLS_KEPT = 256
@@ -144,6 +151,14 @@ class _Shape:
     def batch(self) -> pa.Schema:
         return pa.schema([*_HEAD, *map(pa.field, self.names, self.kinds), *_TAIL])
 
+    @cached_property
+    def images(self) -> pa.StructType:
+        return _struct(*_NUMBERS, *self.kinds, _ABSENT, _EXACT)
+
+    @cached_property
+    def changes(self) -> pa.StructType:
+        return _struct(*_NUMBERS, *self.kinds, _ABSENT, _EXACT, *self.kinds, _ABSENT, _EXACT)
+
 
 class _Shapes:
     """Shapes by the ids of their decoders; all are forgotten when they have too many columns together."""
@@ -189,7 +204,22 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     if table is None:
         raise ValueError(f"{entries[0]!r} has no rows")
     shape = _SHAPES.of(table)
-    found = columnar.ChangeColumns(table.decoder.text_form, shape.usual, layout == "changes")
+    found = _decoded(entries, shape, layout == "changes")
+    rows, apart = found.images.rows, found.before is not None
+    parts = [_part(found.op), _part(found.order), _part(found.entry), *_side(found.images, shape)]
+    if found.before is not None:
+        parts += _side(found.before, shape)
+    arrays = _arrays(rows, parts, shape.changes if apart else shape.images)
+    end = 3 + len(shape.kinds)
+    op, order, entry = arrays[:3]
+    made = Changes(table, op, order, entry, arrays[3:end], arrays[end], arrays[end + 1])
+    if apart:
+        made = attrs.evolve(made, before=arrays[end + 2 : -2], before_absent=arrays[-2], before_exact=arrays[-1])
+    return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))
+
+
+def _decoded(entries: Sequence[Entry], shape: _Shape, apart: bool) -> columnar.ChangeColumns:
+    found = columnar.ChangeColumns(shape.decoder.text_form, shape.usual, apart)
     try:
         found.extend(entries)
         found.close()
@@ -197,13 +227,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
         for entry in entries:  # the first that fails says what is wrong first in it, and where
             decode_tuples(entry, json_text=True)
         raise
-    rows = found.images.rows
-    made = Changes(
-        table,
-        _buffers(pa.int8(), rows, found.op), _buffers(pa.int64(), rows, found.order), _buffers(pa.int32(), rows, found.entry),
-        *_side(found.images, shape), *(_side(found.before, shape) if found.before is not None else ()),
-    )  # fmt: skip
-    return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))
+    return found
 
 
 def _check_names(*names: str) -> None:
@@ -235,22 +259,23 @@ def _layout(kind: int, param: int, extra: Any, wanted: pa.DataType) -> pa.DataTy
     return _LAYOUTS.get(kind)
 
 
-def _side(images: columnar.Images, shape: _Shape) -> tuple[list[pa.Array], pa.Array, pa.Array]:
+def _side(images: columnar.Images, shape: _Shape) -> list[_Part]:
     """The columns, ``absent`` and ``exact`` of the rows of one side."""
-    arrays = [_array(column, kind) for column, kind in zip(images.columns, shape.kinds)]
+    parts = [column.part() if column.objects is None else pa.array(column.objects, kind)
+             for column, kind in zip(images.columns, shape.kinds)]  # fmt: skip
     sets: Sequence[tuple[int, ...]] = images.absent
     if len(sets) == 1:
         absent = _nulls(images.rows, _ABSENT)
     else:
         lists = pa.array([[shape.names[slot] for slot in slots] or None for slots in sets], _ABSENT)
-        absent = lists.take(_buffers(pa.int32(), images.rows, images.numbers))
+        absent = lists.take(pa.Array.from_buffers(pa.int32(), images.rows, [None, pa.py_buffer(images.numbers)]))
     exact: list[list[tuple[str, str]] | None] | None = None
     for column in images.columns:
         for row, value in column.exact:
             if exact is None:
                 exact = [None] * images.rows
             exact[row] = [*(exact[row] or ()), (column.name, exact_text(value, column.name))]
-    return arrays, absent, _nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)
+    return [*parts, absent, _nulls(images.rows, _EXACT) if exact is None else pa.array(exact, _EXACT)]
 
 
 @lru_cache(_NULLS_KEPT)
@@ -259,16 +284,35 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     return pa.nulls(rows, kind)
 
 
-def _array(column: columnar.ColumnBuilder, kind: pa.DataType) -> pa.Array:
-    if column.objects is not None:
-        return pa.array(column.objects, kind)
-    valid = pa.py_buffer(column.valid) if column.nulls else None
-    data = [pa.py_buffer(column.data)] if column.is_text else []
-    return pa.Array.from_buffers(kind, column.rows, [valid, pa.py_buffer(column.values), *data], column.nulls)
+def _part(values: bytearray, data: bytearray | None = None) -> _Part:
+    return 0, None, values, data
 
 
-def _buffers(kind: pa.DataType, rows: int, values: bytearray) -> pa.Array:
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)], 0)
+def _arrays(rows: int, parts: list[_Part], kind: pa.StructType) -> list[pa.Array]:
+    """An array of each part, which is of a struct's kinds."""
+    if _IMPORTS:
+        found: list[pa.Array] = columnar.hand_over(pa.Array._import_from_c, rows, parts, kind).flatten()
+        return found
+    return [_array(rows, part, field.type) for part, field in zip(parts, kind)]
+
+
+def _record_batch(rows: int, parts: list[_Part], schema: pa.Schema) -> pa.RecordBatch:
+    if _IMPORTS:
+        return columnar.hand_over(pa.RecordBatch._import_from_c, rows, parts, schema)
+    arrays = [_array(rows, part, field.type) for part, field in zip(parts, schema)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(rows: int, part: _Part, kind: pa.DataType) -> pa.Array:
+    if not isinstance(part, tuple):
+        return part
+    nulls, valid, values, data = part
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(values)]
+    return pa.Array.from_buffers(kind, rows, buffers if data is None else [*buffers, pa.py_buffer(data)], nulls)
+
+
+def _struct(*kinds: pa.DataType) -> pa.StructType:
+    return pa.struct([pa.field("", kind) for kind in kinds])
 
 
 def exact_text(value: Any, column: str) -> str:
@@ -310,21 +354,20 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
 
 
 def _batch(entries: list[Entry]) -> pa.RecordBatch:
-    found = changes(entries)
+    table = entries[0].table
+    assert table is not None
+    shape = _SHAPES.of(table)
+    found = _decoded(entries, shape, apart=False)
+    named = {"canal.schema": table.schema.schema, "canal.table": table.schema.table}
+    _check_names(*named.values())
     try:
         names = columnar.transaction_names(entries)
     except UnicodeEncodeError:
         _check_names(*(entry.transaction.journal for entry in entries))
         raise
-    arrays = [
-        _texts(_OPERATIONS, found.op, 1), _texts(names, found.entry, 4), found.ord, *found.columns, found.absent, found.exact
+    parts = [
+        _part(*columnar.repeated(_OPERATIONS, found.op, 1)), _part(*columnar.repeated(names, found.entry, 4)), _part(found.order),
+        *_side(found.images, shape),
     ]  # fmt: skip
-    named = {"canal.schema": found.table.schema.schema, "canal.table": found.table.schema.table}
-    _check_names(*named.values())
-    return pa.RecordBatch.from_arrays(arrays, schema=_SHAPES.of(found.table).batch.with_metadata(named))
-
-
-def _texts(texts: list[bytes], numbers: pa.Array, size: int) -> pa.Array:
-    """The text of each number, which is of so many bytes."""
-    offsets, data = columnar.repeated(texts, numbers.buffers()[1].to_pybytes()[: len(numbers) * size], size)
-    return pa.Array.from_buffers(pa.string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)
+    made = _record_batch(found.images.rows, parts, shape.batch.with_metadata(named))
+    return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))

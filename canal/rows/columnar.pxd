@@ -1,6 +1,6 @@
 cimport cython
 from canal.model cimport Entry, TableMap, Transaction
-from canal.rows cimport native, wire
+from canal.rows cimport arrow_c, native, wire
 from canal.rows.decoder cimport Cursor, Image, RowDecoder
 
 cdef int _OTHER_TEXT, _OBJECTS, _SKIP, _VARIABLE
@@ -48,6 +48,7 @@ cdef class ColumnBuilder:
     @cython.locals(n=Py_ssize_t)
     cdef pad(self, Py_ssize_t count)
     cdef close(self)
+    cpdef part(self)
     @cython.locals(p="const unsigned char*", decoder=RowDecoder, raw=bytes)
     cdef _odd(self, Py_ssize_t row, data, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(valid="unsigned char*")
@@ -109,9 +110,14 @@ cdef class ChangeColumns:
 cpdef list by_schema(entries)
 @cython.locals(names=list, last=Transaction, name=bytes, entry=Entry)
 cpdef list transaction_names(entries)
-@cython.locals(p="const unsigned char*", count=Py_ssize_t, total=Py_ssize_t, n=Py_ssize_t, text=bytes, offsets=bytearray,
-               data=bytearray, to="unsigned char*", d="unsigned char*", used=Py_ssize_t)
+@cython.locals(p="const unsigned char*", count=Py_ssize_t, total=Py_ssize_t, n=Py_ssize_t, end=Py_ssize_t, text=bytes,
+               width=Py_ssize_t, done=Py_ssize_t, more=Py_ssize_t, offsets=bytearray, data=bytearray, to="unsigned char*",
+               d="unsigned char*", used=Py_ssize_t)
 cpdef tuple repeated(list texts, numbers, int size)
+@cython.locals(end=Py_ssize_t)
+cdef Py_ssize_t _end_of_run(const unsigned char* p, Py_ssize_t n, Py_ssize_t count, int size) noexcept
+@cython.locals(root="arrow_c.ArrowArray*", i=Py_ssize_t, nulls=Py_ssize_t)
+cpdef hand_over(take, Py_ssize_t rows, list parts, kind)
 cdef object _short()
 @cython.locals(to="unsigned char*", end=Py_ssize_t)
 cdef _set_bits(bytearray bits, Py_ssize_t first, Py_ssize_t count)

@@ -7,7 +7,7 @@ decoder of tuples says what it is. Compiled where a C compiler was there at inst
 """
 
 from canal.errors import DecodeError, TruncatedError, UnsupportedError, UsageError
-from canal.rows import native, wire
+from canal.rows import arrow_c, native, wire
 from canal.rows.charsets import utf8_table
 from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 
@@ -321,6 +321,10 @@ class ColumnBuilder:
         native.resize(self.valid, (self.rows + 7) // 8)
         native.resize(self.values, self.rows * self.size + (4 if self.is_text else 0))
         native.resize(self.data, self.used)
+
+    def part(self):
+        """The count of nulls and the buffers: which are valid, if not all are, values, data of text."""
+        return self.nulls, self.valid if self.nulls else None, self.values, self.data if self.is_text else None
 
     def _odd(self, row, data, start, end):
         """A value that is none to Arrow, or an error: the decoder of Python values knows which."""
@@ -658,9 +662,12 @@ def repeated(texts, numbers, size):
     p = numbers
     count = len(numbers) // size
     total = 0
-    for n in range(count):
+    n = 0
+    while n < count:
+        end = _end_of_run(p, n, count, size)
         text = texts[p[n] if size == 1 else wire.u32(p, 4 * n)]
-        total += len(text)
+        total += (end - n) * len(text)
+        n = end
     if total > _MAX_TEXT:
         raise UsageError("a batch has over 2 GiB of text, which Arrow cannot hold", remedy="Take fewer entries at once.")
     offsets = bytearray(4 * count + 4)
@@ -668,12 +675,57 @@ def repeated(texts, numbers, size):
     to = offsets
     d = data
     used = 0
-    for n in range(count):
+    n = 0
+    while n < count:
+        end = _end_of_run(p, n, count, size)
         text = texts[p[n] if size == 1 else wire.u32(p, 4 * n)]
-        native.copy(d, used, text, 0, len(text))
-        used += len(text)
-        native.put32(to, 4 * n + 4, used)
+        width = len(text)
+        native.copy(d, used, text, 0, width)
+        done = width
+        total = (end - n) * width
+        while done < total:  # each time as much again
+            more = min(done, total - done)
+            native.copy(d, used + done, d, used, more)
+            done += more
+        while n < end:
+            used += width
+            n += 1
+            native.put32(to, 4 * n, used)
     return offsets, data
+
+
+def _end_of_run(p, n, count, size):
+    """Where the numbers that are the same as the one at ``n`` end."""
+    end = n + 1
+    if size == 1:
+        while end < count and p[end] == p[n]:
+            end += 1
+    else:
+        while end < count and wire.u32(p, 4 * end) == wire.u32(p, 4 * n):
+            end += 1
+    return end
+
+
+def hand_over(take, rows, parts, kind):
+    """What ``take``, an ``_import_from_c`` of pyarrow, makes of the columns of a struct or a schema, by one call for them all.
+
+    A part is what ``ColumnBuilder.part`` gives, of bytearrays that nobody changes any more, or an array of Arrow. Of the
+    compiled build only.
+    """
+    root = arrow_c.new_struct(rows, len(parts))
+    if not root:
+        raise MemoryError
+    try:
+        for i, part in enumerate(parts):
+            if isinstance(part, tuple):
+                nulls, valid, values, data = part
+                if arrow_c.fill(root, i, nulls, valid, values, data):
+                    raise MemoryError
+            else:
+                part._export_to_c(arrow_c.child(root, i))
+        return take(arrow_c.address(root), kind)
+    finally:
+        arrow_c.end_struct(root)
 
 
 def _short():
