@@ -115,7 +115,7 @@ asan: $(SETUP)compiler $(SETUP)test
 	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=halt_on_error=1 && \
 	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
 	$(CURDIR)/$(BIN)/python -m tests.programs.fuzz --events 100000 && \
-	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' tests/parse tests/formats/test_columnar.py
+	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' tests/parse tests/formats/test_columnar.py tests/formats/test_arrow.py tests/formats/test_hand_over.py
 
 build: $(SETUP)build
 

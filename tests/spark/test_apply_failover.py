@@ -21,7 +21,7 @@ from canal.spark.gtids import from_text
 from canal.spark.targets import DeltaTarget, ParquetTarget, Progress
 from tests.support.engine import Engine
 from tests.support.histories import KEYS, History, MemoryTarget, change, content, histories, table
-from tests.support.lakes import Iceberg
+from tests.support.lakes import Iceberg, load_catalog
 from tests.support.shop import Pair, served
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -307,8 +307,6 @@ def test_an_iceberg_table_that_was_rolled_back_has_the_progress_of_then(tmp_path
     progress = fn.progress()
     assert progress is not None
     assert from_text(progress.gtids) == [f"{UUID}:2"]
-    from pyiceberg.catalog import load_catalog
-
     written = load_catalog("test", **target.properties).load_table(target.table)
     written.manage_snapshots().rollback_to_snapshot(written.current_snapshot().parent_snapshot_id).commit()
 

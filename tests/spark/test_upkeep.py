@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
 from canal.spark import apply_changes
@@ -22,6 +21,7 @@ from canal.spark.apply import ApplyChanges
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
 from canal.targets.tables import delta
 from tests.support.histories import change, table
+from tests.support.lakes import load_catalog
 
 IDS = 20
 

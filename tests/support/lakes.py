@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog import load_catalog
 
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget
 from tests.support.histories import change, table
 
 _numbers = itertools.count()
+
+
+def load_catalog(name: str, **options: Any) -> Any:
+    from pyiceberg.catalog import load_catalog as load
+
+    return load(name, **options)
 
 
 class Lake:

@@ -21,7 +21,6 @@ import pymysql.cursors
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyiceberg.catalog import load_catalog
 
 import canal
 import canal.spark
@@ -38,7 +37,7 @@ from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, MySQLTarget, ParquetTarget, Progress
 from canal.testing import FakeBinlog
 from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
-from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, login, more_changes
+from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, load_catalog, login, more_changes
 
 #: Real tables are slower than a dict.
 REAL = settings(
