@@ -326,14 +326,28 @@ cdef inline void put64(uint8_t* to, Py_ssize_t at, uint64_t value) noexcept nogi
     memcpy(to + at, &value, 8)
 
 cdef inline void copy(uint8_t* to, Py_ssize_t at, const uint8_t* p, Py_ssize_t start, Py_ssize_t size) noexcept nogil:
-    memcpy(to + at, p + start, size)
+    # Most are short: two words that may overlap, without a call.
+    cdef uint64_t first, last
+    cdef uint32_t head, tail
+    if 8 <= size <= 16:
+        memcpy(&first, p + start, 8)
+        memcpy(&last, p + start + size - 8, 8)
+        memcpy(to + at, &first, 8)
+        memcpy(to + at + size - 8, &last, 8)
+    elif 4 <= size < 8:
+        memcpy(&head, p + start, 4)
+        memcpy(&tail, p + start + size - 4, 4)
+        memcpy(to + at, &head, 4)
+        memcpy(to + at + size - 4, &tail, 4)
+    else:
+        memcpy(to + at, p + start, size)
 
 cdef inline void zero(uint8_t* to, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     memset(to + at, 0, size)
 
 cdef inline bint is_utf8(const uint8_t* p, Py_ssize_t i, Py_ssize_t end) noexcept nogil:
     cdef uint8_t highest = 0
-    return utf8_length(p, i, end, &highest) >= 0
+    return is_ascii(p, i, end) or utf8_length(p, i, end, &highest) >= 0
 
 cdef inline Py_ssize_t utf8_length(const uint8_t* p, Py_ssize_t i, Py_ssize_t end, uint8_t* highest) noexcept nogil:
     # How many characters there are, -1 where it is no UTF-8; highest becomes the greatest byte that begins one.

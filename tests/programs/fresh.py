@@ -30,7 +30,7 @@ CACHE: Final = Path(os.environ.get("CANAL_SERVER_CACHE") or Path.home() / ".cach
 BASE: Final = [
     *("git", "make", "python3-venv"),
     *("base-files", "bash", "ca-certificates", "coreutils", "dash", "diffutils", "findutils", "grep", "gzip", "hostname"),
-    *("libc-bin", "mawk", "procps", "sed", "tar", "util-linux"),
+    *("libc-bin", "libstdc++6", "mawk", "procps", "sed", "tar", "util-linux"),
 ]
 COMPILER: Final = ["gcc", "libc6-dev", "python3-dev"]
 #: What an installation links or writes, and unpacking does not.
