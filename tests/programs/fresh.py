@@ -77,7 +77,11 @@ CASES: Final = [
 def unpack(case: Case) -> Path:
     """The tree of its packages, with what an installation would add to make their programs run."""
     tree = CACHE / f"root-{case.tree}"
+    noted = tree.with_name(f"{tree.name}.packages")
+    if not noted.exists() or noted.read_text().split() != case.packages:
+        shutil.rmtree(tree, ignore_errors=True)
     subprocess.run([ROOT / "tests/servers/fetch-tree.sh", tree, case.suite, *case.packages], check=True)
+    noted.write_text("\n".join(case.packages))
     for name, target in LINKS.items():
         if not os.path.lexists(tree / name) and (tree / name).parent.joinpath(target).exists():
             (tree / name).symlink_to(target)
