@@ -52,15 +52,18 @@ cdef extern from *:
     What is more than whole blocks of 16 bytes comes first, behind zeros: before the register they count for nothing. */
     __attribute__((target("pclmul,sse4.1")))
     static uint32_t canal_crc_by_folding(uint32_t crc, const uint8_t *p, size_t n) {
-        const __m128i by_4 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4), by_1 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+        const __m128i by_4 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4), by_3 = _mm_set_epi64x(0x0174359406, 0x003db1ecdc);
+        const __m128i by_2 = _mm_set_epi64x(0x015a546366, 0x00f1da05aa), by_1 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
         const __m128i low = _mm_set_epi32(0, 0, 0, ~0);
+        static const uint8_t zeros_before[32] = {
+            128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+            0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        };
         const size_t odd = n & 15;
         __m128i a = _mm_xor_si128(CANAL_LOAD(p + odd), _mm_cvtsi32_si128(odd < 4 ? (int)(crc >> 8 * odd) : 0)), t;
         if (odd) {
-            uint8_t head[32];
-            _mm_storeu_si128((__m128i *)head, _mm_setzero_si128());
-            _mm_storeu_si128((__m128i *)(head + 16 - odd), _mm_xor_si128(CANAL_LOAD(p), _mm_cvtsi32_si128((int)crc)));
-            a = CANAL_FOLD(CANAL_LOAD(head), by_1, a);
+            const __m128i head = _mm_xor_si128(CANAL_LOAD(p), _mm_cvtsi32_si128((int)crc));
+            a = CANAL_FOLD(_mm_shuffle_epi8(head, CANAL_LOAD(zeros_before + odd)), by_1, a);
             p += odd, n -= odd;
         }
         p += 16, n -= 16;
@@ -73,11 +76,13 @@ cdef extern from *:
                 c = CANAL_FOLD(c, by_4, CANAL_LOAD(p + 32));
                 d = CANAL_FOLD(d, by_4, CANAL_LOAD(p + 48));
             }
-            a = CANAL_FOLD(a, by_1, b);
-            a = CANAL_FOLD(a, by_1, c);
-            a = CANAL_FOLD(a, by_1, d);
+            a = CANAL_FOLD(a, by_3, CANAL_FOLD(b, by_2, CANAL_FOLD(c, by_1, d)));
         }
-        for (; n; p += 16, n -= 16) a = CANAL_FOLD(a, by_1, CANAL_LOAD(p));
+        if (n >= 32) {
+            a = CANAL_FOLD(a, by_2, CANAL_FOLD(CANAL_LOAD(p), by_1, CANAL_LOAD(p + 16)));
+            p += 32, n -= 32;
+        }
+        if (n) a = CANAL_FOLD(a, by_1, CANAL_LOAD(p));
         /* 128 bits to 96, to 64, and to 32 by Barrett's reduction. */
         a = _mm_xor_si128(_mm_clmulepi64_si128(a, by_1, 0x10), _mm_srli_si128(a, 8));
         t = _mm_clmulepi64_si128(_mm_and_si128(a, low), _mm_set_epi64x(0, 0x0163cd6124), 0x00);
