@@ -256,6 +256,7 @@ class ApplyChanges:
                 f"changes come, but the copy of {self._table or 'the table'} was not finished: rows of it are missing",
                 remedy="Call copy_table again before the loop: it begins the copy anew.",
             )
+        self._check_place(rows, old)
         behind = _behind(rows, old)
         if old.ord == _UNNUMBERED:
             # Rows of chunks have one `_txn` and `_ord`. To put them again does no harm, and they may be others.
@@ -285,6 +286,18 @@ class ApplyChanges:
                 "streams have put there.",
             )
         return rows, True
+
+    def _check_place(self, rows: pa.Table, old: Progress) -> None:
+        """In one log one transaction is at the place of the last change."""
+        is_done = pc.and_(pc.equal(rows["_txn"], old.txn), pc.less_equal(rows["_ord"], old.ord))
+        others = rows["_gtid"].filter(pc.and_(is_done, pc.not_equal(rows["_gtid"], old.gtid)))
+        if old.gtid and len(others):
+            raise StreamMismatchError(
+                f"transaction {others[0]} comes from the place ({_where(*old.last_change)}) at which the target has {old.gtid}: "
+                "the source is another server, or its log was begun anew",
+                remedy="Let the same server be read, or empty the target together with its progress (drop the table) and take a "
+                "snapshot.",
+            )
 
     def _check_skipped(self, rows: pa.Table, old: Progress, ts: int) -> None:
         """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""

@@ -315,6 +315,20 @@ def test_an_iceberg_table_that_was_rolled_back_has_the_progress_of_then(tmp_path
     assert (progress.last_change, progress.gtids) == ((1, 0), "")
 
 
+@both
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_another_transaction_at_the_place_of_the_last_one_is_of_another_server(flavor: str, is_loop: bool) -> None:
+    """Of one second, and a number lower than in the log that was followed: it would be left out as done."""
+    one, other = (Log(source, flavor, offsets) for source, offsets in (("a", [1, 2, 3, 8, 10]), ("b", [1, 2, 3, 5, 8])))
+    target = MemoryTarget()
+    apply_changes(target, None)(table(one.rows(0, 4)), Loop(one.at(0), one.at(4)) if is_loop else 0)
+
+    with pytest.raises(StreamMismatchError, match="another server"):
+        apply_changes(target, None)(table(other.rows(4, 5)), 0)
+    with pytest.raises(StreamMismatchError):
+        apply_changes(target, None)(table(other.rows(3, 5)), 0)
+
+
 def test_the_same_place_without_a_gtid_is_another_transaction() -> None:
     target = MemoryTarget()
     for epoch in (0, 1):

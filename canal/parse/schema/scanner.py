@@ -28,28 +28,31 @@ _END_TOKEN: Token = (END, "", "")
 
 @lru_cache(maxsize=None)
 def _lexer(backslash: bool, ansi: bool) -> re.Pattern[str]:
-    """Rules of the server's lexer. Every repetition is possessive: no text can make it search back."""
+    """Rules of the server's lexer. Every repetition is possessive: no text can make it search back.
+
+    A possessive group has nothing in it that looks ahead or repeats a group: Python before 3.11.5 goes on behind what such a
+    part has read when it fails, and would take what stands between two comments for a comment.
+    """
     escape = r"[^{q}\\]++|\\.|{q}{q}" if backslash else "[^{q}]++|{q}{q}"
     single = escape.format(q="'")
     double = '[^"]++|""' if ansi else escape.format(q='"')
     return re.compile(
         rf"""
-          (?P<skip>(?:[\x00\x09-\x0d\x20]++|--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+)++)
-        | (?P<open>/\*M?!(?:[0-9]{{5,6}})?+)
-        | (?P<comment>/\*(?:[^*]++|\*(?!/))*+\*/)
+          (?P<skip>[\x00\x09-\x0d\x20]++|--(?=[\x00-\x20]|\Z)[^\n]*+|\#[^\n]*+)
+        | (?P<open>/\*M?!(?:[0-9]{{5,6}})?)
+        | (?P<comment>/\*)
         | (?P<close>\*/)
         | (?P<word>[0-9A-Za-z_$\x80-\U0010ffff]++)
         | `(?P<name>(?:[^`]++|``)*+)`
         | '(?P<string>(?:{single})*+)'
         | "(?P<double>(?:{double})*+)"
-        | (?P<broken>['"`]|/\*)
+        | (?P<broken>['"`])
         | (?P<mark>.)
         """,
         re.VERBOSE | re.DOTALL,
     )
 
 
-_PLAIN_COMMENT = re.compile(r"/\*(?:[^*]++|\*(?!/))*+\*/", re.DOTALL)
 #: Characters that MySQL keeps as "?" in names, which MariaDB refuses.
 _BEYOND_3_BYTES = re.compile("[\U00010000-\U0010ffff]")
 
@@ -89,15 +92,13 @@ class Scanner:
                 yield (NAME, text.replace('""', '"'), "") if ansi else (STRING, text.replace('""', '"'), '"')
             elif kind == "mark":
                 yield (MARK, text, text)
+            elif kind == "comment" or (kind == "open" and mysql and text[2] == "M"):
+                at = sql.find("*/", found.start() + 2) + 2
+                if at < 2:
+                    self.broken = True
+                    return
             elif kind == "open":
-                if mysql and text[2] == "M":
-                    comment = _PLAIN_COMMENT.match(sql, found.start())
-                    if comment is None:
-                        self.broken = True
-                        return
-                    at = comment.end()
-                else:
-                    inside += 1
+                inside += 1
             elif kind == "close":
                 if inside:
                     inside -= 1

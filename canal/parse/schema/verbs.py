@@ -6,6 +6,7 @@ Never reads more of a text than tells whether it is one.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from canal.statement import Statement, Verb
 
@@ -30,18 +31,17 @@ _PREFIXES = (
 )
 #: First bytes of the statements above, and of blanks and comments that may come before one.
 _CANDIDATES = frozenset(b"bcrsxBCRSX/-# \t\r\n\x0b\x0c")
-_BLANK = r"\s++|/\*(?!M?!)(?:[^*]++|\*(?!/))*+\*/|--(?=\s|\Z)[^\n]*+|#[^\n]*+"
-_LEADING = re.compile(f"(?:{_BLANK})++".encode())
-_LEADING_TEXT = re.compile(f"(?:{_BLANK})++", re.ASCII)
-_TRAILING = re.compile(f"(?:{_BLANK}|;)++\\Z".encode())
+_BLANK = r"\s++|--(?=\s|\Z)[^\n]*+|#[^\n]*+"
+#: What is blank, where a comment begins and ends, and how one begins that is executed.
+_IN_TEXT = (re.compile(_BLANK, re.ASCII), "/*", "*/", ("/*!", "/*M!"))
+_IN_BYTES = (re.compile(_BLANK.encode()), b"/*", b"*/", (b"/*!", b"/*M!"))
 #: Transaction statements are short; anything longer after its leading comments is something else.
 _LONGEST = 400
 
 
 def _verb_of(sql: bytes) -> tuple[int, bytes]:
     """The verb, and the text without comments around it."""
-    leading = _LEADING.match(sql)
-    start = leading.end() if leading else 0
+    start = _behind_blanks(sql, 0, _IN_BYTES)
     if len(sql) - start > _LONGEST:
         return Verb.NONE, b""
     core = sql[start:]
@@ -56,9 +56,27 @@ def _verb_of(sql: bytes) -> tuple[int, bytes]:
 def _first_trailing(core: bytes) -> int:
     """Where the blanks, semicolons and comments begin that end the text (its length if there are none)."""
     for found in re.finditer(rb"[\s;/#-]", core):
-        if _TRAILING.match(core, found.start()):
+        at = _behind_blanks(core, found.start(), _IN_BYTES)
+        while core.startswith(b";", at):
+            at = _behind_blanks(core, at + 1, _IN_BYTES)
+        if at == len(core):
             return found.start()
     return len(core)
+
+
+def _behind_blanks(sql: Any, at: int, marks: tuple[Any, ...]) -> int:
+    """Where the blanks and comments that begin at ``at`` end; a comment without an end is none.
+
+    Not by one pattern: Python before 3.11.5 goes wrong where a possessive group fails behind a part that looks ahead.
+    """
+    blank, begin, end, executed = marks
+    while True:
+        if found := blank.match(sql, at):
+            at = found.end()
+        elif sql.startswith(begin, at) and not sql.startswith(executed, at) and (close := sql.find(end, at + 2)) > 0:
+            at = close + 2
+        else:
+            return at
 
 
 _KINDS = {
@@ -106,8 +124,7 @@ def transaction_statement(sql: str, default_schema: str) -> Statement | None:
     head = sql[:1]
     if not head or ord(head) not in _CANDIDATES:
         return None
-    leading = _LEADING_TEXT.match(sql)
-    start = leading.end() if leading else 0
+    start = _behind_blanks(sql, 0, _IN_TEXT)
     if len(sql) - start > _LONGEST:
         return None
     verb, core = _verb_of(sql[start:].encode("utf-8", "surrogatepass"))

@@ -209,7 +209,7 @@ def login_error(error: BaseException, source: Asked) -> SourceError:
     message = f"cannot connect to {source.address} as {source.user!r}: {text}"
     if isinstance(error, RuntimeError):  # a package that PyMySQL needs for this kind of login is missing
         return AuthenticationError(message, remedy="Install pymysql[rsa,ed25519].")
-    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         number = 2026
     found = meaning(During.LOGIN, number, text)
     if found is None and isinstance(cause, OSError):
