@@ -29,7 +29,7 @@ IDS = 20
 def target_of(kind: str, path: Path, upkeep: Upkeep | None) -> Any:
     if kind == "delta":
         return DeltaTarget(str(path / "t"), upkeep=upkeep)
-    catalog = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+    catalog = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db?timeout=60", "warehouse": f"file://{path}"}
     return IcebergTarget("shop.t", "lake", catalog, upkeep=upkeep)
 
 

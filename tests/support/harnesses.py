@@ -39,6 +39,7 @@ from canal.targets.rocketmq import Cluster
 from canal.targets.rocketmq_wire import Queue
 from canal.testing.servers import ThrowawayServer
 from canal.testing.target_suite import Harness
+from tests.support.lakes import load_catalog
 
 Rows = list[dict[str, Any]]
 #: Columns of the suite's tables, and of a load's, that hold bytes.
@@ -330,10 +331,9 @@ def delta(root: Path) -> Harness:
 
 
 def iceberg(root: Path) -> Harness:
-    from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
 
-    from canal.targets.tables.iceberg import _catalog
+    from canal.targets.tables.iceberg import _kept
 
     properties = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
 
@@ -346,9 +346,9 @@ def iceberg(root: Path) -> Harness:
 
     def make() -> IcebergTarget:
         """Without the connections, and their locks, of a process that is gone."""
-        if _catalog.cache_info().currsize:
-            _catalog.cache_clear()
-            gc.collect()
+        while _kept:
+            _kept.popitem()[1].close()
+        gc.collect()
         return IcebergTarget("test", properties)
 
     return Harness(make, rows=rows)

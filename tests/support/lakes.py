@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ _numbers = itertools.count()
 
 
 def load_catalog(name: str, **options: Any) -> Any:
+    """As pyiceberg's; its connections are closed when it is gone."""
     from pyiceberg.catalog import load_catalog as load
 
-    return load(name, **options)
+    catalog = load(name, **options)
+    if (engine := getattr(catalog, "engine", None)) is not None:
+        weakref.finalize(catalog, engine.dispose)
+    return catalog
 
 
 class Lake:

@@ -173,6 +173,7 @@ def test_a_server_of_the_cluster_that_dies_is_waited_for(redis_cluster: RedisClu
     assert sorted(int(cluster.hget(f"{shop.key}:{number}", "n")) for number in range(60)) == list(range(60))
 
 
+@pytest.mark.usefixtures("redis_cluster")  # it has one of its own, where there is any
 @pytest.mark.parametrize("structure", ["hash", "stream"])
 def test_a_replica_that_takes_over_is_written_to(structure: Any, shop: Shop) -> None:
     with RedisCluster(replicated=True) as servers, ExitStack() as stack:

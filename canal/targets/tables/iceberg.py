@@ -6,10 +6,11 @@ Never lets a commit be repeated on top of another writer's: that could apply a b
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
 import attrs
@@ -76,9 +77,19 @@ class IcebergTarget:
                 work.expire(upkeep.keep)
 
 
-@lru_cache(maxsize=8)
+_kept: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
+_lock = threading.Lock()
+
+
 def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Any:
-    return need("pyiceberg.catalog", "lake").load_catalog(name, **dict(properties))
+    """One for all who ask for it; of more than eight the one that was asked for longest ago is closed."""
+    key = name, properties
+    with _lock:
+        found = _kept.pop(key, None) or need("pyiceberg.catalog", "lake").load_catalog(name, **dict(properties))
+        _kept[key] = found
+        if len(_kept) > 8:
+            _kept.pop(next(iter(_kept))).close()
+    return found
 
 
 class _IcebergWork:
