@@ -51,6 +51,7 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 # clock or a JVM, so three runs share the cores; what those beside print comes when the first has ended. A shell starts what
 # runs beside it with Ctrl-C ignored, and it may have been started so itself.
 PYTEST := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
+SERVERLESS := not mysql and not mariadb and not zookeeper and not target_server and not spark
 APART := tests/live tests/spark tests/ha tests/targets
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
@@ -61,7 +62,7 @@ test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspa
 		} >$(VENV)/third.log 2>&1 & third=$$!; \
 		echo "== compiled, all but $(APART)"; CANAL_PURE=0 $(PYTEST) $(APART:%=--ignore=%); first=$$?; \
 		echo "== interpreted"; CANAL_PURE=1 $(PYTEST) \
-		-m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' || first=1; \
+		-m '$(SERVERLESS)' || first=1; \
 		echo "== waiting for the rest"; wait $$second || first=1; wait $$third || first=1; \
 		cat $(VENV)/second.log $(VENV)/third.log; test $$first = 0; \
 	else \
@@ -81,7 +82,7 @@ lint-mypy: $(SETUP)lint $(SETUP)test
 # What of the tests is quick, and needs no compiler, server or JVM.
 QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery delivery_threads compose architecture docs))
 check: lint $(SETUP)test
-	CANAL_PURE=1 $(BIN)/python -m pytest -q -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark and not slow' $(QUICK)
+	CANAL_PURE=1 $(BIN)/python -m pytest -q -m '$(SERVERLESS) and not slow' $(QUICK)
 
 fresh:
 	@$(PYTHON) -m tests.programs.fresh $(FRESH)
@@ -100,6 +101,7 @@ soak: $(SETUP)compiler $(SETUP)test $(SETUP)build $(patsubst %,$(SETUP)pyspark-%
 	$(call on_sparks,$(OLDER_SPARKS),$(BIN)/python -m pytest -m spark $(SPARK_QUERIES))
 	$(call on_sparks,3.5,$(BIN)/python -m pytest tests/spark/test_apply_spark.py -k plain_loop)
 	CANAL_SOAK=full $(BIN)/python -m pytest -m slow --timeout=0 -o faulthandler_timeout=0
+	CANAL_HYPOTHESIS=deep $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 -m '$(SERVERLESS) and not slow'
 	$(BIN)/python -m tests.programs.matrix --whole mysql-9.7 mariadb-10.11
 
 # Of what runs with --record tests/reliability.jsonl have added; it runs nothing.
@@ -115,7 +117,7 @@ asan: $(SETUP)compiler $(SETUP)test
 	cd $(ASAN) && export CANAL_PURE=0 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 UBSAN_OPTIONS=halt_on_error=1 && \
 	export LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" && \
 	$(CURDIR)/$(BIN)/python -m tests.programs.fuzz --events 100000 && \
-	$(CURDIR)/$(BIN)/python -m pytest -m 'not mysql and not mariadb and not zookeeper and not target_server and not spark' tests/parse tests/formats/test_columnar.py tests/formats/test_arrow.py tests/formats/test_hand_over.py
+	$(CURDIR)/$(BIN)/python -m pytest -m '$(SERVERLESS)' tests/parse tests/formats/test_columnar.py tests/formats/test_arrow.py tests/formats/test_hand_over.py
 
 build: $(SETUP)build
 
