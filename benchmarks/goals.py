@@ -36,7 +36,7 @@ class Goal:
 
 _ROWS = "an object for each row image, and the reader's loop over its values; `tuples` has neither"
 _OBJECTS = "for each row five events are copied, and three entries and a transaction made and freed, as objects"
-_BATCHES = "some forty calls of pyarrow for each message, whatever its rows"
+_BATCHES = "eleven values of a row are measured, checked and copied in 100 ns; a message takes some 30 µs beside"
 _SPREAD = "the entries of all transactions that wait are spread over memory that no cache holds"
 _SYNC = "each ack waits for one fdatasync, which costs the kernel more than 1,000 rows cost the reader"
 _LOCK = "one thread decodes: no option spreads it over several, and the interpreter's lock is held meanwhile"
