@@ -195,7 +195,7 @@ def test_cancelled_at_every_await_nothing_is_lost(way: str, late: bool) -> None:
         assert sorted(set(both)) == list(range(4)), (number, first, rest)
         assert len(both) <= 5, (number, first, rest)
         number += 1
-    assert number > 8
+    assert number > 6  # as many awaits as Python's own loop has
 
 
 @pytest.mark.parametrize("late", [False, True])

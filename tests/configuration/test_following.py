@@ -322,7 +322,8 @@ def test_the_launcher(tmp_path: Path, served: tuple[FakeBinlog, str]) -> None:
         with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environ) as run:
             assert run.stdout is not None
             found.append(run.stdout.readline().strip())
-            until(lambda: b'"cursor"' in (tmp_path / "conf" / "shop" / "meta.dat").read_bytes())
+            acked = str(fake.position.offset).encode()
+            until(lambda: any(acked in path.read_bytes() for path in (tmp_path / "conf" / "shop").glob("meta.*")))
             run.send_signal(signal.SIGTERM)
             found += run.stdout.read().split("\n")[:-1]
             assert run.wait(60) == 0
