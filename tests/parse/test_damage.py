@@ -7,17 +7,18 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-import zstandard
 
 import canal
 from canal.parse.log.events import inflate_query, inflate_rows, iter_payload
 from canal.testing import _encode
 from canal.testing.fake import FakeBinlog
+from tests.support import zstd
 from tests.support.parsing import chained, decoded, flavors, order, patched, rows_of, shop, started
 
 # -- damaged and cut input -----------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def payload_event(body: bytes) -> bytes:
 
 
 def test_a_payload_that_inflates_to_more_than_it_says_is_refused_on_the_way() -> None:
-    data = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    data = zstd.compress([bytes(64 << 20)])
     body = _encode.tlv(2, b"\0") + _encode.tlv(3, _encode.packed(100)) + _encode.tlv(1, _encode.packed(len(data))) + b"\0" + data
     (form, *_) = FakeBinlog().events()
 
@@ -176,10 +177,8 @@ def test_events_of_many_chunks_inside_a_payload_are_joined(compression: Any) -> 
 
 def bomb(size: int, kind: int = 30) -> bytes:
     """A TRANSACTION_PAYLOAD of some kB with one event of so many bytes, nearly all of them 0."""
-    packer = zstandard.ZstdCompressor().compressobj()
-    parts = [packer.compress(struct.pack("<IBIIIH", 1, kind, 1, size, 0, 0))]
-    parts += [packer.compress(bytes(min(1 << 20, size - 19 - done))) for done in range(0, size - 19, 1 << 20)]
-    data = b"".join([*parts, packer.flush()])
+    zeros = (bytes(min(1 << 20, size - 19 - done)) for done in range(0, size - 19, 1 << 20))
+    data = zstd.compress(chain([struct.pack("<IBIIIH", 1, kind, 1, size, 0, 0)], zeros))
     fields = _encode.tlv(2, b"\0") + _encode.tlv(3, _encode.packed(size)) + _encode.tlv(1, _encode.packed(len(data)))
     return payload_event(fields + b"\0" + data)
 

@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import zstandard
 
 import canal
 from canal import event_layout, event_types, type_codes
@@ -30,6 +29,7 @@ from canal.parse.log.events import query_context
 from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog, FakeTable
+from tests.support import zstd
 from tests.support.packets import event
 from tests.support.parsing import chained, decoded, flavors, order, rows_of, shop
 
@@ -558,7 +558,7 @@ def compressed(events: list[bytes], algorithm: int = 0) -> list[bytes]:
     """The log of MySQL with the last transaction in a TRANSACTION_PAYLOAD, its events without checksums."""
     start = max(number for number, one in enumerate(events) if kind(one) in GTIDS) + 1
     inner = b"".join(map(without_checksum, events[start:]))
-    data = zstandard.compress(inner) if algorithm == 0 else inner
+    data = zstd.compress([inner]) if algorithm == 0 else inner
     body = field(2, packed(algorithm)) + field(3, packed(len(inner))) + field(1, packed(len(data))) + b"\0" + data
     return laid_out([*events[:start], event(40, body)])
 
