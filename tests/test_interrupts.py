@@ -165,8 +165,8 @@ class Streams(Consumer):
         last, self.last = self.last, None
         try:
             if self.stream is None:
-                self.stream = self.guard(lambda: self.instance.stream(self.size, poll=self.timeout))
-            self.last = self.guard(self.stream.__next__)
+                self.stream = self.guard(self.make)
+            self.last = self.message(self.guard(self.stream.__next__))
         except StopIteration:
             self.is_over = True
         except Interrupt:
@@ -174,9 +174,28 @@ class Streams(Consumer):
             raise
         self.journal.ack(rows_of(last), is_sure=True)
 
+    def make(self) -> Any:
+        return self.instance.stream(self.size, poll=self.timeout)
+
+    def message(self, given: Any) -> canal.Message:
+        found: canal.Message = given
+        return found
+
     def roll_back(self) -> None:
         self.stream = None  # and its message comes again
         super().roll_back()
+
+
+class Decodes(Streams):
+    """As Streams, with messages ahead that threads decode."""
+
+    def make(self) -> Any:
+        return self.instance.decoded(rows_of, self.size, poll=self.timeout)
+
+    def message(self, given: tuple[canal.Message, list[int]]) -> canal.Message:
+        found, rows = given
+        assert rows == rows_of(found)
+        return found
 
 
 class Consumes(Consumer):
@@ -199,7 +218,7 @@ class Consumes(Consumer):
         self.journal.ack(rows_of(last), is_sure)
 
 
-CONSUMERS = [Acks, AcksLater, Gets, Streams, Consumes]
+CONSUMERS = [Acks, AcksLater, Gets, Streams, Decodes, Consumes]
 
 
 def source(count: int, meta: canal.MetaManager, **options: Any) -> canal.Instance:
