@@ -20,7 +20,7 @@ define on_sparks
 	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning || exit 1; done)
 endef
 
-.PHONY: help demo spark-demo test check fresh docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
+.PHONY: help demo spark-demo test check free-threaded fresh docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -29,6 +29,7 @@ help:
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make check   ruff, mypy and the quick tests, which need neither servers nor a compiler"
+	@echo "make free-threaded  tests of values and of threads on a Python without the interpreter's lock, which it builds"
 	@echo "make fresh   make demo and make check in bare Debians, with and without a compiler (FRESH=trixie-gcc: one)"
 	@echo "make docs    the site of docs/, in build/site; a broken link is an error"
 	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
@@ -83,6 +84,15 @@ lint-mypy: $(SETUP)lint $(SETUP)test
 QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery delivery_threads compose architecture docs))
 check: lint $(SETUP)test
 	CANAL_PURE=1 $(BIN)/python -m pytest -q -m '$(SERVERLESS) and not slow' $(QUICK)
+
+# In the build whose threads run at the same time; its Python is made of Debian's source, once.
+FREE := $(VENV)/free-threaded
+FREE_TESTS := tests/store tests/sink tests/formats $(patsubst %,tests/parse/test_%.py,crc damage decoder framing json roundtrip row_events rows) \
+	$(patsubst %,tests/test_%.py,decoded delivery delivery_threads parallel shared_by_threads slow_clients)
+free-threaded: $(SETUP)compiler
+	@tests/servers/free-threaded.sh $(FREE)
+	@CANAL_PURE=0 $(FREE)/bin/python setup.py -q build_ext --inplace 2>$(VENV)/free.log || { tail -30 $(VENV)/free.log; exit 1; }
+	CANAL_PURE=0 PYTHON_GIL=0 $(FREE)/bin/python -m pytest -p no:cacheprovider -m '$(SERVERLESS) and not slow' $(FREE_TESTS)
 
 fresh:
 	@$(PYTHON) -m tests.programs.fresh $(FRESH)

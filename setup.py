@@ -26,6 +26,7 @@ DIRECTIVES = {
     "wraparound": False,
     "embedsignature": True,
     "always_allow_keywords": True,
+    "freethreading_compatible": True,  # what threads share is immutable, under a lock, or made in a critical section
     "annotation_typing": False,  # annotations are for people and mypy; the C types stand in the .pxd
 }
 

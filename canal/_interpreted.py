@@ -4,7 +4,8 @@ Cython takes these from a module's .py alone; in its .pxd they are without effec
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 _Class = TypeVar("_Class")
 
@@ -25,3 +26,8 @@ def no_gc(made: _Class) -> _Class:
 def freelist(size: int) -> Callable[[_Class], _Class]:
     """So many objects that are freed are kept, to be made anew."""
     return lambda made: made
+
+
+def critical_section(*held: Any) -> AbstractContextManager[None]:
+    """One thread at a time for each of these objects, where Python has no lock of its own."""
+    return nullcontext()

@@ -2,6 +2,8 @@ cimport cython
 from canal.rows.decoder cimport RowDecoder
 
 
+cdef bint _IS_FREE
+
 cdef class Transaction:
     cdef readonly str source
     cdef readonly str journal
@@ -68,6 +70,8 @@ cdef class ColumnNames:
     cdef readonly tuple names
     cdef readonly tuple key
     cdef dict _index
+    @cython.locals(made=ColumnNames)
+    cpdef ColumnNames copy(self)
     cpdef Py_ssize_t find(self, str name)
     cpdef Py_ssize_t index(self, str name) except -1
 

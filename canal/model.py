@@ -6,6 +6,7 @@ and rows are decoded each time ``entry.rows`` is asked for. Compiled where a C c
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterator
 from enum import IntEnum
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from canal.statement import Statement
 
 
+#: Whether threads run at the same time here.
+_IS_FREE = not getattr(sys, "_is_gil_enabled", lambda: True)()
 _MILLISECONDS = 1000  # of a second; a Python integer, so that no C arithmetic overflows
 
 
@@ -276,9 +279,10 @@ class Entry:
         self.rare: Rare | None = None
 
     def _with_rare(self) -> Rare:
-        if self.rare is None:
-            self.rare = Rare()
-        return self.rare
+        with cython.critical_section(self):
+            if self.rare is None:
+                self.rare = Rare()
+            return self.rare
 
     @property
     def props(self) -> dict[str, Any]:
@@ -287,9 +291,10 @@ class Entry:
         Not for the entry itself, nor for what holds it: both would stay in memory for ever.
         """
         rare = self._with_rare()
-        if rare.props is None:
-            rare.props = {}
-        return rare.props
+        with cython.critical_section(rare):
+            if rare.props is None:
+                rare.props = {}
+            return rare.props
 
     @property
     def statement(self) -> Statement | None:
@@ -659,6 +664,11 @@ class ColumnNames:
             self._index[name] = number
             self._index.setdefault(name.lower(), number)
 
+    def copy(self) -> ColumnNames:
+        made = ColumnNames.__new__(ColumnNames)
+        made.names, made.key, made._index = self.names, self.key, self._index
+        return made
+
     def find(self, name: str) -> int:
         number = self._index.get(name)
         if number is None:
@@ -711,6 +721,8 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
     names = table.names
     before, after = decode_images(entry)
     rows: Any = before if after is None else after  # each row replaces its values
+    if _IS_FREE and len(rows) > 8:  # or the count of its references passes from core to core with each row
+        names = names.copy()
     for i in range(len(rows)):
         row = ChangedRow.__new__(ChangedRow)
         row.before = None if before is None else _row(before[i], names)

@@ -281,9 +281,10 @@ class RowDecoder:
         """The same decoder, but it gives JSON as text."""
         if self.json_text:
             return self
-        if self._text_form is None:
-            self._text_form = RowDecoder(*self._arguments[:5], True, self.masks)
-        return self._text_form
+        with cython.critical_section(self):
+            if self._text_form is None:
+                self._text_form = RowDecoder(*self._arguments[:5], True, self.masks)
+            return self._text_form
 
     def decodes_as(self, other):
         """Whether both give the same values for the same bytes."""
@@ -521,7 +522,7 @@ class RowDecoder:
             partial = {column for number, column in enumerate(columns) if bits >> number & 1}
             found = Image(self, image.present, partial)
             if len(self._images) < _MAX_IMAGES:
-                self._images[key] = found
+                found = self._images.setdefault(key, found)
         return found
 
     def _apply(self, image, old, new):
@@ -605,7 +606,7 @@ class RowDecoder:
                     raise self._unhidden(i)
             image = Image(self, present)
             if len(self._images) < _MAX_IMAGES:
-                self._images[present] = image
+                image = self._images.setdefault(present, image)
         return image
 
     def _unhidden(self, i):
@@ -1125,7 +1126,7 @@ def _set_text(image, i, mask):
             )  # fmt: skip
         text = _label_value(",".join([label for bit, label in enumerate(labels) if mask >> bit & 1]), charset, mask)
         if len(seen) < 4096:
-            seen[mask] = text
+            text = seen.setdefault(mask, text)
     return text
 
 

@@ -1,13 +1,16 @@
 #!/bin/bash
 # fetch-tree.sh TREE SUITE PACKAGE... [-- EXTRA...]
+# fetch-tree.sh TREE SUITE --source PACKAGE
 # Unpacks Debian packages of SUITE, with all they depend on, into the folder TREE. Needs no root: apt runs with a state
 # of its own, and the system's packages are not touched. EXTRA packages come without what they depend on.
+# With --source TREE holds the files of one source package, as they come.
 # Nothing in TREE is configured or started; its programs run through the loader in the tree itself.
 set -euo pipefail
 TREE=${1:?tree}
 SUITE=${2:?suite}
 shift 2
-PACKAGES=() EXTRA=()
+PACKAGES=() EXTRA=() SOURCE=
+if [ "$1" = --source ]; then SOURCE=${2:?package}; shift 2; fi
 while [ $# -gt 0 ]; do
     if [ "$1" = -- ]; then shift; EXTRA=("$@"); break; fi
     PACKAGES+=("$1")
@@ -32,7 +35,7 @@ NEW=$TREE.new.$$
 trap 'rm -rf "$APT" "$NEW"' EXIT
 mkdir -p "$APT"/state/lists/partial "$APT"/cache/archives/partial
 : >"$APT/state/status"
-echo "deb [signed-by=$KEYRING] $MIRROR $SUITE main" >"$APT/sources.list"
+echo "deb${SOURCE:+-src} [signed-by=$KEYRING] $MIRROR $SUITE main" >"$APT/sources.list"
 # Of the machine's own settings only how to fetch (a proxy, certificates); its hooks are for its own cache.
 apt-config dump 2>/dev/null | grep '^Acquire::' >"$APT/apt.conf" || true
 cat >>"$APT/apt.conf" <<CONF
@@ -56,6 +59,14 @@ CONF
 export APT_CONFIG=$APT/apt.conf
 
 apt-get update -qq
+if [ -n "$SOURCE" ]; then
+    mkdir -p "$NEW"
+    (cd "$NEW" && apt-get source -qq --download-only "$SOURCE") >"$APT/log" 2>&1 || { tail -20 "$APT/log" >&2; exit 1; }
+    echo "$SUITE" >"$NEW/.done"
+    rm -rf "$TREE"
+    mv "$NEW" "$TREE"
+    exit 0
+fi
 apt-get install -y -qq --download-only "${PACKAGES[@]}" >"$APT/log" 2>&1 || { tail -20 "$APT/log" >&2; exit 1; }
 if [ ${#EXTRA[@]} -gt 0 ]; then
     (cd "$APT/cache/archives" && apt-get download -qq "${EXTRA[@]}") >"$APT/log" 2>&1 || { tail -20 "$APT/log" >&2; exit 1; }
