@@ -34,7 +34,7 @@ class Contestant:
     cores: int = 1
     #: Where it is warm only after half of the run.
     warms_up: bool = False
-    #: What its job says other than a plain one: from_file, durable, lag.
+    #: What its job says other than a plain one: from_file, durable, lag, decode_threads.
     job: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,6 +103,19 @@ def ours(name: str, stage: str, loads: str, share: float = 1.0, cores: int = 1, 
     )
 
 
+def unlocked(name: str, stage: str, threads: int) -> Contestant:
+    """The library on a Python without the interpreter's lock, from a file."""
+
+    def command() -> list[str]:
+        program = ROOT / ".venv" / "free-threaded" / "bin" / "python"
+        if not program.exists():
+            raise Absent("`make free-threaded` builds its Python")
+        return [str(program), "-m", "benchmarks.ours", stage]
+
+    job = {"from_file": True, "decode_threads": threads}
+    return Contestant(f"canal {name}", command, "A", cores=max(1, threads), job=job, environment={"CANAL_PURE": "0"})
+
+
 CONTESTANTS = (
     Contestant("drain", python("python_peers", "drain"), "ABCDEFGHI"),
     ours("undecoded", "undecoded", "ABCDEFGHI"),
@@ -111,13 +124,17 @@ CONTESTANTS = (
     ours("undecoded, file", "undecoded", "AB", from_file=True),
     ours("rows", "rows", "ABCDEFGHI"),
     ours("rows, file", "rows", "ABC", from_file=True),
-    ours("rows, file, 2 cores", "rows", "A", cores=2, from_file=True),
     ours("rows, interpreted", "rows", "ABC", share=0.05, pure=True),
     ours("tuples", "tuples", "ABC"),
     ours("columns", "columns", "ABC", share=0.2),
     ours("Arrow", "arrow", "ABCDEHI"),
     ours("Arrow, file", "arrow", "A", from_file=True),
-    ours("Arrow, file, 2 cores", "arrow", "A", cores=2, from_file=True),
+    ours("Arrow, file, 2 threads", "arrow", "A", cores=2, from_file=True, decode_threads=2),
+    *(
+        unlocked(f"{name}, free-threaded{', 2 threads' * (threads > 0)}", stage, threads)
+        for name, stage in (("rows", "rows"), ("tuples", "tuples"), ("Arrow", "arrow"))
+        for threads in (0, 2)
+    ),
     Contestant("mysqlbinlog", python("python_peers", "mysqlbinlog"), "ABC"),
     Contestant("mysql-replication", python("python_peers", "mysql_replication"), "ABCDEFHI", share=0.02),
     Contestant("mysql-event-stream", python("python_peers", "mysql_event_stream"), "ABCDEFHI", share=0.05),

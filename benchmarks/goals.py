@@ -39,7 +39,8 @@ _OBJECTS = "for each row five events are copied, and three entries and a transac
 _BATCHES = "eleven values of a row are measured, checked and copied in 100 ns; a message takes some 30 µs beside"
 _SPREAD = "the entries of all transactions that wait are spread over memory that no cache holds"
 _SYNC = "each ack waits for one fdatasync, which costs the kernel more than 1,000 rows cost the reader"
-_LOCK = "one thread decodes: no option spreads it over several, and the interpreter's lock is held meanwhile"
+_LOCK = "the interpreter's lock goes from thread to thread; a free-threaded Python has none"
+_SHARED = "threads that make objects share the memory that holds what each of these refers to"
 _VALUES = "each of eleven values of a row is an object, made and freed"
 _CHECKS = "each event is checked (length, position, checksum), also of tables that are not wanted"
 _TEXTS = "MariaDB sends the text of each statement too, which the others do not ask for"
@@ -64,8 +65,11 @@ GOALS = (
     Goal("A", "canal undecoded, FileMeta", "canal undecoded", 1.2, steady=True, most=True, why=_SYNC),
     Goal("A", "canal rows", "canal (Java)", 8, warm=True),
     Goal("BC", "canal rows", "canal (Java)", 15, warm=True, why=_OBJECTS),
-    Goal("A", "canal rows, file, 2 cores", "canal rows, file", 1.7, wall=True, why=_LOCK),
-    Goal("A", "canal Arrow, file, 2 cores", "canal Arrow, file", 1.7, wall=True, why=_LOCK),
+    Goal("A", "canal Arrow, file, 2 threads", "canal Arrow, file", 1.7, wall=True, why=_LOCK),
+    *(
+        Goal("A", f"canal {name}, free-threaded, 2 threads", f"canal {name}, free-threaded", 1.7, wall=True, why=_SHARED)
+        for name in ("rows", "tuples", "Arrow")
+    ),
     Goal("ABC", "canal rows, interpreted", "mysql-replication", 1),
 )
 #: MiB of memory over idle during load G: the store's budget and 64 more.

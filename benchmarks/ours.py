@@ -108,6 +108,8 @@ def read(stage: Callable[[canal.Message, Meter], None], job: dict[str, Any], dir
         instance.subscribe()
         while job["lag"] and instance.status().store.put_rows < job["rows"]:
             time.sleep(0.05)
+        if job["decode_threads"]:
+            read_ahead(instance, stage, meter)
         while meter.more():
             message = instance.get_without_ack(job["batch"], timeout=60.0)
             if not message:
@@ -118,11 +120,43 @@ def read(stage: Callable[[canal.Message, Meter], None], job: dict[str, Any], dir
     return meter
 
 
+class Part:
+    """What a thread counts of one message, as a meter does."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.job, self.watch, self.kinds = meter.job, meter.watch, meter.kinds
+        self.rows = self.ids = 0
+        self.seen: list[tuple[Any, Any]] = []
+
+    def look(self, before: Any, after: Any) -> None:
+        self.seen.append((before, after))
+
+
+def read_ahead(instance: canal.Instance, stage: Callable[[canal.Message, Any], None], meter: Meter) -> None:
+    """The stage runs in threads, each of which has another message."""
+
+    def decode(message: canal.Message) -> Part:
+        part = Part(meter)
+        stage(message, part)
+        return part
+
+    with instance.decoded(decode, meter.job["batch"], decode_threads=meter.job["decode_threads"], poll=60.0) as parts:
+        for _, part in parts:
+            meter.rows += part.rows
+            meter.ids += part.ids
+            for pair in part.seen:
+                meter.look(*pair)
+            if not meter.more():
+                return
+
+
 def main() -> None:
     name, job = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
     arrow_modules = ("canal.formats.arrow", "pyarrow.compute") if name == "arrow" else ()
     for module in ("canal.instance", "canal.parse.source.mysql", "canal.parse.source.files", *arrow_modules):
         importlib.import_module(module)  # imports are no part of the race
+    if job["decode_threads"]:
+        importlib.import_module("canal.decoded")
     with tempfile.TemporaryDirectory() as directory:
         read(STAGES[name], job, directory)
 
