@@ -121,7 +121,6 @@ def programs() -> list[Any]:
     return [pytest.param(blocks, id=path.stem) for path, blocks in shown.items() if blocks]
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # as the page on forks says
 @pytest.mark.parametrize("blocks", programs())
 def test_the_programs_of_a_document_print_what_it_shows(
     blocks: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
