@@ -417,15 +417,18 @@ def test_members_are_seen_also_after_a_new_session(group: Group) -> None:
     assert [session.children(path) for path in paths] == [[first._ha.address]] * 2  # type: ignore[union-attr]
 
 
-def test_a_loop_runs_everywhere(group: Group) -> None:
+@pytest.mark.parametrize("ahead", [False, True], ids=["stream", "decoded"])
+def test_a_loop_runs_everywhere(group: Group, ahead: bool) -> None:
     instances = [group.instance() for _ in range(3)]
     got: list[int] = []
     done = threading.Event()
 
     def consume(instance: canal.Instance) -> None:
+        decoded = ((ids_of(message) for message in instance.stream(poll=0.1)) if not ahead else
+                   (found for _, found in instance.decoded(ids_of, 1, decode_threads=3, poll=0.1)))  # fmt: skip
         try:
-            for message in instance.stream(poll=0.1):
-                got.extend(ids_of(message))
+            for found in decoded:
+                got.extend(found)
                 if done.is_set():
                     return
         except canal.StateError:
