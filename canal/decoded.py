@@ -111,9 +111,10 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         for one in self._ahead:
             one.made.cancel()
         self._threads.shutdown()
-        if self._ahead and self._instance.is_running:
+        first = next((one for one in self._ahead if not one.is_over()), None)
+        if first is not None and self._instance.is_running:
             with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):  # as by Stream.close
-                self._instance.rollback(self._ahead[0].message.id, client_id=self._client_id)
+                self._instance.rollback(first.message.id, client_id=self._client_id)
         self._ahead.clear()
         self._in_hand = None
 

@@ -107,6 +107,17 @@ def test_when_it_is_left_what_is_in_hand_and_ahead_comes_again(
     assert [number_of(message) for message in instance.stream(1)] == list(range(7, 40))
 
 
+def test_what_was_acked_by_hand_before_it_is_left_does_not_come_again(instance: canal.Instance) -> None:
+    stream = instance.decoded(number_of, 1, decode_threads=3)
+    for _ in range(3):
+        message, _ = next(stream)
+    instance.ack(message)
+    stream.close()
+
+    assert instance.list_batches() == []
+    assert [number_of(message) for message in instance.stream(1)] == list(range(3, 40))
+
+
 def test_one_that_was_closed_has_ended(instance: canal.Instance) -> None:
     stream = instance.decoded(number_of, 1)
     next(stream)
