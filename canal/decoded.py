@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from canal.checks import check_callable
 from canal.delivery import Taken, take_back
-from canal.errors import BatchError, ConfigError, NotActiveError, NotSubscribedError, StateError
+from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
 from canal.model import Message
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         if not self._ahead:
             return None
         first = self._ahead[0]
-        found = first.made.result()
+        try:
+            found = first.made.result()
+        except StopIteration as error:  # which would end the loop
+            raise RuntimeError("decode raised StopIteration") from error
         if first.is_over():
             return None
         self._in_hand = first.message
@@ -97,6 +100,11 @@ class Decoded(Iterator[tuple[Message, _Made]]):
             if message:
                 self._ahead.append(_Ahead(taken[-1], message, self._threads.submit(self._decode, message)))
                 return True
+        except CanalError:
+            take_back(taken)
+            if self._ahead:  # that comes first; the next look raises it again
+                return False
+            raise
         except BaseException:
             if not self._ahead or taken and self._ahead[-1].taken is not taken[-1]:
                 take_back(taken)

@@ -85,6 +85,23 @@ def test_what_decode_raises_is_raised_at_its_turn_and_the_message_comes_again(in
     assert [number_of(message) for message in instance.stream(1)] == list(range(5, 40))
 
 
+def test_a_decode_that_ends_an_iterator_does_not_end_the_loop_in_silence(instance: canal.Instance) -> None:
+    with instance.decoded(lambda message: next(iter(())), 1) as stream, pytest.raises(RuntimeError, match="StopIteration"):
+        next(stream)
+
+
+def test_what_has_stopped_the_source_is_raised_behind_all_that_came() -> None:
+    entries = [entry for number in range(1, 11) for entry in whole(number, 1)]
+    with composed(entries, then=canal.DecodeError("broken")) as instance:
+        instance.subscribe()
+        until(lambda: instance.error is not None)
+        seen = []
+        with pytest.raises(canal.DecodeError, match="broken"):
+            for _, number in instance.decoded(number_of, 1, decode_threads=4):
+                seen.append(number)
+        assert seen == list(range(10))
+
+
 def leave(stream: Decoded[int]) -> None:
     with stream:
         pass
