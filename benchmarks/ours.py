@@ -155,8 +155,6 @@ def main() -> None:
     arrow_modules = ("canal.formats.arrow", "pyarrow.compute") if name == "arrow" else ()
     for module in ("canal.instance", "canal.parse.source.mysql", "canal.parse.source.files", *arrow_modules):
         importlib.import_module(module)  # imports are no part of the race
-    if job["decode_threads"]:
-        importlib.import_module("canal.decoded")
     with tempfile.TemporaryDirectory() as directory:
         read(STAGES[name], job, directory)
 

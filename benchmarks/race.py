@@ -98,7 +98,14 @@ def finish(process: subprocess.Popen[str], directory: Path, limit: float = LIMIT
         if line.startswith("RESULT "):
             result: dict[str, Any] = json.loads(line[7:])
             return result
-    raise WrongAnswer(f"it failed: {errors[-400:]}")
+    raise WrongAnswer(f"it failed: {last_words(errors)}")
+
+
+def last_words(errors: str) -> str:
+    """Of a traceback what was raised, of other output its end; without where this checkout is."""
+    if "Traceback (most recent call last)" in errors:
+        errors = errors.splitlines()[-1]
+    return errors.replace(f"{ROOT}/", "")[-400:]
 
 
 def judge(load: Load, result: dict[str, Any], rows: int, check: bool) -> None:

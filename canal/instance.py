@@ -645,9 +645,9 @@ class Instance:
     ) -> Decoded[_Made]:  # fmt: skip
         """As ``stream``, but each message comes with what ``decode``, such as ``Message.to_arrow``, makes of it.
 
-        So many threads call it, each for another message; the loop gets them in the order of the log, and what ``decode``
-        raises at the turn of its message. It pays where there are cores for them and Python is one without the interpreter's
-        lock. So many messages are handed out beside the one in hand; they too come again when the loop is left.
+        ``decode_threads`` threads call it, each for another message; the loop gets them in the order of the log, and what
+        ``decode`` raises at the turn of its message. It pays where ``decode`` lets go of the interpreter's lock. As many messages
+        as threads are handed out beside the one in hand; they too come again when the loop is left.
         """
         with contextlib.suppress(NotActiveError):  # nothing is outstanding then
             self.rollback(client_id=client_id)

@@ -19,7 +19,7 @@ from benchmarks import ours, report, values
 from benchmarks.contestants import CONTESTANTS, Contestant
 from benchmarks.goals import GOALS
 from benchmarks.loads import LOADS, Load, Log
-from benchmarks.race import Race, job_of
+from benchmarks.race import ROOT, Race, job_of, last_words
 from canal.testing import FakeBinlog
 
 ROWS = 5
@@ -182,3 +182,9 @@ def test_charts_are_beside_the_document() -> None:
     """What docs/benchmarks.md shows was written with it."""
     shown = {line.partition("(benchmarks/")[2].rstrip(")") for line in report.DOCUMENT.read_text().splitlines() if "![" in line}
     assert shown == {path.name for path in Path(report.CHARTS).glob("*.svg")}
+
+
+def test_why_a_contestant_failed_is_said_without_where_the_checkout_is() -> None:
+    trace = f'Traceback (most recent call last):\n  File "{ROOT}/benchmarks/values.py", line 1, in f\nValueError: bad'
+    assert last_words(trace) == "ValueError: bad"
+    assert last_words(f"panic at {ROOT}/benchmarks/x.go") == "panic at benchmarks/x.go"

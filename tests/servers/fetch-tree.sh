@@ -10,7 +10,7 @@ TREE=${1:?tree}
 SUITE=${2:?suite}
 shift 2
 PACKAGES=() EXTRA=() SOURCE=
-if [ "$1" = --source ]; then SOURCE=${2:?package}; shift 2; fi
+if [ "${1:-}" = --source ]; then SOURCE=${2:?package}; shift 2; fi
 while [ $# -gt 0 ]; do
     if [ "$1" = -- ]; then shift; EXTRA=("$@"); break; fi
     PACKAGES+=("$1")

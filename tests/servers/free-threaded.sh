@@ -14,6 +14,7 @@ flock 9
 if [ ! -e "$TREE/.done" ]; then
     NEEDED=(libc6-dev gcc make xz-utils libssl-dev zlib1g-dev libsqlite3-dev libffi-dev)
     if [ "$(id -u)" = 0 ] && ! dpkg-query -W "${NEEDED[@]}" >/dev/null 2>&1; then
+        apt-get update -qq || true
         DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${NEEDED[@]}" >/dev/null
     fi
     echo "building a free-threaded Python"
@@ -28,12 +29,12 @@ if [ ! -e "$TREE/.done" ]; then
         make -s -j"$(nproc)"
         make -s install
     ) >"$WORK/log" 2>&1 || { tail -30 "$WORK/log" >&2; exit 1; }
-    "$PYTHON" -c 'import ssl, sqlite3, ctypes, zlib'
+    "$PYTHON" -c 'import ssl, sqlite3, ctypes, zlib' || { echo "it lacks one of these: install ${NEEDED[*]}" >&2; exit 1; }
     touch "$TREE/.done"
 fi
 flock -u 9
 "$PYTHON" --version
-[ -e "$VENV/.done" ] && exit 0
+[ "$VENV/.done" -nt "$0" ] && exit 0
 rm -rf "$VENV"
 "$PYTHON" -m venv "$VENV"
 # Without cryptography, for passwords over an open connection, which has no wheel for it and is no C.
