@@ -35,7 +35,7 @@ class Goal:
 
 
 _ROWS = "an object for each row image, and the reader's loop over its values; `tuples` has neither"
-_OBJECTS = "for each row five events are copied, and three entries and a transaction made and freed, as objects"
+_OBJECTS = "for each row three entries and a transaction are made and freed, as objects"
 _BATCHES = "eleven values of a row are measured, checked and copied in 100 ns; a message takes some 30 µs beside"
 _SPREAD = "the entries of all transactions that wait are spread over memory that no cache holds"
 _SYNC = "each ack waits for one fdatasync, which costs the kernel more than 1,000 rows cost the reader"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -106,7 +106,7 @@ class Progress:
         """Entries are about to be given to the sink, which may take long."""
         self._seen, self._idle = self._look(), False
 
-    def fed(self, events: list[bytes]) -> None:
+    def fed(self, events: Sequence[bytes]) -> None:
         """A read is done, and what it gave is decoded."""
         if events:
             seen = self._seen = self._look()

@@ -13,7 +13,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 
 from canal import event_layout as layout
@@ -393,7 +393,7 @@ class ParserRun:
                 remedy='Copy the tables anew and start from "latest" or "earliest".',
             )  # fmt: skip
 
-    def _check_end(self, connection: FullConnection, events: list[bytes]) -> None:
+    def _check_end(self, connection: FullConnection, events: Sequence[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""
         now = time.monotonic()
         if any(event[layout.TYPE] not in HEARTBEATS for event in events) or self.decoder.is_inside_transaction:

@@ -535,7 +535,7 @@ class ChangeColumns:
         if len(data) >= _MAX_TEXT:
             raise UnsupportedError(f"rows event of {len(data)} bytes")
         decoder = self.decoder
-        at = decoder._open(data, pos, end, kind)
+        at = decoder._begin(data, pos, end, kind)
         before = at.before
         after = at.after
         new = self.images

@@ -36,8 +36,11 @@ cdef class RowDecoder:
     cdef dict _images
 
     cpdef bint decodes_as(self, RowDecoder other) except -1
-    @cython.locals(at=Cursor, before=Image, after=Image, rows=Py_ssize_t)
+    @cython.locals(at=Cursor, rows=Py_ssize_t)
     cpdef Py_ssize_t walk(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind) except -1
+    cdef Py_ssize_t count_rows(self, const unsigned char* p, Py_ssize_t pos, Py_ssize_t end, int kind) except -1
+    @cython.locals(before=Image, after=Image, end=Py_ssize_t, rows=Py_ssize_t)
+    cdef Py_ssize_t _count(self, const unsigned char* p, Cursor at) except -1
     @cython.locals(before=list, after=list)
     cpdef list decode(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
     @cython.locals(at=Cursor, before=Image, after=Image, image=Image, olds=list, news=list, old=tuple, is_partial=bint, is_empty=bint)
@@ -55,18 +58,18 @@ cdef class RowDecoder:
     @cython.locals(pos=Py_ssize_t, size=Py_ssize_t, columns=tuple, found=Image)
     cdef Image _partial_image(self, Image image, bytes data, Cursor at)
     cdef tuple _apply(self, Image image, tuple old, tuple new)
-    @cython.locals(p="const unsigned char*", count=Py_ssize_t, size=Py_ssize_t, at=Cursor, image=Image, is_update=bint)
-    cdef Cursor _open(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
-    @cython.locals(p="const unsigned char*", last=Py_ssize_t, i=Py_ssize_t, present=bytes)
-    cdef Image _image(self, bytes data, Py_ssize_t pos)
+    cdef Cursor _begin(self, bytes data, Py_ssize_t pos, Py_ssize_t end, int kind)
+    @cython.locals(count=Py_ssize_t, size=Py_ssize_t, at=Cursor, image=Image, is_update=bint)
+    cdef Cursor _open(self, const unsigned char* p, Py_ssize_t pos, Py_ssize_t end, int kind)
+    @cython.locals(last=Py_ssize_t, i=Py_ssize_t, present=bytes)
+    cdef Image _image(self, const unsigned char* p, Py_ssize_t pos)
     cdef object _unhidden(self, Py_ssize_t i)
     cdef object _truncated(self, Image image, Py_ssize_t column, Cursor at)
-    @cython.locals(p="const unsigned char*", steps="const unsigned char*", nulls=Py_ssize_t, end=Py_ssize_t,
-                   pos=Py_ssize_t, i=Py_ssize_t, stop=Py_ssize_t, size=Py_ssize_t, found=int)
-    cdef int _skip_row(self, Image image, bytes data, Cursor at) except -1
-    @cython.locals(p="const unsigned char*", widths="const unsigned char*", nulls=Py_ssize_t, end=Py_ssize_t,
-                   pos=Py_ssize_t, i=Py_ssize_t, size=Py_ssize_t)
-    cdef int _skip_nulls(self, Image image, bytes data, Cursor at) except -1
+    @cython.locals(steps="const unsigned char*", nulls=Py_ssize_t, end=Py_ssize_t, pos=Py_ssize_t, i=Py_ssize_t,
+                   stop=Py_ssize_t, size=Py_ssize_t, found=int)
+    cdef int _skip_row(self, Image image, const unsigned char* p, Cursor at) except -1
+    @cython.locals(widths="const unsigned char*", nulls=Py_ssize_t, end=Py_ssize_t, pos=Py_ssize_t, i=Py_ssize_t, size=Py_ssize_t)
+    cdef int _skip_nulls(self, Image image, const unsigned char* p, Cursor at) except -1
     @cython.locals(p="const unsigned char*", kinds="const unsigned char*", widths="const unsigned char*",
                    slots="const unsigned char*", plain=bint, nulls=Py_ssize_t, end=Py_ssize_t, pos=Py_ssize_t,
                    i=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, slot=Py_ssize_t, kind=int, some=int, values=tuple)

@@ -371,21 +371,30 @@ class RowDecoder:
         ``pos`` is the index of the packed column count, ``end`` that of the checksum; ``kind`` is 0 for an insert,
         1 for an update, 2 for a delete, 3 for an update whose JSON values may be partial.
         """
-        at = self._open(data, pos, end, kind)
+        at = self._begin(data, pos, end, kind)
+        if kind != 3:
+            return self._count(data, at)
+        rows = 0
+        while at.pos < end:
+            self._skip_row(at.before, data, at)
+            self._skip_row(self._partial_image(at.after, data, at), data, at)
+            rows += 1
+        return rows
+
+    def count_rows(self, p, pos, end, kind):
+        """As ``walk``, of an event of kind 0 to 2 that is still among others; all its bytes up to ``end`` are there."""
+        return self._count(p, self._open(p, pos, end, kind))
+
+    def _count(self, p, at):
         before = at.before
         after = at.after
+        end = at.end
         rows = 0
-        if kind == 3:
-            while at.pos < end:
-                self._skip_row(before, data, at)
-                self._skip_row(self._partial_image(after, data, at), data, at)
-                rows += 1
-            return rows
         while at.pos < end:
             if before is not None:
-                self._skip_row(before, data, at)
+                self._skip_row(before, p, at)
             if after is not None:
-                self._skip_row(after, data, at)
+                self._skip_row(after, p, at)
             rows += 1
         # An image without any column is no bytes; servers write such a row alone in its event.
         if rows == 0 and (before is None or before.count == 0) and (after is None or after.count == 0):
@@ -403,7 +412,7 @@ class RowDecoder:
 
     def images(self, data, pos, end, kind):
         """The tuples before the change and those after it, None where there are none; arguments as for :meth:`walk`."""
-        at = self._open(data, pos, end, kind)
+        at = self._begin(data, pos, end, kind)
         before = at.before
         after = at.after
         olds = None if before is None else []
@@ -427,7 +436,7 @@ class RowDecoder:
 
     def diffs(self, data, pos, end):
         """The diffs of each row of an event of kind 3: a dict of those of each partial column, by name."""
-        at = self._open(data, pos, end, 3)
+        at = self._begin(data, pos, end, 3)
         rows = []
         while at.pos < end:
             self._skip_row(at.before, data, at)
@@ -442,7 +451,7 @@ class RowDecoder:
         NULL bits that stand for no column are 0 (MySQL before 8.0 and MariaDB set them), and TIME, DATETIME and TIMESTAMP
         from before MySQL 5.6 have the bytes of those without a fraction since.
         """
-        at = self._open(data, pos, end, kind)
+        at = self._begin(data, pos, end, kind)
         before = at.before
         after = at.after
         start = at.pos
@@ -544,11 +553,13 @@ class RowDecoder:
                 raise
         return tuple(values)
 
-    def _open(self, data, pos, end, kind):
-        """Read the head of the event: column count and the bitmaps of columns present."""
-        p = data
+    def _begin(self, data, pos, end, kind):
         if pos < 0 or end > len(data) or pos > end:
             raise TruncatedError(f"rows event of {len(data)} bytes has no body from {pos} to {end}")
+        return self._open(data, pos, end, kind)
+
+    def _open(self, p, pos, end, kind):
+        """Read the head of the event: column count and the bitmaps of columns present."""
         if kind < 0 or kind > 3:
             raise UnsupportedError(f"rows event of kind {kind}")
         if pos == end:
@@ -574,11 +585,11 @@ class RowDecoder:
         at.pos = pos + size
         at.end = end
         at.before = at.after = None
-        image = self._image(data, pos)
+        image = self._image(p, pos)
         if kind != 0:
             at.before = image
             if is_update:
-                at.after = self._image(data, pos + size)
+                at.after = self._image(p, pos + size)
                 at.pos += size
         else:
             at.after = image
@@ -587,9 +598,8 @@ class RowDecoder:
             raise DecodeError("rows event has bytes after images without any column", remedy="The log is damaged here.")
         return at
 
-    def _image(self, data, pos):
+    def _image(self, p, pos):
         """The plan for the bitmap at ``pos``."""
-        p = data
         last = pos + self.bitmap_bytes - 1
         i = pos
         while i < last and p[i] == 0xFF:
@@ -598,7 +608,7 @@ class RowDecoder:
             if self.hidden:
                 raise self._unhidden(self.hidden[0])
             return self.full
-        present = p[pos : last + 1]
+        present = wire.piece(p, pos, last + 1)
         image = self._images.get(present)
         if image is None:
             for i in self.hidden:
@@ -621,8 +631,7 @@ class RowDecoder:
         part = f"column {name!r}" if name else "the NULL bits of a row"
         return TruncatedError(f"rows event ends inside {part}, in the row at byte {at.pos}", column=name)
 
-    def _skip_row(self, image, data, at):
-        p = data
+    def _skip_row(self, image, p, at):
         steps = image.steps
         nulls = at.pos
         end = at.end
@@ -637,14 +646,14 @@ class RowDecoder:
         if i < pos:
             found |= p[i] & image.last_mask
         if found:
-            return self._skip_nulls(image, data, at)
+            return self._skip_nulls(image, p, at)
         i = 0
         stop = image.step_count * 5
         while i < stop:
             pos += wire.u32(steps, i)
             size = steps[i + 4]
             if size > end - pos:
-                return self._skip_nulls(image, data, at)
+                return self._skip_nulls(image, p, at)
             if size == 1:
                 pos += 1 + p[pos]
             elif size == 2:
@@ -654,13 +663,12 @@ class RowDecoder:
             i += 5
         pos += image.tail
         if pos > end:
-            return self._skip_nulls(image, data, at)
+            return self._skip_nulls(image, p, at)
         at.pos = pos
         return 0
 
-    def _skip_nulls(self, image, data, at):
+    def _skip_nulls(self, image, p, at):
         """Skip a row column by column: it holds NULLs, or ends too early and the column is to be named."""
-        p = data
         widths = image.widths
         nulls = at.pos
         end = at.end

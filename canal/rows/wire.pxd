@@ -63,5 +63,8 @@ cdef inline uint64_t be_any(const uint8_t* p, Py_ssize_t i, Py_ssize_t n) noexce
 cdef inline bint same(const uint8_t* p, Py_ssize_t i, const uint8_t* q, Py_ssize_t j, Py_ssize_t n) noexcept nogil:
     return memcmp(p + i, q + j, n) == 0
 
+cdef inline const uint8_t* part(const uint8_t* p, Py_ssize_t i, Py_ssize_t end) noexcept nogil:
+    return p + i
+
 cdef inline bytes piece(const uint8_t* p, Py_ssize_t i, Py_ssize_t end):
     return PyBytes_FromStringAndSize(<const char*>p + i, end - i)

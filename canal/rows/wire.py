@@ -67,6 +67,11 @@ def piece(p, i, end):
     return bytes(p[i:end])
 
 
+def part(p, i, end):
+    """The bytes from ``i`` to ``end``; compiled, a pointer to them."""
+    return bytes(p[i:end])
+
+
 def packed(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A length-encoded integer at ``at`` and the index after it."""
     if at >= end:

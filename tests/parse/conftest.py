@@ -19,8 +19,8 @@ def flags_that_are_true_together() -> Iterator[None]:
         return
     event = BinlogDecoder._event
 
-    def checked(decoder: BinlogDecoder, data: bytes) -> None:
-        event(decoder, data)
+    def checked(decoder: BinlogDecoder, data: bytes, size: int) -> None:
+        event(decoder, data, size)
         states.check(decoder)
 
     with pytest.MonkeyPatch.context() as patch:

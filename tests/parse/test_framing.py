@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canal.errors import DecodeError, ServerError
-from canal.parse.log.framing import MAX_PACKET, FileFramer, PacketFramer
+from canal.errors import DecodeError, ServerError, StateError
+from canal.parse.log.framing import MAX_PACKET, FileFramer, Framer, PacketFramer
+from canal.testing.fake import FakeBinlog
 from tests.support.packets import dump, packet, pieces
+from tests.support.random_logs import decode
 
 ERR_1236 = b"\xff\xd4\x04#HY000Could not find first log file name"
 
@@ -31,6 +35,36 @@ def test_events_are_copies_that_later_input_does_not_change() -> None:
     framer.feed(dump([b"b" * 40], sequence=2))
 
     assert first == [b"a" * 40]
+
+
+def received(framer: Framer, data: bytes) -> Sequence[bytes]:
+    """The events of what is put into the framer's room at once."""
+    framer.room()[: len(data)] = data
+    return framer.advance(len(data))
+
+
+def test_events_of_a_read_are_a_sequence() -> None:
+    events = [file_event(bytes(n)) for n in (5, 0, 300)]
+    for found in (received(PacketFramer(), dump(events)), received(FileFramer(), b"".join(events))):
+        assert isinstance(found, Sequence)
+        assert len(found) == 3
+        assert list(found) == events == [found[n] for n in range(3)] == [found[n - 3] for n in range(3)]
+        for number in (3, -4):
+            with pytest.raises(IndexError):
+                found[number]
+
+
+def test_events_of_a_read_are_good_until_the_next_one() -> None:
+    """Else whoever keeps them would see bytes of later ones."""
+    framer = FileFramer()
+    found = received(framer, file_event(b"first"))
+    iterator = iter(received(FileFramer(), b""))
+    assert list(iterator) == []
+    one = iter(found)
+    framer.room()
+    for ask in (lambda: list(found), lambda: found[0], lambda: next(one), lambda: decode(FakeBinlog(), iter([found]))):
+        with pytest.raises(StateError, match="overwritten"):
+            ask()
 
 
 def test_sequence_numbers_wrap_after_255() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -64,6 +64,19 @@ def test_each_of_many_rows_comes_once_and_in_order(flavor: Any) -> None:
     assert found == [(number, f"row {number}") for number in written]
 
 
+def in_place(framer: Any, chunks: list[bytes]) -> Iterator[Sequence[bytes]]:
+    """What the framer gives of each part that its room takes; in the end there is nothing left of them in its buffer."""
+    for chunk in chunks:
+        while chunk:
+            room = framer.room()
+            count = min(len(room), len(chunk))
+            room[:count] = chunk[:count]
+            chunk = chunk[count:]
+            yield framer.advance(count)
+    room = framer.room()
+    room[:] = b"\xaa" * len(room)
+
+
 WAYS: dict[str, Callable[[bytes, list[int]], list[bytes]]] = {
     "whole": lambda data, cuts: [data],
     "byte by byte": lambda data, cuts: [data[at : at + 1] for at in range(len(data))],
@@ -73,13 +86,15 @@ WAYS: dict[str, Callable[[bytes, list[int]], list[bytes]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(log=logs(), cuts=st.lists(st.integers(0, 1 << 20), max_size=30), as_packets=st.booleans())
-def test_what_was_written_comes_back(way: str, log: Any, cuts: list[int], as_packets: bool) -> None:
+@given(log=logs(), cuts=st.lists(st.integers(0, 1 << 20), max_size=30), as_packets=st.booleans(), stays=st.booleans())
+def test_what_was_written_comes_back(way: str, log: Any, cuts: list[int], as_packets: bool, stays: bool) -> None:
+    """Whether the events are copied or decoded where they were received, which later ones overwrite."""
     fake, written = log
     framer: Any = PacketFramer(64) if as_packets else FileFramer(4, 64)
     data = dump(fake.events()) if as_packets else fake.bytes()[4:]
 
-    entries = decode(fake, (framer.feed(piece) for piece in WAYS[way](data, cuts)))
+    batches = in_place(framer, WAYS[way](data, cuts)) if stays else (framer.feed(piece) for piece in WAYS[way](data, cuts))
+    entries = decode(fake, batches)
 
     assert (framer.pending, framer.error) == (0, None)
     changes = [(entry, change) for entry in entries for change in entry.rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -250,7 +250,7 @@ def logs(draw: st.DrawFn) -> tuple[FakeBinlog, list[tuple[str, str, Row | None, 
     return fake, written
 
 
-def decode(fake: FakeBinlog, batches: Iterator[list[bytes]]) -> list[canal.Entry]:
+def decode(fake: FakeBinlog, batches: Iterator[Sequence[bytes]]) -> list[canal.Entry]:
     found: list[canal.Entry] = []
 
     def find(raw: RawTableMap) -> canal.TableSchema | None:

@@ -108,9 +108,8 @@ class Assembly:
 
     # -- one transaction ----------------------------------------------------------------------------------------------
 
-    def begin(self, data: bytes, start: int, journal: str, incarnation: str) -> Transaction:
+    def begin(self, p: bytes, start: int, journal: str, incarnation: str) -> Transaction:
         """A transaction begins with this event, without an entry for that."""
-        p = data
         if not self.run.is_open:  # no GTIDs here: the group begins with this event
             self.begin_group(start, None, 0)
         txn = new_transaction(self._source, journal, self.run.offset, wire.u32(p, layout.SERVER), wire.u32(p, layout.TIME))
@@ -142,12 +141,11 @@ class Assembly:
                 remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
             )
 
-    def open(self, data: bytes, start: int, journal: str, incarnation: str) -> Transaction:
+    def open(self, p: bytes, size: int, start: int, journal: str, incarnation: str) -> Transaction:
         """As ``begin``, with a BEGIN entry."""
-        p = data
-        txn = self.begin(data, start, journal, incarnation)
+        txn = self.begin(p, start, journal, incarnation)
         entry = new_entry(_BEGIN, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
-        entry.body_end = len(data)
+        entry.body_end = size
         entry.first_row = self.skip  # acking a BEGIN that came again must not move the cursor back
         self.add(entry)
         return txn
@@ -188,9 +186,8 @@ class Assembly:
         """The entries of the open transaction."""
         return self._out[self._open_at :]
 
-    def finish(self, data: bytes, start: int, end: int) -> None:
+    def finish(self, p: bytes, size: int, start: int, end: int) -> None:
         """The open transaction ends with this event, which ends at the offset ``end``."""
-        p = data
         txn = self.txn
         if txn is None:
             # canal's cursors name the start of the last END: a dump from there begins with it.
@@ -198,7 +195,7 @@ class Assembly:
             return
         self._check_skipped(txn)
         entry = new_entry(_END, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
-        entry.body_end = len(data)
+        entry.body_end = size
         entry.first_row = txn.row_count
         self.timestamp = wire.u32(p, layout.TIME)
         if self._xa_mark is not None:

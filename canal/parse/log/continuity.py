@@ -6,7 +6,7 @@ of the events are the proof, and the decoder compares them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -191,7 +191,7 @@ class Continuity:
                 f"{_when(start.incarnation)}"
             )
 
-    def meet(self, events: list[bytes]) -> None:
+    def meet(self, events: Sequence[bytes]) -> None:
         """The first events of the stream: a cursor of canal's tells time and server of the one that its offset is of."""
         first = first_of(events)
         if first is None or not self.expects_event:

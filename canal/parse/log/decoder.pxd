@@ -4,6 +4,7 @@ from canal cimport event_types as kinds
 from canal.model cimport Entry, TableMap, Transaction, new_entry
 from canal.parse.log cimport crc
 from canal.parse.log.assembly cimport Assembly
+from canal.parse.log.framing cimport Events
 from canal.parse.log.table_maps cimport TableMaps
 from canal.parse.log.tape cimport Tape
 from canal.rows cimport wire
@@ -38,14 +39,15 @@ cdef class BinlogDecoder:
     cdef tuple _query
     cdef tuple _counted_query
 
-    cpdef feed(self, list events)
+    @cython.locals(data=bytes)
+    cpdef feed(self, object events)
+    @cython.locals(p="const unsigned char*", at=Py_ssize_t, gap=Py_ssize_t, size=Py_ssize_t)
+    cdef _feed_from_buffer(self, Events events)
     cpdef flush(self)
-    @cython.locals(p="const unsigned char*", size=Py_ssize_t, end=Py_ssize_t, kind=int, log_pos="long long",
-                   start="long long", expected="long long", hole="long long")
-    cdef _event(self, bytes data)
-    @cython.locals(p="const unsigned char*")
-    cdef _dispatch(self, bytes data, int kind, Py_ssize_t end, long long start)
-    @cython.locals(p="const unsigned char*")
+    @cython.locals(end=Py_ssize_t, kind=int, log_pos="long long", start="long long", expected="long long", hole="long long")
+    cdef _event(self, const unsigned char* p, Py_ssize_t size)
+    cdef _dispatch(self, const unsigned char* p, Py_ssize_t size, int kind, Py_ssize_t end, long long start)
+    @cython.locals(p="const unsigned char*", plain=bytes)
     cdef _rare(self, bytes data, int kind, Py_ssize_t end, long long start)
     cdef _format_description(self, bytes data)
     cdef _drop_transaction(self)
@@ -54,23 +56,23 @@ cdef class BinlogDecoder:
     cdef _adopt_executed(self, object executed)
     cdef _check_listed(self, object listed)
     cdef _check_flavor(self, int kind, str flavor)
-    @cython.locals(p="const unsigned char*", sid=bytes)
-    cdef _gtid(self, bytes data, Py_ssize_t end, long long start)
-    @cython.locals(p="const unsigned char*", flags=int, pair=tuple, domain="unsigned long long", server="unsigned long long")
-    cdef _mariadb_gtid(self, bytes data, Py_ssize_t end, long long start)
-    cpdef Transaction begin(self, bytes data, long long start)
-    cpdef Transaction open(self, bytes data, long long start)
-    cpdef finish(self, bytes data, long long start)
+    @cython.locals(sid=bytes)
+    cdef _gtid(self, const unsigned char* p, Py_ssize_t end, long long start)
+    @cython.locals(flags=int, pair=tuple, domain="unsigned long long", server="unsigned long long")
+    cdef _mariadb_gtid(self, const unsigned char* p, Py_ssize_t size, Py_ssize_t end, long long start)
+    cpdef Transaction begin(self, const unsigned char* p, long long start)
+    cpdef Transaction open(self, const unsigned char* p, Py_ssize_t size, long long start)
+    cpdef finish(self, const unsigned char* p, Py_ssize_t size, long long start)
     cpdef finish_with(self, Entry entry)
-    @cython.locals(p="const unsigned char*", schema=Py_ssize_t, schema_end=Py_ssize_t, sql_start=Py_ssize_t, size=Py_ssize_t)
-    cdef _query_event(self, bytes data, Py_ssize_t end, long long start)
+    @cython.locals(schema=Py_ssize_t, schema_end=Py_ssize_t, sql_start=Py_ssize_t, length=Py_ssize_t)
+    cdef _query_event(self, const unsigned char* p, Py_ssize_t size, Py_ssize_t end, long long start)
     cdef Py_ssize_t _body_start(self, bytes data, int kind, Py_ssize_t end) except -1
-    @cython.locals(p="const unsigned char*", body=Py_ssize_t, table_id="unsigned long long", table=TableMap, assembly=Assembly,
+    @cython.locals(body=Py_ssize_t, table_id="unsigned long long", table=TableMap, assembly=Assembly,
                    txn=Transaction, entry=Entry, count="long long", first="long long", last_of_statement=bint)
-    cdef _rows(self, bytes data, int kind, Py_ssize_t end, long long start, int change)
+    cdef _rows(self, const unsigned char* p, Py_ssize_t size, int kind, Py_ssize_t end, long long start, int change)
     cdef _close_statement(self)
     cdef _forget_query(self)
     @cython.locals(rows=RowDecoder)
-    cdef Py_ssize_t _measure(self, TableMap table, bytes data, Py_ssize_t body, Py_ssize_t end, int kind, int change, long long start) except -1
+    cdef Py_ssize_t _measure(self, TableMap table, const unsigned char* p, Py_ssize_t body, Py_ssize_t end, int kind, int change, long long start) except -1
     @cython.locals(inner=bytes, kind=int)
     cdef _payload(self, bytes data, Py_ssize_t end, long long start)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, Callable, Iterator
 
 from canal import event_layout as layout
@@ -49,6 +50,7 @@ from canal.parse.log.events import (
     parse_tagged_gtid,
     uuid_text,
 )
+from canal.parse.log.framing import Events
 from canal.parse.log.statements import Statements
 from canal.parse.log.table_maps import TableMaps
 from canal.parse.log.tape import Tape
@@ -183,20 +185,33 @@ class BinlogDecoder:
         again.assembly.is_replay = True
         return again
 
-    def feed(self, events: list[bytes]) -> None:
+    def feed(self, events: Sequence[bytes]) -> None:
         """Take whole raw events (19-byte header to checksum) in the order of the stream.
 
         What was complete before a fault is handed over before the error is raised.
         """
         try:
-            for data in events:
-                self._event(data)
+            if isinstance(events, Events):
+                self._feed_from_buffer(events)
+            else:
+                for data in events:
+                    self._event(data, len(data))
         except CanalError as error:  # of ``deliver`` too, which leaves nothing to hand over
             if isinstance(error, (SourceError, HistoryError, ConfigError)) and error.position is None:
                 error.position = f"{self.journal}:{self._at}"
             self.flush()
             raise
         self.flush()
+
+    def _feed_from_buffer(self, events: Events) -> None:
+        events.check()
+        p = events.buffer
+        at = events.start
+        gap = events.gap
+        for _ in range(events.count):
+            size = wire.u24(p, at - gap) - 1 if gap else wire.u32(p, at + layout.SIZE)
+            self._event(wire.part(p, at, at + size), size)
+            at += size + gap
 
     def flush(self) -> None:
         """Hand over what is complete."""
@@ -253,9 +268,7 @@ class BinlogDecoder:
 
     # -- framing of one event -------------------------------------------------------------------------------------
 
-    def _event(self, data: bytes) -> None:
-        p = data
-        size = len(data)
+    def _event(self, p: bytes, size: int) -> None:
         self._at = self.offset
         if size < layout.HEADER:
             raise TruncatedError(f"an event of {size} bytes has no room for its header")
@@ -268,7 +281,7 @@ class BinlogDecoder:
         self.event_count += 1
         self.byte_count += size
         if kind == kinds.FORMAT_DESCRIPTION:
-            self._format_description(data)
+            self._format_description(wire.piece(p, 0, size))
         if self._format is None and kind != kinds.ROTATE:
             raise DecodeError(f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind)
         end = size
@@ -277,7 +290,7 @@ class BinlogDecoder:
             if end < layout.HEADER:
                 raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
             if kind != kinds.FORMAT_DESCRIPTION and crc.crc32(p, size) != _CRC_RESIDUE:
-                raise checksum_error(data)
+                raise checksum_error(wire.piece(p, 0, size))
         log_pos = wire.u32(p, layout.END)
         start = self.offset
         if log_pos == 0 or wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:
@@ -312,34 +325,33 @@ class BinlogDecoder:
                         expected += _WRAP
                 start = self._at = expected - size
             self.offset = expected
-        self._dispatch(data, kind, end, start)
+        self._dispatch(p, size, kind, end, start)
 
-    def _dispatch(self, data: bytes, kind: int, end: int, start: int) -> None:
-        p = data
+    def _dispatch(self, p: bytes, size: int, kind: int, end: int, start: int) -> None:
         if kind == kinds.TABLE_MAP:
-            self.maps.announce(data, end, self._writer)
+            self.maps.announce(p, end, self._writer)
         elif kind == kinds.WRITE_ROWS or kind == kinds.WRITE_ROWS_V1:
-            self._rows(data, kind, end, start, 0)
+            self._rows(p, size, kind, end, start, 0)
         elif kind == kinds.UPDATE_ROWS or kind == kinds.UPDATE_ROWS_V1:
-            self._rows(data, kind, end, start, 1)
+            self._rows(p, size, kind, end, start, 1)
         elif kind == kinds.DELETE_ROWS or kind == kinds.DELETE_ROWS_V1:
-            self._rows(data, kind, end, start, 2)
+            self._rows(p, size, kind, end, start, 2)
         elif kind == kinds.XID:
             if end < layout.XID_END:
                 raise TruncatedError("XID event is too short", event_type=kind)
             if self.assembly.txn is not None:
                 self.assembly.txn.xid = wire.u64(p, layout.XID_NUMBER)
-            self.finish(data, start)
+            self.finish(p, size, start)
         elif kind == kinds.QUERY:
-            self._query_event(data, end, start)
+            self._query_event(p, size, end, start)
         elif kind == kinds.GTID:
-            self._gtid(data, end, start)
+            self._gtid(p, end, start)
         elif kind == kinds.MARIADB_GTID:
-            self._mariadb_gtid(data, end, start)
+            self._mariadb_gtid(p, size, end, start)
         elif kind == kinds.ANNOTATE_ROWS:
-            self._query = (data, layout.HEADER, end)
+            self._query = (wire.piece(p, 0, size), layout.HEADER, end)
         else:
-            self._rare(data, kind, end, start)
+            self._rare(wire.piece(p, 0, size), kind, end, start)
 
     def _rare(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
@@ -379,16 +391,18 @@ class BinlogDecoder:
         elif kind == kinds.TRANSACTION_PAYLOAD:
             self._payload(data, end, start)
         elif kind == kinds.QUERY_COMPRESSED:
-            self._query_event(inflate_query(data, end, self._inflated_bytes), -1, start)
+            plain = inflate_query(data, end, self._inflated_bytes)
+            self._query_event(plain, len(plain), len(plain), start)
         elif kind == kinds.EXECUTE_LOAD_QUERY:
-            self._query_event(execute_load_query(data, end), -1, start)
+            plain = execute_load_query(data, end)
+            self._query_event(plain, len(plain), len(plain), start)
         elif kinds.WRITE_ROWS_COMPRESSED_V1 <= kind <= kinds.DELETE_ROWS_COMPRESSED:
             plain = inflate_rows(data, end, kind, self._body_start(data, kind, end), self._inflated_bytes)
             change = (kind - kinds.WRITE_ROWS_COMPRESSED_V1) % 3
             first = kinds.WRITE_ROWS_V1 if kind < kinds.WRITE_ROWS_COMPRESSED else kinds.WRITE_ROWS
-            self._rows(plain, first + change, len(plain), start, change)
+            self._rows(plain, len(plain), first + change, len(plain), start, change)
         elif kind == kinds.PARTIAL_UPDATE_ROWS:
-            self._rows(data, kind, end, start, 3)
+            self._rows(data, len(data), kind, end, start, 3)
         elif kind == kinds.INCIDENT:
             raise SourceError(
                 f"the source reports an INCIDENT at {self.journal}:{start}: changes may be missing from its log",
@@ -497,12 +511,11 @@ class BinlogDecoder:
                 remedy="The log is damaged here, or joined from those of two servers.",
             )  # fmt: skip
 
-    def _gtid(self, data: bytes, end: int, start: int) -> None:
-        p = data
+    def _gtid(self, p: bytes, end: int, start: int) -> None:
         if end < layout.GTID_CLOCK:
             raise TruncatedError("GTID event is too short", event_type=kinds.GTID)
         if not self._sid or not wire.same(p, layout.GTID_SOURCE, self._sid, 0, 16):
-            sid = data[layout.GTID_SOURCE : layout.GTID_NUMBER]
+            sid = wire.piece(p, layout.GTID_SOURCE, layout.GTID_NUMBER)
             if sid not in self._gtid_sources:
                 self._check_flavor(kinds.GTID, "mysql")
                 self._gtid_sources[sid] = uuid_text(sid)
@@ -518,8 +531,7 @@ class BinlogDecoder:
             self.assembly.run.last_committed = wire.u64(p, layout.GTID_LAST_COMMITTED)
             self.assembly.run.sequence_number = wire.u64(p, layout.GTID_SEQUENCE)
 
-    def _mariadb_gtid(self, data: bytes, end: int, start: int) -> None:
-        p = data
+    def _mariadb_gtid(self, p: bytes, size: int, end: int, start: int) -> None:
         if end < layout.MARIADB_GTID_REST:
             raise TruncatedError("MariaDB GTID event is too short", event_type=kinds.MARIADB_GTID)
         flags = p[layout.MARIADB_GTID_FLAGS]
@@ -533,34 +545,31 @@ class BinlogDecoder:
             self._pair = self._gtid_sources[pair]
             self._domain, self._server = self._pair
         self.assembly.begin_group(start, self._pair, wire.u64(p, layout.MARIADB_GTID_NUMBER))
-        self.is_undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(data, end)
+        self.is_undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(wire.piece(p, 0, size), end)
         if not flags & (kinds.FL_STANDALONE | kinds.FL_COMPLETED_XA):
-            self.open(data, start)
+            self.open(p, size, start)
             self.assembly.in_xa = flags & kinds.FL_PREPARED_XA != 0
 
-    def begin(self, data: bytes, start: int) -> Transaction:
+    def begin(self, p: bytes, start: int) -> Transaction:
         """A transaction begins with this event, without an entry for that."""
-        return self.assembly.begin(data, start, self.journal, self.incarnation)
+        return self.assembly.begin(p, start, self.journal, self.incarnation)
 
-    def open(self, data: bytes, start: int) -> Transaction:
+    def open(self, p: bytes, size: int, start: int) -> Transaction:
         """As ``begin``, with a BEGIN entry."""
-        return self.assembly.open(data, start, self.journal, self.incarnation)
+        return self.assembly.open(p, size, start, self.journal, self.incarnation)
 
-    def finish(self, data: bytes, start: int) -> None:
+    def finish(self, p: bytes, size: int, start: int) -> None:
         """The open transaction ends with this event."""
         if self.assembly.txn is not None:
             self._forget_query()
-        self.assembly.finish(data, start, self.offset)
+        self.assembly.finish(p, size, start, self.offset)
 
     def finish_with(self, entry: Entry) -> None:
         """The open transaction ends with this entry, of the present event."""
         self._forget_query()
         self.assembly.finish_with(entry, self.offset)
 
-    def _query_event(self, data: bytes, end: int, start: int) -> None:
-        p = data
-        if end < 0:
-            end = len(data)
+    def _query_event(self, p: bytes, size: int, end: int, start: int) -> None:
         if end < layout.QUERY_STATUS:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         schema = layout.QUERY_STATUS + wire.u16(p, layout.QUERY_STATUS_SIZE)
@@ -568,14 +577,14 @@ class BinlogDecoder:
         sql_start = schema_end + 1
         if sql_start > end:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
-        size = end - sql_start
-        if size == 5 and wire.same(p, sql_start, b"BEGIN", 0, 5):
+        length = end - sql_start
+        if length == 5 and wire.same(p, sql_start, b"BEGIN", 0, 5):
             if self.assembly.txn is None:  # MariaDB's GTID has opened it already
-                self.open(data, start).thread_id = wire.u32(p, layout.QUERY_THREAD)
-        elif size == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
-            self.finish(data, start)
+                self.open(p, size, start).thread_id = wire.u32(p, layout.QUERY_THREAD)
+        elif length == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
+            self.finish(p, size, start)
         else:
-            self.statements.take(self, data, end, start, schema, schema_end)
+            self.statements.take(self, wire.piece(p, 0, size), end, start, schema, schema_end)
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -592,8 +601,7 @@ class BinlogDecoder:
             raise TruncatedError("rows event is too short", event_type=kind)
         return layout.ROWS_BODY
 
-    def _rows(self, data: bytes, kind: int, end: int, start: int, change: int) -> None:
-        p = data
+    def _rows(self, p: bytes, size: int, kind: int, end: int, start: int, change: int) -> None:
         body = layout.ROWS_BODY
         if kind >= kinds.WRITE_ROWS:
             if end < layout.ROWS_EXTRA:
@@ -618,23 +626,23 @@ class BinlogDecoder:
         assembly = self.assembly
         txn = assembly.txn
         if txn is None and self._bare:
-            txn = self.open(data, start)
+            txn = self.open(p, size, start)
             self.is_alone = True
         if txn is None:
             raise DecodeError(
                 f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
                 remedy="The position lies inside a transaction: start from the beginning of one.",
             )  # fmt: skip
-        count = self._measure(table, data, body, end, kind, change, start)
+        count = self._measure(table, p, body, end, kind, change, start)
         if assembly.tape is not None:
-            assembly.tape.add_rows(table, data, body, end, change, self.flavor, txn)
+            assembly.tape.add_rows(table, wire.piece(p, 0, size), body, end, change, self.flavor, txn)
         first = txn.row_count
         txn.row_count = first + count
         if table.accepted and txn.row_count > assembly.skip:
             entry = new_entry(
                 _ROWDATA,
                 _INSERT if change == 0 else _DELETE if change == 2 else _UPDATE,
-                txn, data, start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER),
+                txn, wire.piece(p, 0, size), start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER),
             )  # fmt: skip
             entry.table = table
             entry.body = body
@@ -659,7 +667,7 @@ class BinlogDecoder:
             self._close_statement()
             if self.is_alone:
                 self.is_alone = False
-                self.finish(data, start)
+                self.finish(p, size, start)
 
     def _close_statement(self) -> None:
         self.maps.end_statement()
@@ -668,14 +676,12 @@ class BinlogDecoder:
     def _forget_query(self) -> None:
         self._query = self._counted_query = None
 
-    def _measure(
-        self, table: TableMap, data: bytes, body: int, end: int, kind: int, change: int, start: int
-    ) -> int:
+    def _measure(self, table: TableMap, p: bytes, body: int, end: int, kind: int, change: int, start: int) -> int:
         rows = table.decoder
         if rows is None:  # filtered out, of a column type that cannot be measured: the same each time it comes
             return 0
         try:
-            return rows.walk(data, body, end, change)
+            return rows.walk(wire.piece(p, 0, end), body, end, change) if change == 3 else rows.count_rows(p, body, end, change)
         except DecodeError as error:
             error.event_type = kind
             error.table = f"{table.schema.schema}.{table.schema.table}"
@@ -690,4 +696,4 @@ class BinlogDecoder:
             kind = inner[layout.TYPE]
             if kind == kinds.TRANSACTION_PAYLOAD or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.ROTATE:
                 raise DecodeError(f"{event_name(kind)} inside a TRANSACTION_PAYLOAD", event_type=kind)
-            self._dispatch(inner, kind, len(inner), start)
+            self._dispatch(inner, len(inner), kind, len(inner), start)

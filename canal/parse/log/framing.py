@@ -7,9 +7,12 @@ what comes out. Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from canal import event_layout as layout
 from canal import event_types as kinds
-from canal.errors import CanalError, DecodeError, ServerError, UnsupportedError
+from canal.errors import CanalError, DecodeError, ServerError, StateError, UnsupportedError
 from canal.rows import wire
 
 #: What a framer's buffer holds when no event needs more.
@@ -24,8 +27,73 @@ _DAMAGED = "Something between the server and this process loses, repeats or chan
 MAX_EVENT_BYTES = (1 << 30) + (1 << 20)
 
 
+class Events:
+    """Whole events one behind the other in a framer's buffer: a sequence of bytes, each of which is made when it is asked for.
+
+    It is good until the framer makes room for more; whoever asks later gets a StateError.
+
+    Attributes:
+        buffer: where they are.
+        start: index of the first one in it.
+        count: how many there are.
+        gap: bytes before each of them: what a packet has before its event, 0 in a file.
+    """
+
+    __slots__ = ("buffer", "start", "count", "gap", "_framer", "_turn", "_last")
+
+    def __init__(self) -> None:  # a framer fills it
+        self._framer: Framer = None  # type: ignore[assignment]
+        self.buffer = bytearray()
+        self.start = self.count = self.gap = self._turn = self._last = 0
+
+    def size_at(self, at: int) -> int:
+        """Bytes of the event at an index: in a packet they are those of the packet, whatever the event says."""
+        p = self.buffer
+        return wire.u24(p, at - layout.PACKET_EVENT) - 1 if self.gap else wire.u32(p, at + layout.SIZE)
+
+    def check(self) -> None:
+        if self._turn != self._framer.turn:
+            raise StateError("these events were overwritten by those of a later read: take list(events) of what is to be kept")
+
+    def copies(self) -> list[bytes]:
+        """All of them, as bytes that stay."""
+        return list(self)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = self.start
+        for _ in range(self.count):
+            self.check()
+            size = self.size_at(at)
+            yield wire.piece(self.buffer, at, at + size)
+            at += size + self.gap
+
+    def __getitem__(self, number: int) -> bytes:
+        self.check()
+        if number < 0:
+            number += self.count
+        if not 0 <= number < self.count:
+            raise IndexError(f"event {number} of {self.count}")
+        at = self._last if number == self.count - 1 else self.start
+        if at == self.start:
+            for _ in range(number):
+                at += self.size_at(at) + self.gap
+        return wire.piece(self.buffer, at, at + self.size_at(at))
+
+    def __repr__(self) -> str:
+        return f"<Events: {self.count}>"
+
+
+Sequence.register(Events)
+
+
 class Framer:
-    """The buffer of both framers: bytes come in at its end, whole events are copied out at its start."""
+    """The buffer of both framers: bytes come in at its end, whole events go out at its start.
+
+    ``turn`` counts the calls of ``room``, behind which events that were given out may be overwritten.
+    """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._buffer = bytearray(max(buffer_bytes, 64))
@@ -34,6 +102,7 @@ class Framer:
         self._start = 0
         self._end = 0
         self._need = 0
+        self.turn = 0
         self.error: CanalError | None = None
 
     @property
@@ -46,11 +115,12 @@ class Framer:
 
         It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``.
         """
+        self.turn += 1
         self._make_room()
         return memoryview(self._buffer)[self._end :]
 
-    def advance(self, count: int) -> list[bytes]:
-        """Take the first ``count`` bytes of ``room()`` as input; returns the events that are now whole.
+    def advance(self, count: int) -> Sequence[bytes]:
+        """Take the first ``count`` bytes of ``room()`` as input; returns the events that are now whole, good until ``room()``.
 
         A fault in the input, or the server's error packet, ends the stream: it is kept in ``error`` for the caller to
         raise once the events before it are dealt with.
@@ -71,6 +141,18 @@ class Framer:
             at += count
             events += self.advance(count)
         return events
+
+    def _events(self, start: int, last: int, count: int, gap: int) -> Any:
+        """A sequence of ``count`` events of the buffer, those at ``start`` and ``last`` the first and the last of them."""
+        made = Events.__new__(Events)
+        made._framer = self
+        made.buffer = self._buffer
+        made._turn = self.turn
+        made._last = last
+        made.start = start
+        made.count = count
+        made.gap = gap
+        return made
 
     def _take(self, count: int) -> None:
         if count < 0 or count > len(self._buffer) - self._end:
@@ -119,13 +201,15 @@ class PacketFramer(Framer):
         """Bytes taken that are not yet given out as events."""
         return self._joined + self._end - self._start
 
-    def advance(self, count: int) -> list[bytes]:
+    def advance(self, count: int) -> Sequence[bytes]:
         self._take(count)
         self._need = 0
-        events: list[bytes] = []
+        events: list[bytes] | None = None  # as soon as one has come in several packets
         p = self._buffer
         at = self._start
         end = self._end
+        first = last = at + layout.PACKET_EVENT
+        whole = 0
         while end - at >= layout.PACKET and not self.ended and self.error is None:
             length = wire.u24(p, at)
             if p[at + layout.PACKET_NUMBER] != self._sequence:
@@ -148,13 +232,21 @@ class PacketFramer(Framer):
                 break
             self._sequence = (p[at + layout.PACKET_NUMBER] + 1) & 0xFF
             if self._joined or length == _MAX_PACKET:
+                if events is None:
+                    events = self._events(first, last, whole, layout.PACKET_EVENT).copies()
                 self._continue(bytes(p[at + layout.PACKET : stop]), length, events)
             elif length > 0 and p[at + layout.PACKET] == 0:
-                events.append(wire.piece(p, at + layout.PACKET_EVENT, stop))
+                if events is None:
+                    last = at + layout.PACKET_EVENT
+                    whole += 1
+                else:
+                    events.append(wire.piece(p, at + layout.PACKET_EVENT, stop))
             else:
                 self._not_event(bytes(p[at + layout.PACKET : stop]))
             at = stop
         self._start = at
+        if events is None:
+            return self._events(first, last, whole, layout.PACKET_EVENT) if whole else []
         return events
 
     def _continue(self, payload: bytes, length: int, events: list[bytes]) -> None:
@@ -227,14 +319,14 @@ class FileFramer(Framer):
         self.offset = offset
         self.has_format = False
 
-    def advance(self, count: int) -> list[bytes]:
+    def advance(self, count: int) -> Sequence[bytes]:
         self._take(count)
         self._need = 0
         self.has_format = False
-        events: list[bytes] = []
         p = self._buffer
-        at = self._start
+        at = last = self._start
         end = self._end
+        whole = 0
         while end - at >= layout.END and self.error is None:
             length = wire.u32(p, at + layout.SIZE)
             if length < layout.HEADER or length > self._max_event:
@@ -251,11 +343,13 @@ class FileFramer(Framer):
             ):
                 self._relay_log()
                 break
-            events.append(wire.piece(p, at, at + length))
+            last = at
+            whole += 1
             at += length
-        self.offset += at - self._start
+        first = self._start
+        self.offset += at - first
         self._start = at
-        return events
+        return self._events(first, last, whole, 0) if whole else []
 
     def _bad_length(self, length: int, offset: int) -> None:
         self.error = DecodeError(

@@ -56,9 +56,9 @@ class Statements:
         statement = self._classify(sql, schema, sql_mode=sql_mode, flavor=decoder.flavor)
         if statement.kind == "begin":
             if assembly.txn is None:
-                decoder.open(data, start)
+                decoder.open(data, len(data), start)
         elif statement.kind == "commit":
-            decoder.finish(data, start)
+            decoder.finish(data, len(data), start)
         elif statement.kind == "rollback":
             rollback(decoder, data, start, statement)
         elif statement.kind == "savepoint":
@@ -89,7 +89,7 @@ class Statements:
         statement = wanted
         txn, is_alone = assembly.txn, False
         if txn is None and statement.starts_transaction:  # MySQL's atomic CREATE TABLE … SELECT
-            txn = decoder.open(data, start)
+            txn = decoder.open(data, len(data), start)
         elif txn is None:
             txn, is_alone = decoder.begin(data, start), True
         txn.thread_id = wire.u32(data, layout.QUERY_THREAD)
@@ -149,7 +149,7 @@ def rollback(decoder: BinlogDecoder, data: bytes, start: int, statement: Stateme
                     "it is too large to be held", remedy="Continue with a larger store_bytes.",
                 )  # fmt: skip
             _undo(decoder, txn, 0, 0, 1 if assembly.is_skipping else 0)
-        decoder.finish(data, start)
+        decoder.finish(data, len(data), start)
         return
     if txn is None:
         return
@@ -194,6 +194,6 @@ def _leave_out(decoder: BinlogDecoder, data: bytes, start: int, statement: State
     if decoder.assembly.txn is not None:
         decoder.assembly.ordinal += 1
         return
-    decoder.open(data, start)
+    decoder.open(data, len(data), start)
     if not statement.starts_transaction:
-        decoder.finish(data, start)
+        decoder.finish(data, len(data), start)

@@ -12,8 +12,8 @@ cdef class TableMaps:
     cdef TableMap _last, _one
     cdef unsigned long long _one_id
 
-    @cython.locals(p="const unsigned char*", table_id="unsigned long long")
-    cpdef announce(self, bytes data, Py_ssize_t end, object writer)
+    @cython.locals(table_id="unsigned long long")
+    cdef announce(self, const unsigned char* p, Py_ssize_t end, object writer)
     @cython.locals(table=TableMap)
     cdef _look_up(self, bytes body, object writer)
     cpdef TableMap find(self, unsigned long long table_id)

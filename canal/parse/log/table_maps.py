@@ -34,13 +34,12 @@ class TableMaps:
         self.forget()
         self.end_statement()
 
-    def announce(self, data: bytes, end: int, writer: Release) -> None:
+    def announce(self, p: bytes, end: int, writer: Release) -> None:
         """Take a TABLE_MAP event."""
-        p = data
         if end < layout.MAP_LEAST:
             raise TruncatedError("TABLE_MAP event is too short", event_type=TABLE_MAP)
         if len(self._body) != end - layout.MAP_FLAGS or not wire.same(p, layout.MAP_FLAGS, self._body, 0, end - layout.MAP_FLAGS):
-            self._look_up(data[layout.MAP_FLAGS : end], writer)
+            self._look_up(wire.piece(p, layout.MAP_FLAGS, end), writer)
         table_id = wire.u48(p, layout.MAP_TABLE)
         if self._one is None or self._one_id == table_id:
             self._one = self._last

@@ -59,7 +59,7 @@ class XaTransactions:
         assembly, verb = decoder.assembly, statement.verb
         if verb == Verb.XA_START:
             if assembly.txn is None:  # MariaDB's GTID has opened it already
-                decoder.open(data, start).thread_id = wire.u32(data, layout.QUERY_THREAD)
+                decoder.open(data, len(data), start).thread_id = wire.u32(data, layout.QUERY_THREAD)
             assembly.in_xa = True
             return
         if verb == Verb.XA_END:
@@ -75,7 +75,7 @@ class XaTransactions:
                 return
             raise DecodeError(f"the end of XA transaction {statement.xid} inside {assembly.txn!r}", event_type=QUERY)
         prepared = next((one for one in assembly.prepared if one.xid == statement.xid), None)
-        txn = decoder.open(data, start)
+        txn = decoder.open(data, len(data), start)
         if verb == Verb.XA_COMMIT and (prepared is not None or not decoder.follow_only):
             self._commit(decoder, txn, prepared or PreparedXa(statement.xid, "", 0), start)
         self._finish(decoder, txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
@@ -87,7 +87,7 @@ class XaTransactions:
         if assembly.is_replay:
             self.replayed = xid
             self._replayed_rows = 0 if txn is None else txn.row_count
-            decoder.finish(data, start)
+            decoder.finish(data, len(data), start)
         elif is_one_phase or txn is None:
             self._forget(assembly, xid)
             if txn is not None:
@@ -95,7 +95,7 @@ class XaTransactions:
                 if assembly.released:
                     assembly.let_go()  # the rows behind those that were let go: all are read again
                     self._commit(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start)
-            decoder.finish(data, start)
+            decoder.finish(data, len(data), start)
         else:
             held = None
             if not assembly.released:
@@ -123,7 +123,7 @@ class XaTransactions:
                 self.held_bytes += held[2]
         txn.xa_end = assembly.prepared
         assembly.mark_xa(what, xid)
-        decoder.finish(data, start)
+        decoder.finish(data, len(data), start)
 
     def _forget(self, assembly: Assembly, xid: str) -> None:
         """Drop what is known of an XA transaction: of that name there is another one, or none."""

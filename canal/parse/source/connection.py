@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from canal.errors import ConnectionLostError, PositionLostError, StateError
@@ -110,7 +110,7 @@ class MySQLConnection(FullConnection):
         """Which dumps the server has to end before it begins ours; "" where it has begun, or it is something else."""
         return self._dump.held_up_by()
 
-    def read(self, timeout: float) -> list[bytes] | None:
+    def read(self, timeout: float) -> Sequence[bytes] | None:
         stream = self._dump.stream
         if stream is None:
             raise StateError("nothing is streamed before dump()")

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import dropwhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Callable, Generator, Mapping, TypeVar
+from typing import Callable, Generator, Mapping, Sequence, TypeVar
 
 import attrs
 
@@ -408,11 +408,11 @@ class LocalBinlogConnection(FullConnection):
                 raise self._ended()
             self._reader = self._open(position)
 
-    def read(self, timeout: float) -> list[bytes] | None:
+    def read(self, timeout: float) -> Sequence[bytes] | None:
         with self._reading:
             return self._read(time.monotonic() + timeout)
 
-    def _read(self, deadline: float) -> list[bytes] | None:
+    def _read(self, deadline: float) -> Sequence[bytes] | None:
         while True:
             if self._closing.is_set():
                 raise self._ended()
@@ -481,7 +481,7 @@ class LocalBinlogConnection(FullConnection):
         keys = map(journal_key, names)
         return [path for path, (other, n) in zip(journals, keys) if other != base or n > number]
 
-    def _as_sent(self, reader: _JournalReader, events: list[bytes]) -> list[bytes]:
+    def _as_sent(self, reader: _JournalReader, events: Sequence[bytes]) -> Sequence[bytes]:
         """Put the artificial ROTATE that a server sends before a journal's first events."""
         head = []
         for event in events if reader.brings_format else ():
@@ -492,7 +492,7 @@ class LocalBinlogConnection(FullConnection):
                     had = checksum if self._checksum is None else self._checksum
                     head.append(rotate_event(reader.path.name, reader.start, checksum=had))
                 self._checksum = checksum
-        return head + events
+        return [*head, *events] if head else events
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
         if self._session is not None:
@@ -588,14 +588,14 @@ class _JournalReader:
         self._has_format = False
         self._warned = False
 
-    def read(self) -> list[bytes]:
+    def read(self) -> Sequence[bytes]:
         """The next whole events; [] when there is no more at the moment."""
         try:
             return self._read()
         except OSError as error:
             raise SourceError(f"cannot read {self.path}: {error.strerror}") from error
 
-    def _read(self) -> list[bytes]:
+    def _read(self) -> Sequence[bytes]:
         framer = self._begun()
         if framer is None:
             return []
@@ -608,11 +608,11 @@ class _JournalReader:
             if not count:
                 self._check_rest(framer)
                 return []
-            events: list[bytes] = framer.advance(count)
+            events: Sequence[bytes] = framer.advance(count)
             if events:
                 self.has_successor |= events[-1][layout.TYPE] == ROTATE
                 self.brings_format = framer.has_format or not self._has_format
-                return events if self._has_format else self._first(events)
+                return events if self._has_format else self._first(list(events))
 
     def _begun(self) -> FileFramer | None:
         """The framer, behind the file's magic bytes; None while the file has none yet."""

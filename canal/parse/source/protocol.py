@@ -98,8 +98,8 @@ class Connection(Protocol):
         """
         ...
 
-    def read(self, timeout: float) -> list[bytes] | None:
-        """The events that have arrived: whole (19-byte header to checksum), in the log's order, each its own copy.
+    def read(self, timeout: float) -> Sequence[bytes] | None:
+        """The events that have arrived: whole (19-byte header to checksum), in the log's order, good until the next ``read``.
 
         Returns as soon as there is one event, ``[]`` when there was none within ``timeout`` seconds, None at the end of
         a log that is not followed. The stream begins with an artificial ROTATE that names the journal, then the

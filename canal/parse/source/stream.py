@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from canal import event_layout as layout
@@ -41,7 +42,7 @@ class DumpStream:
         self._server_id = server_id
         self._start = start
         self._framer = PacketFramer(source.receive_buffer)
-        self._early: list[bytes] = self._framer.feed(ahead) if ahead else []
+        self._early: Sequence[bytes] = self._framer.feed(ahead) if ahead else []
         #: Whether it runs over TLS.
         self.is_encrypted = isinstance(sock, ssl.SSLSocket)
         self._poll = select.poll()
@@ -59,7 +60,7 @@ class DumpStream:
         """Whether the server has said that its log ends here."""
         return bool(self._framer.ended)
 
-    def read(self, timeout: float) -> list[bytes]:
+    def read(self, timeout: float) -> Sequence[bytes]:
         """As ``Connection.read``, except that ``[]`` with ``ended`` is the end of the log."""
         deadline = time.monotonic() + timeout
         with self._reading:

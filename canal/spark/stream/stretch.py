@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
@@ -106,10 +106,10 @@ class _UntilConnection:
         self._connection = connection
         self._until = until
 
-    def read(self, timeout: float) -> list[bytes] | None:
+    def read(self, timeout: float) -> Sequence[bytes] | None:
         if self._until.is_over(self._connection.identity):
             return None
-        events: list[bytes] | None = self._connection.read(timeout)
+        events: Sequence[bytes] | None = self._connection.read(timeout)
         return events
 
     def __getattr__(self, name: str) -> Any:
