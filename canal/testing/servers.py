@@ -343,6 +343,21 @@ _INNODB: Final = [
 ]
 
 
+def _certificate() -> list[str]:
+    """Options with a certificate of nobody's, made once and kept in the cache; none where there is no ``openssl``."""
+    folder = _cache() / "certificate"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "36500", "-subj", "/CN=canal.testing"]
+        try:
+            subprocess.run([*command, "-keyout", fresh / "key.pem", "-out", fresh / "cert.pem"], check=True, capture_output=True)
+            fresh.rename(folder)
+        except (OSError, subprocess.CalledProcessError):  # no openssl, or another process was quicker
+            shutil.rmtree(fresh, ignore_errors=True)
+    return [f"--ssl-key={folder / 'key.pem'}", f"--ssl-cert={folder / 'cert.pem'}"] if folder.is_dir() else []
+
+
 class MariaDBServer(ThrowawayServer):
     """A throwaway MariaDB with GTIDs and a row-format binlog."""
 
@@ -368,7 +383,10 @@ class MariaDBServer(ThrowawayServer):
         return [*_INNODB, "--innodb-log-file-size=16M", "--key-buffer-size=1M", "--aria-pagecache-buffer-size=8M"]
 
     def _server_options(self) -> list[str]:
-        return ["--log-slave-updates=ON", "--gtid-domain-id=0", "--gtid-strict-mode=ON", "--log-bin-index=binlog.index"]
+        options = ["--log-slave-updates=ON", "--gtid-domain-id=0", "--gtid-strict-mode=ON", "--log-bin-index=binlog.index"]
+        if self.installation.release >= (11, 4):  # makes one at each start, which can take it seconds
+            options += _certificate()
+        return options
 
     def _initialize(self, work: Path) -> None:
         # What mariadb-install-db does, in one go and without the help tables.
