@@ -52,7 +52,7 @@ spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 # clock or a JVM, so three runs share the cores; what those beside print comes when the first has ended. A shell starts what
 # runs beside it with Ctrl-C ignored, and it may have been started so itself.
 PYTEST := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
-SERVERLESS := not mysql and not mariadb and not zookeeper and not target_server and not spark
+SERVERLESS := not mutants and not mysql and not mariadb and not zookeeper and not target_server and not spark
 APART := tests/live tests/spark tests/ha tests/targets
 test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
 	@if CANAL_PURE= $(IS_COMPILED); then \
