@@ -45,8 +45,8 @@ _VALUES = "each of eleven values of a row is an object, made and freed"
 _CHECKS = "each event is checked (length, position, checksum), also of tables that are not wanted"
 _TEXTS = "MariaDB sends the text of each statement too, which the others do not ask for"
 _THREADS = (
-    "from receiving to handing out the interpreter takes 50 µs and a second thread, at 100 tx/s 220 µs, as by then no cache holds "
-    "its code; the others call a handler in the thread that reads"
+    "from receiving to handing out the interpreter takes 50 µs and a second thread, at 100 tx/s 220 µs, as no cache holds "
+    "its code by then; the others call a handler in the thread that reads"
 )
 
 GOALS = (
