@@ -40,5 +40,6 @@ rm -rf "$VENV"
 # Without cryptography, for passwords over an open connection, which has no wheel for it and is no C.
 PIP=("$VENV/bin/python" -m pip --disable-pip-version-check -q install --only-binary ":all:")
 "${PIP[@]}" 'setuptools>=77' wheel 'Cython>=3.1' attrs pymysql kazoo pytest pytest-timeout hypothesis rich tzdata pyarrow
-"${PIP[@]}" --no-binary zstandard zstandard
+# It has no wheel for it either. Without isolation its build asks for no cffi, which has none, and makes the part in C.
+"${PIP[@]}" --no-binary zstandard --no-build-isolation zstandard
 touch "$VENV/.done"
