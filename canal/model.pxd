@@ -35,7 +35,8 @@ cpdef Transaction new_transaction(str source, str journal, long long offset, lon
 
 cdef class Rare:
     cdef public tuple selected
-    cdef public object sql, statement, query, group
+    cdef public object sql, statement, group
+    cdef public bytes query
     cdef public dict props
 
 cdef class Entry:
@@ -52,6 +53,7 @@ cdef class Entry:
     cdef public long long ordinal, first_row, size
     cdef readonly Rare rare
     cdef Rare _with_rare(self)
+    cpdef set_query(self, bytes text)
     cdef _set(self, object entry_type, object event_type, Transaction transaction, bytes data, long long offset,
               long long timestamp, long long server_id)
 

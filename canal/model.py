@@ -193,6 +193,7 @@ def new_transaction(source: str, journal: str, offset: int, server_id: int, time
 
 
 @cython.no_gc
+@cython.freelist(2048)
 @cython.cclass
 class Rare:
     """What few entries have: statements, the text that caused rows, a selection of rows, the user's own marks."""
@@ -203,7 +204,7 @@ class Rare:
         self.selected: tuple[int, ...] | None = None
         self.sql: str | None = None
         self.statement: Statement | None = None
-        self.query: tuple[bytes, int, int] | None = None
+        self.query: bytes | None = None
         self.group: Any = None
         self.props: dict[str, Any] | None = None
 
@@ -281,7 +282,7 @@ class Entry:
     def _with_rare(self) -> Rare:
         with cython.critical_section(self):
             if self.rare is None:
-                self.rare = Rare()
+                self.rare = Rare.__new__(Rare) if cython.compiled else Rare()  # a C object begins with None
             return self.rare
 
     @property
@@ -317,13 +318,11 @@ class Entry:
     @property
     def query(self) -> str | None:
         """Text of the statement that caused the rows, where the source logs it."""
-        if self.rare is None or self.rare.query is None:
-            return None
-        event, start, end = self.rare.query
-        return str(event[start:end], "utf-8", "surrogateescape")
+        text = None if self.rare is None else self.rare.query
+        return None if text is None else str(text, "utf-8", "surrogateescape")
 
-    def set_query(self, text: tuple[bytes, int, int] | None) -> None:
-        """Where the text is: an event, which the entries of a statement share, and its first byte in it and the one behind it."""
+    def set_query(self, text: bytes | None) -> None:
+        """The text as it was logged; the entries of a statement share it."""
         if text is not None or self.rare is not None:
             self._with_rare().query = text
 

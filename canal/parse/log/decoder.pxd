@@ -13,7 +13,7 @@ from canal.rows.decoder cimport RowDecoder
 cdef object _ROWDATA, _INSERT, _UPDATE, _DELETE
 cdef unsigned long long _MAX_GTID
 cdef unsigned int _CRC_RESIDUE
-cdef long long _LOW, _HALF, _WRAP
+cdef long long _LOW, _HALF, _WRAP, _BYTES
 
 @cython.final
 cdef class BinlogDecoder:
@@ -36,8 +36,7 @@ cdef class BinlogDecoder:
     cdef str _sid_text
     cdef tuple _pair
     cdef unsigned long long _domain, _server
-    cdef tuple _query
-    cdef tuple _counted_query
+    cdef bytes _query, _counted_query
 
     @cython.locals(data=bytes)
     cpdef feed(self, object events)

@@ -69,6 +69,8 @@ _MAX_GTID = MAX_NUMBER  # a C integer when compiled
 _LOW = 0xFFFFFFFF
 _HALF = 0x80000000
 _WRAP = 0x100000000
+#: What bytes take beside themselves.
+_BYTES = sys.getsizeof(b"")
 #: What the name of every server's log ends in.
 _JOURNAL = re.compile(r".+\.[0-9]{6,}", re.DOTALL)
 
@@ -349,7 +351,7 @@ class BinlogDecoder:
         elif kind == kinds.MARIADB_GTID:
             self._mariadb_gtid(p, size, end, start)
         elif kind == kinds.ANNOTATE_ROWS:
-            self._query = (wire.piece(p, 0, size), layout.HEADER, end)
+            self._query = wire.piece(p, layout.HEADER, end)
         else:
             self._rare(wire.piece(p, 0, size), kind, end, start)
 
@@ -387,7 +389,7 @@ class BinlogDecoder:
             elif wire.u32(p, layout.END) and not wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:  # else it is where a replica is
                 self._check_listed(parse_gtid_list(data, end))
         elif kind == kinds.ROWS_QUERY:
-            self._query = (data, layout.ROWS_QUERY_TEXT, end)
+            self._query = data[layout.ROWS_QUERY_TEXT : end]
         elif kind == kinds.TRANSACTION_PAYLOAD:
             self._payload(data, end, start)
         elif kind == kinds.QUERY_COMPRESSED:
@@ -657,7 +659,7 @@ class BinlogDecoder:
             if self._query is not None:
                 if self._query is not self._counted_query:  # one text for all rows events of the statement
                     self._counted_query = self._query
-                    entry.size += sys.getsizeof(self._query[0])
+                    entry.size += _BYTES + len(self._query)
                 entry.set_query(self._query)
             txn.has_rows = True
             assembly.add(entry)
