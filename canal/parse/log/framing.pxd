@@ -9,7 +9,7 @@ cdef long _MAX_PACKET, _LONGEST_ERROR
 cdef class Events:
     cdef Framer _framer
     cdef bytearray buffer
-    cdef long long _turn
+    cdef long long _reads
     cdef Py_ssize_t start, count, gap, _last
     @cython.locals(p="const unsigned char*")
     cdef Py_ssize_t size_at(self, Py_ssize_t at) noexcept
@@ -17,7 +17,7 @@ cdef class Events:
     cpdef list copies(self)
 
 cdef class Framer:
-    cdef long long turn
+    cdef long long reads
     cdef bytearray _buffer
     cdef Py_ssize_t _normal, _max_event, _start, _end, _need
     cdef readonly object error

@@ -39,12 +39,12 @@ class Events:
         gap: bytes before each of them: what a packet has before its event, 0 in a file.
     """
 
-    __slots__ = ("buffer", "start", "count", "gap", "_framer", "_turn", "_last")
+    __slots__ = ("buffer", "start", "count", "gap", "_framer", "_reads", "_last")
 
     def __init__(self) -> None:  # a framer fills it
         self._framer: Framer = None  # type: ignore[assignment]
         self.buffer = bytearray()
-        self.start = self.count = self.gap = self._turn = self._last = 0
+        self.start = self.count = self.gap = self._reads = self._last = 0
 
     def size_at(self, at: int) -> int:
         """Bytes of the event at an index: in a packet they are those of the packet, whatever the event says."""
@@ -52,7 +52,7 @@ class Events:
         return wire.u24(p, at - layout.PACKET_EVENT) - 1 if self.gap else wire.u32(p, at + layout.SIZE)
 
     def check(self) -> None:
-        if self._turn != self._framer.turn:
+        if self._reads != self._framer.reads:
             raise StateError("these events were overwritten by those of a later read: take list(events) of what is to be kept")
 
     def copies(self) -> list[bytes]:
@@ -92,7 +92,7 @@ Sequence.register(Events)
 class Framer:
     """The buffer of both framers: bytes come in at its end, whole events go out at its start.
 
-    ``turn`` counts the calls of ``room``, behind which events that were given out may be overwritten.
+    ``reads`` counts the calls of ``room``, behind which events that were given out may be overwritten.
     """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -102,7 +102,7 @@ class Framer:
         self._start = 0
         self._end = 0
         self._need = 0
-        self.turn = 0
+        self.reads = 0
         self.error: CanalError | None = None
 
     @property
@@ -115,7 +115,7 @@ class Framer:
 
         It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``.
         """
-        self.turn += 1
+        self.reads += 1
         self._make_room()
         return memoryview(self._buffer)[self._end :]
 
@@ -147,7 +147,7 @@ class Framer:
         made = Events.__new__(Events)
         made._framer = self
         made.buffer = self._buffer
-        made._turn = self.turn
+        made._reads = self.reads
         made._last = last
         made.start = start
         made.count = count
