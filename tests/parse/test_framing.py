@@ -49,6 +49,7 @@ def test_events_of_a_read_are_a_sequence() -> None:
         assert isinstance(found, Sequence)
         assert len(found) == 3
         assert list(found) == events == [found[n] for n in range(3)] == [found[n - 3] for n in range(3)]
+        assert [found[1:], found[:1], found[::-2], found[5:]] == [events[1:], events[:1], events[::-2], []]
         for number in (3, -4):
             with pytest.raises(IndexError):
                 found[number]
@@ -60,7 +61,8 @@ def test_events_of_a_read_are_good_until_the_next_one() -> None:
     found = received(framer, file_event(b"first"))
     one = iter(found)
     framer.room()
-    for ask in (lambda: list(found), lambda: found[0], lambda: next(one), lambda: decode(FakeBinlog(), iter([found]))):
+    decoding = lambda: decode(FakeBinlog(), iter([found]))  # noqa: E731
+    for ask in (lambda: list(found), lambda: found[0], lambda: found[:1], lambda: next(one), decoding):
         with pytest.raises(StateError, match="overwritten"):
             ask()
 

@@ -619,7 +619,7 @@ class PlayedConnection:
         self._idle += 1
         return None if self._idle > 4 else []
 
-    def _next(self) -> Any:
+    def _next(self) -> list[bytes] | None:
         events = self._inner.read(0.0)
         while self._wire and not events:  # silence is no end: a heartbeat is what comes behind all that there is
             self._played.log.fake.heartbeat()
@@ -629,7 +629,7 @@ class PlayedConnection:
                 self._played.model.sending = event[27:40].decode()
         if self._wire and events and all(event[4] in _HEARTBEATS for event in events):
             return []
-        return events
+        return events if events is None else list(events)  # copied: some of them wait here while more is read
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------

@@ -70,7 +70,10 @@ class Events:
             yield wire.piece(self.buffer, at, at + size)
             at += size + self.gap
 
-    def __getitem__(self, number: int) -> bytes:
+    def __getitem__(self, number: Any) -> Any:
+        """The bytes of one event, or a list of those that a slice names."""
+        if isinstance(number, slice):
+            return list(self)[number]
         self.check()
         if number < 0:
             number += self.count
