@@ -2,7 +2,8 @@
 
     python -m benchmarks [NAME …] [--quick | --scale X] [--rounds 3] [--server mysql|mariadb|both] [--json FILE] [--write]
 
-NAME is a load (A … I), ``latency`` or ``import``; all of them without one. ``--quick`` takes minutes, loads of 2 % and one round.
+NAME is a load (A … I), ``latency``, ``recovery`` or ``import``; all of them without one. ``--quick`` takes minutes, loads of 2 %
+and one round.
 ``--write`` makes docs/benchmarks.md of the run; ``python -m benchmarks.report FILE`` of a run that was kept with ``--json``.
 """
 
@@ -27,19 +28,20 @@ from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
 SERVERS: dict[str, list[type[ThrowawayServer]]] = {
     "mysql": [MySQLServer], "mariadb": [MariaDBServer], "both": [MySQLServer, MariaDBServer]
 }  # fmt: skip
+MEASURES = ("latency", "recovery", "import")
 OPTIONS = ("--binlog-row-metadata=FULL", "--max-binlog-size=1G", "--max-allowed-packet=64M")
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*LOADS, "latency", "import", []])
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*LOADS, *MEASURES, []])
     parser.add_argument("--server", choices=SERVERS, default="both")
     parser.add_argument("--only", nargs="*", default=[], help="contestants, by parts of their names")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of the loads' full sizes")
     parser.add_argument("--large", type=int, help="rows of the one transaction of load G; 10,000,000 in a full run")
     parser.add_argument("--rates", type=int, nargs="*", default=[100, 1000], help="transactions a second of the latency runs")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long a latency run takes")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long a latency or recovery run takes")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
@@ -59,6 +61,8 @@ def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespac
     pin(server)
     if "latency" in wanted:
         measures.latencies(server, contestants, given.rates, given.seconds, race)
+    if "recovery" in wanted:
+        measures.recoveries(server, contestants, given.seconds, race)
     for key in (key for key in LOADS if key in wanted):
         load = sized(LOADS[key], given.large / LOADS[key].rows if key == "G" and given.large else given.scale)
         with tempfile.TemporaryDirectory(dir=server.base) as name:
@@ -74,7 +78,7 @@ def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespac
 
 def main() -> int:
     given = options()
-    wanted = given.names or [*LOADS, "latency", "import"]
+    wanted = given.names or [*LOADS, *MEASURES]
     race, begun, failed = Race(), os.getloadavg(), False
     race.absent |= WITHOUT
     versions: dict[str, str] = {}
@@ -92,7 +96,7 @@ def main() -> int:
         failed = True
     result = {
         "machine": report.machine(begun), "servers": versions, "scale": given.scale, "rounds": given.rounds,
-        "runs": race.runs, "absent": race.absent, "refused": race.refused, "latency": race.latencies,
+        "runs": race.runs, "absent": race.absent, "refused": race.refused, "latency": race.latencies, "recovery": race.recoveries,
         "import": measures.import_seconds() if "import" in wanted else [],
     }  # fmt: skip
     if given.json:

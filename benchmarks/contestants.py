@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -47,15 +48,17 @@ def need(program: str) -> str:
 
 
 @cache
-def made(name: str, *command: str) -> Path:
-    """The path ``BUILT/name``, made by a command unless it is there."""
+def made(name: str, *command: str, of: str = "") -> Path:
+    """The path ``BUILT/name``, made by a command unless it is there and later than the sources in ``PEERS/of``."""
     path = BUILT / name
-    if not path.exists():
+    sources = PEERS.glob(f"{of}/*") if of else ()
+    if not path.exists() or any(source.stat().st_mtime > path.stat().st_mtime for source in sources):
         need(command[0])
         BUILT.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(command, capture_output=True, text=True, cwd=PEERS, timeout=1800)
         if done.returncode:
             raise Absent(f"{' '.join(command[:3])} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+        os.utime(path)
     return path
 
 
@@ -64,7 +67,7 @@ def python(module: str, name: str) -> Callable[[], list[str]]:
 
 
 def go(name: str) -> Callable[[], list[str]]:
-    return lambda: [str(made("go-peers", "go", "build", "-C", "go", "-o", str(BUILT / "go-peers"), ".")), name]
+    return lambda: [str(made("go-peers", "go", "build", "-C", "go", "-o", str(BUILT / "go-peers"), ".", of="go")), name]
 
 
 def java(main: str) -> Callable[[], list[str]]:
@@ -72,7 +75,8 @@ def java(main: str) -> Callable[[], list[str]]:
         jars = made("java-jars", "mvn", "-B", "-q", "-f", "java/pom.xml", "dependency:copy-dependencies",
                     f"-DoutputDirectory={BUILT / 'java-jars'}")  # fmt: skip
         sources = sorted(map(str, (PEERS / "java").glob("*.java")))
-        classes = made("java-classes", "javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(BUILT / "java-classes"), *sources)
+        compile = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(BUILT / "java-classes"), *sources]
+        classes = made("java-classes", *compile, of="java")
         options = ["-Xmx2g", "-XX:-UsePerfData", "-Dfile.encoding=UTF-8", f"-Dlogback.configurationFile={PEERS}/java/logback.xml"]
         return [need("java"), *options, "-cp", f"{classes}:{jars}/*", main, main]
 
@@ -118,6 +122,8 @@ def unlocked(name: str, stage: str, threads: int) -> Contestant:
 
 CONTESTANTS = (
     Contestant("drain", python("python_peers", "drain"), "ABCDEFGHI"),
+    ours("framing", "framing", "ABCDEFGHI"),
+    ours("framing, file", "framing", "AB", from_file=True),
     ours("undecoded", "undecoded", "ABCDEFGHI"),
     ours("undecoded, FileMeta", "undecoded", "A", durable=True),
     ours("undecoded, lagging", "undecoded", "B", lag=True),
@@ -129,6 +135,8 @@ CONTESTANTS = (
     ours("columns", "columns", "ABC", share=0.2),
     ours("Arrow", "arrow", "ABCDEHI"),
     ours("Arrow, file", "arrow", "A", from_file=True),
+    ours("pipe, changes", "pipe", "ABC"),
+    ours("pipe, tables", "pipe_tables", "ABC"),
     ours("Arrow, file, 2 threads", "arrow", "A", cores=2, from_file=True, decode_threads=2),
     *(
         unlocked(f"{name}, free-threaded{', 2 threads' * (threads > 0)}", stage, threads)

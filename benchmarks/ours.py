@@ -1,4 +1,4 @@
-"""The library as a contestant: ``python -m benchmarks.ours STAGE JOB``. A stage is what is done with each message."""
+"""The library as a contestant: ``python -m benchmarks.ours STAGE JOB``. Most stages are what is done with each message."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import canal
 from benchmarks.meter import Meter
+from canal.changes import Change, TableState
+from canal.targets import Guarantee, LogWork, StateWork
 
 
 def undecoded(message: canal.Message, meter: Meter) -> None:
@@ -96,15 +99,18 @@ def source(job: dict[str, Any]) -> Any:
     )  # fmt: skip
 
 
+def config(job: dict[str, Any], **options: Any) -> canal.InstanceConfig:
+    return canal.InstanceConfig(
+        destination="bench", source=source(job), filter=rf"{job['schema']}\..*",
+        start=canal.Position(journal=job["journal"], offset=job["offset"]), **options,
+    )  # fmt: skip
+
+
 def read(stage: Callable[[canal.Message, Meter], None], job: dict[str, Any], directory: str) -> Meter:
     meter = Meter(job)
     lagging = {"store_entries": 4 * job["rows"] + 1000, "store_bytes": 8 << 30} if job["lag"] else {}
-    config = canal.InstanceConfig(
-        destination="bench", source=source(job), filter=rf"{job['schema']}\..*",
-        start=canal.Position(journal=job["journal"], offset=job["offset"]),
-        meta=canal.FileMeta(directory) if job["durable"] else canal.MemoryMeta(), **lagging,
-    )  # fmt: skip
-    with canal.Instance(config) as instance:
+    meta = canal.FileMeta(directory) if job["durable"] else canal.MemoryMeta()
+    with canal.Instance(config(job, meta=meta, **lagging)) as instance:
         instance.subscribe()
         while job["lag"] and instance.status().store.put_rows < job["rows"]:
             time.sleep(0.05)
@@ -150,11 +156,101 @@ def read_ahead(instance: canal.Instance, stage: Callable[[canal.Message, Any], N
                 return
 
 
+def framing(job: dict[str, Any]) -> Meter:
+    """Events are cut out of the stream and left as they are; rows are reckoned from the last position that they tell."""
+    meter, offset = Meter(job), job["offset"]
+    connection, at = source(job).connect(), offset
+    connection.dump(canal.Position(journal=job["journal"], offset=offset))
+    while meter.more():
+        events = connection.read(60.0)
+        if not events:
+            raise SystemExit(f"nothing came for a minute behind {meter.rows} rows")
+        end = _end_of(events[-1])
+        if not offset < at < end:  # the first read, or one that ends with the head of the log behind
+            end = max(map(_end_of, events))
+        at = max(at, end)
+        meter.rows = min(job["rows"] * (at - offset) // job["bytes"], job["rows"])
+    connection.close()
+    meter.end(values=False)
+    return meter
+
+
+def _end_of(event: bytes) -> int:
+    """Where the log goes on behind an event; 0 of what a server makes up."""
+    return int.from_bytes(event[13:17], "little")
+
+
+class Nowhere:
+    """A target that counts what it is given: the changes, or with ``tables`` what is to be done to each table."""
+
+    guarantee = Guarantee.ONCE
+    scope = "all"
+
+    def __init__(self, meter: Meter, tables: bool) -> None:
+        self._meter, self.is_log = meter, not tables
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[LogWork | StateWork]:
+        yield _Changes(self._meter) if self.is_log else _Tables(self._meter)
+
+
+class _Counted:
+    stopping: Any
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def load(self, table: str) -> str | None:
+        return None
+
+    def count(self, changes: list[Change]) -> None:
+        meter = self._meter
+        meter.rows += len(changes)
+        for change in changes:
+            after: Any = change.after
+            meter.ids += after[0]
+            if meter.watch:
+                meter.look(change.before and tuple(change.before), tuple(after))
+        if not meter.more():
+            self.stopping.set()
+
+
+class _Changes(_Counted, LogWork):
+    def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
+        self.count(list(made))
+
+
+class _Tables(_Counted, StateWork):
+    def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
+        for state in made:
+            self.count(state.changes)
+
+
+def piped(job: dict[str, Any], tables: bool = False) -> Meter:
+    """Through ``canal.pipe`` into a target that writes nothing."""
+    meter = Meter(job)
+    with canal.Instance(config(job, meta=canal.MemoryMeta())) as instance:
+        instance.subscribe()
+        canal.pipe(instance, Nowhere(meter, tables)).run()
+        meter.end()
+    return meter
+
+
+#: Stages of another shape than get and ack.
+LINES: dict[str, Callable[[dict[str, Any]], Meter]] = {
+    "framing": framing, "pipe": piped, "pipe_tables": lambda job: piped(job, tables=True)
+}  # fmt: skip
+
+
 def main() -> None:
     name, job = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
-    arrow_modules = ("canal.formats.arrow", "pyarrow.compute") if name == "arrow" else ()
-    for module in ("canal.instance", "canal.parse.source.mysql", "canal.parse.source.files", *arrow_modules):
+    further = ("canal.formats.arrow", "pyarrow.compute") if name == "arrow" else ("canal.pipes",)
+    for module in ("canal.instance", "canal.parse.source.mysql", "canal.parse.source.files", *further):
         importlib.import_module(module)  # imports are no part of the race
+    if name in LINES:
+        LINES[name](job)
+        return
     with tempfile.TemporaryDirectory() as directory:
         read(STAGES[name], job, directory)
 

@@ -61,7 +61,7 @@ def job_of(
         "journal": log.journal, "offset": log.offset, "bytes": log.bytes, "file": log.file, "rows": rows,
         "schema": log.load.schema, "kinds": ",".join(log.load.kinds), "update": log.load.update, "check": check,
         "latencies": latencies, "batch": 1000, "server_id": next(_server_ids), "mysqlbinlog": program,
-        "from_file": False, "durable": False, "lag": False, "decode_threads": 0,
+        "from_file": False, "durable": False, "lag": False, "decode_threads": 0, "cuts": False,
     }  # fmt: skip
     return job | dict(contestant.job)
 
@@ -142,6 +142,7 @@ class Race:
     def __init__(self) -> None:
         self.runs: list[dict[str, Any]] = []
         self.latencies: list[dict[str, Any]] = []
+        self.recoveries: list[dict[str, Any]] = []
         self.absent: dict[str, str] = {}
         self.refused: list[dict[str, str]] = []
 
@@ -149,7 +150,7 @@ class Race:
         """Those whose every value of the first rows is right; says of the others why they do not run."""
         fit = []
         for contestant in contestants:
-            whole = not contestant.job.get("lag") and not contestant.name.endswith(("drain", "mysqlbinlog"))
+            whole = not contestant.job.get("lag") and not contestant.name.startswith(("drain", "mysqlbinlog", "canal framing"))
             rows = min(CHECKED, log.load.rows) if whole else log.load.rows
             try:
                 run(contestant, server, log, rows, check=True)

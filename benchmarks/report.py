@@ -20,6 +20,7 @@ from benchmarks import chart
 from benchmarks.contestants import CONTESTANTS, PEERS, ROOT
 from benchmarks.goals import per_row, verdicts
 from benchmarks.loads import LOADS
+from benchmarks.measures import CUT_RATE
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 CHARTS = ROOT / "docs" / "benchmarks"
@@ -37,9 +38,15 @@ CPU seconds per million rows are those of the contestant's whole process, all th
 that of a run that has warmed up, which is what to compare a JVM by. Medians of the rounds, with the least and the most. A slow
 contestant reads a part of the rows. The work is not equal: go-mysql gives DECIMAL and DATETIME as text and verifies no checksum
 by default, connector-java gives times as numbers, both give ENUM as its number; canal for Python verifies each event's checksum.
-"canal" is canal for Python: `undecoded` is get and ack with rows counted, `rows` `tuple(row.after)` of each row, `tuples` one
-call per entry, `columns` canal's texts, `file` reads the binlog file and not from the server.
+"canal" is canal for Python: `framing` cuts events out of the stream, `undecoded` is get and ack with rows counted, `rows`
+`tuple(row.after)` of each row, `tuples` one call per entry, `columns` canal's texts, `pipe` is `canal.pipe` into a target that
+writes nothing, as a log of changes or as tables; `file` reads the binlog file and not from the server.
 """
+
+_CUTS = f"""\
+Single-row inserts, {CUT_RATE} a second; five times the server kills the connection that it sends its log over, unless nobody has
+connected again. Of the rows between one cut and the next the one that took longest from its commit to the consumer: the median of
+the cuts, with the least and the most. canal for Python waits 0.1 s before it connects again (`reconnect_backoff`)."""
 
 
 def machine(load_before: tuple[float, float, float]) -> dict[str, str]:
@@ -158,6 +165,12 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
                 [line["contestant"], f"{line['rate']:,}", *(f"{line[part]:,.0f}" for part in ("p50", "p99", "p99.9"))]
                 for line in latency
             ])  # fmt: skip
+        recovery = [line for line in result["recovery"] if line["server"] == server]
+        if recovery:
+            lines += ["### Over a cut of the connection, ms", "", _CUTS, ""]
+            lines += table("| Contestant | Cuts | Longest wait | Rows twice |", [
+                [line["contestant"], str(len(line["millis"])), spread(line["millis"]), str(line["twice"])] for line in recovery
+            ])  # fmt: skip
     return "\n".join([*lines, *_left_out(result)]).rstrip() + "\n"
 
 
@@ -166,7 +179,8 @@ def _left_out(result: dict[str, Any]) -> list[str]:
     lines += [f"* {name}: absent, {' '.join(reason.split())}" for name, reason in result["absent"].items()]
     for one in result["refused"]:
         lines.append(f"* {one['contestant']} on {one['server']}, {one['load']}: refused, {' '.join(one['reason'].split())}")
-    named = {one["contestant"] for key in ("runs", "refused", "latency") for one in result[key]} | set(result["absent"])
+    named = {one["contestant"] for key in ("runs", "refused", "latency", "recovery") for one in result[key]}
+    named |= set(result["absent"])
     lines += [f"* {one.name}: not run this time" for one in CONTESTANTS if one.name not in named]
     loads = {run["load"] for run in result["runs"]}
     lines += [f"* load {load.key} ({load.title}): not run this time" for load in LOADS.values() if load.key not in loads]
@@ -177,7 +191,7 @@ def merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Several runs of one machine as one; the first one's machine, scale and rounds are named."""
     whole = results[0]
     for other in results[1:]:
-        for key in ("runs", "refused", "latency", "import"):
+        for key in ("runs", "refused", "latency", "recovery", "import"):
             whole[key] += other[key]
         for key in ("absent", "servers"):
             whole[key] |= other[key]

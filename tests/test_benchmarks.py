@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import ours, report, values
+from benchmarks import measures, ours, report, values
 from benchmarks.contestants import CONTESTANTS, Contestant
 from benchmarks.goals import GOALS
 from benchmarks.loads import LOADS, Load, Log
-from benchmarks.race import ROOT, Race, job_of, last_words
+from benchmarks.race import ROOT, Race, WrongAnswer, job_of, last_words
 from canal.testing import FakeBinlog
 
 ROWS = 5
@@ -88,8 +88,8 @@ def test_a_wrong_answer_of_a_run_for_speed_does_not_count() -> None:
 
 def document(race: Race) -> dict[str, Any]:
     return {
-        "machine": {"system": "here"}, "servers": {"mysql": "9.7"}, "scale": 1, "rounds": 1, "latency": [], "import": [0.05],
-        "runs": race.runs, "absent": race.absent, "refused": race.refused,
+        "machine": {"system": "here"}, "servers": {"mysql": "9.7"}, "scale": 1, "rounds": 1, "latency": [], "recovery": [],
+        "import": [0.05], "runs": race.runs, "absent": race.absent, "refused": race.refused,
     }  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Log]:
     return made
 
 
-@pytest.mark.parametrize("stage", ours.STAGES)
+@pytest.mark.parametrize("stage", [*ours.STAGES, "pipe", "pipe_tables"])
 @pytest.mark.parametrize("key", "AC")
 def test_each_stage_comes_to_the_values_of_the_load(
     stage: str, key: str, logs: dict[str, Log], capsys: pytest.CaptureFixture[str]
@@ -164,12 +164,36 @@ def test_each_stage_comes_to_the_values_of_the_load(
     load = logs[key].load
     job = job_of(contestant(""), SERVER, logs[key], 50, check=True) | {"from_file": True}
     with tempfile.TemporaryDirectory() as directory:
-        meter = ours.read(ours.STAGES[stage], job, directory)
+        meter = ours.LINES[stage](job) if stage in ours.LINES else ours.read(ours.STAGES[stage], job, directory)
 
     assert meter.rows >= 50
     assert json.loads(capsys.readouterr().out.removeprefix("RESULT "))["rows"] == meter.rows
     if stage != "undecoded":
         assert (meter.ids, meter.checksum) == (load.ids(meter.rows), load.checksum(meter.rows))
+
+
+def test_framing_comes_to_the_end_of_a_log_or_fails(logs: dict[str, Log]) -> None:
+    size = Path(logs["A"].file).stat().st_size
+    job = job_of(contestant(""), SERVER, logs["A"], 60, check=False) | {"from_file": True, "bytes": size - 4}
+    assert ours.framing(job).rows == 60
+
+    with pytest.raises(SystemExit, match="behind 59 rows"):
+        ours.framing(job | {"bytes": size})
+
+
+def test_of_each_cut_the_row_that_came_latest_counts() -> None:
+    committed = {1: 10, 2: 20, 3: 1_000_000, 4: 2_000_000}
+    lines = [(1, 900_000), (2, 4_000_020), (3, 6_000_000), (3, 7_000_000), (4, 9_000_000)]
+    taken = measures.judged(log(dataclasses.replace(LOAD, rows=4)), result(rows=5), committed, lines, [15, 1_500_000])
+
+    assert (taken.longest_waits(), taken.twice) == ([5.0, 7.0], 1)
+
+
+@pytest.mark.parametrize("came", [[1, 2, 3, 5], [1, 3, 3, 4, 5], [2, 2, 2, 3, 4], [1, 2, 3, 4]])
+def test_who_loses_a_row_over_a_cut_is_refused(came: list[int]) -> None:
+    answer = result(rows=len(came), ids=sum(came))
+    with pytest.raises(WrongAnswer):
+        measures.judged(log(LOAD), answer, {n: n for n in range(1, ROWS + 1)}, [(n, n) for n in came], [])
 
 
 def test_a_changed_value_changes_the_checksum() -> None:

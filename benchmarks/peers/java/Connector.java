@@ -29,13 +29,16 @@ public class Connector {
         client.setBinlogFilename(meter.word("journal"));
         client.setBinlogPosition(meter.number("offset"));
         client.setServerId(meter.number("server_id"));
-        client.setKeepAlive(false);
+        boolean isCut = "true".equals(meter.word("cuts"));
+        client.setKeepAlive(isCut);
         EventDeserializer deserializer = new EventDeserializer();
         deserializer.setCompatibilityMode(EventDeserializer.CompatibilityMode.DATE_AND_TIME_AS_LONG_MICRO);
         client.setEventDeserializer(deserializer);
         client.registerLifecycleListener(new BinaryLogClient.AbstractLifecycleListener() {
             @Override public void onCommunicationFailure(BinaryLogClient client, Exception error) {
-                fail(error);
+                if (!isCut) {
+                    fail(error);
+                }
             }
 
             @Override public void onEventDeserializationFailure(BinaryLogClient client, Exception error) {
