@@ -46,16 +46,17 @@ class Reader:
         self._undo: deque[tuple[str, tuple[TableSchema, Table] | None]] = deque()
         self._forgotten = 0
 
-    def changes(self, entry: Entry) -> Iterator[Change]:
+    def changes(self, entry: Entry) -> Sequence[Change]:
         """The changes of an entry.
 
         Raises:
             UnloggedChangeError: a statement changed rows that are not in the log.
             DecodeError: the bytes of a row cannot be decoded.
         """
-        if entry.entry_type == EntryType.ROWDATA:
-            schema = entry.row_change.schema
-            yield from self._statement(entry) if schema is None else self._rows(entry, schema)
+        if entry.entry_type is not EntryType.ROWDATA:
+            return ()
+        schema = entry.row_change.schema
+        return list(self._statement(entry)) if schema is None else self._rows(entry, schema)
 
     def mark(self) -> int:
         """Where ``back`` can go to: before what is read from now on."""
@@ -76,20 +77,24 @@ class Reader:
             self._undo.popleft()
             self._forgotten += 1
 
-    def _rows(self, entry: Entry, schema: TableSchema) -> Iterator[Change]:
+    def _rows(self, entry: Entry, schema: TableSchema) -> Sequence[Change]:
         rows = entry.rows
         if not rows:
-            return
-        first = rows[0].after if rows[0].after is not None else rows[0].before
-        assert first is not None
-        table, origin, op = self._table(entry, schema, first.keys()), _origin(entry), entry.event_type
-        for number, row in zip(row_numbers(entry), rows):
-            yield Change(table, op, row.before, row.after, origin, number)
-
-    def _table(self, entry: Entry, schema: TableSchema, names: Sequence[str]) -> Table:
+            return ()
         found = self._tables.get(schema.name)
         if found is not None and found[0] is schema:
-            return found[1]
+            table = found[1]
+        else:
+            first = rows[0].after if rows[0].after is not None else rows[0].before
+            assert first is not None
+            table = self._table(entry, schema, first.keys(), found)
+        origin, op = _origin(entry), entry.event_type
+        return [Change(table, op, row.before, row.after, origin, n) for n, row in zip(row_numbers(entry), rows)]
+
+    def _table(
+        self, entry: Entry, schema: TableSchema, names: Sequence[str], found: tuple[TableSchema, Table] | None
+    ) -> Table:
+        """A table that was not known, or had other columns."""
         if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
             self._refuse(altered(schema.name, changed), _position(entry))
         columns = {column.name: column for column in schema.columns}
@@ -202,8 +207,8 @@ def _position(entry: Entry) -> str:
 
 def _origin(entry: Entry) -> Origin:
     header, transaction = entry.header, entry.transaction
-    begin = header.gtid or f"{transaction.journal}:{transaction.offset}"
+    gtid = header.gtid
     return Origin(
-        begin, _position(entry), header.execute_time, header.gtid, entry.server_id, transaction.thread_id, transaction.xid,
-        entry.first_row, transaction.row_count if transaction.end else 0, entry.is_ddl,
+        gtid or f"{transaction.journal}:{transaction.offset}", _position(entry), header.execute_time, gtid, entry.server_id,
+        transaction.thread_id, transaction.xid, entry.first_row, transaction.row_count if transaction.end else 0, entry.is_ddl,
     )  # fmt: skip

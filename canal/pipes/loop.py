@@ -174,7 +174,8 @@ class Pipe:
         self.client_id = client_id
         self._retry = on_error if isinstance(on_error, Retry) else Retry(times=0)
         self._park = None if isinstance(on_unfit, str) else on_unfit
-        self._rules = Rules(rules, is_log=target.is_log, acknowledged=acknowledged)
+        given = tuple(rules)
+        self._rules = Rules(given, is_log=target.is_log, acknowledged=acknowledged).apply if given else None
         accepts = instance.config.table_filter().accepts if instance.config is not None else lambda schema, table: True
         self._reading: dict[str, Any] = {"is_log": target.is_log, "accepts": accepts, "acknowledged": acknowledged}
         self._fetching: dict[str, Any] = {
@@ -200,7 +201,7 @@ class Pipe:
         if not self._lock.acquire(blocking=False):
             raise StateError(f"the pipe {self.stream!r} is running already", destination=self.instance.destination)
         units = Units(
-            self.instance, self.client_id, reader=Reader(**self._reading), rules=self._rules.apply,
+            self.instance, self.client_id, reader=Reader(**self._reading), rules=self._rules,
             parks=self._park is not None, **self._fetching,
         )  # fmt: skip
         self._announce()

@@ -69,7 +69,8 @@ class Units:
     batch_size: int
     linger: float
     reader: Reader
-    rules: Callable[[Change], Iterable[Change]]
+    rules: Callable[[Change], Iterable[Change]] | None
+    """What becomes of a change; None: each goes through as it is."""
     is_whole: bool
     on_large: Literal["stop", "pieces"]
     parks: bool
@@ -206,8 +207,12 @@ class Units:
         for number, entry in enumerate(unit.entries):
             unit.starts.append(len(unit.changes))
             try:
-                for change in self.reader.changes(entry):
-                    self._apply_rules(change, unit)
+                made = self.reader.changes(entry)
+                if self.rules is None:
+                    unit.changes += made
+                else:
+                    for change in made:
+                        self._apply_rules(change, self.rules, unit)
             except CanalError as error:
                 del unit.entries[entries:], unit.starts[entries:], unit.changes[changes:]
                 unit.end = unit.entries[-1].position if entries else unit.start
@@ -216,9 +221,9 @@ class Units:
             if entry.is_end:
                 entries, changes = number + 1, len(unit.changes)
 
-    def _apply_rules(self, change: Change, unit: Unit) -> None:
+    def _apply_rules(self, change: Change, rules: Callable[[Change], Iterable[Change]], unit: Unit) -> None:
         try:
-            unit.changes += self.rules(change)
+            unit.changes += rules(change)
         except (HookError, UnfitChangeError) as error:
             if not self.parks:
                 raise
