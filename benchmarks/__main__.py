@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 
 from benchmarks import measures, report
-from benchmarks.contestants import CONTESTANTS, WITHOUT, Contestant
+from benchmarks.contestants import CONTESTANTS, Contestant
 from benchmarks.loads import LOADS, write
 from benchmarks.race import Race, pin, sized
 from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
@@ -80,7 +80,6 @@ def main() -> int:
     given = options()
     wanted = given.names or [*LOADS, *MEASURES]
     race, begun, failed = Race(), os.getloadavg(), False
-    race.absent |= WITHOUT
     versions: dict[str, str] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:

@@ -83,6 +83,22 @@ def java(main: str) -> Callable[[], list[str]]:
     return command
 
 
+def debezium() -> list[str]:
+    """Debezium's embedded engine, of the jars that the other benchmarks with it fetch too."""
+    from benchmarks import spark_debezium
+
+    for program in ("java", "javac", "mvn"):
+        need(program)
+    jars = spark_debezium.classpath(ROOT / ".venv" / "debezium")
+    if jars is None:
+        raise Absent("Maven does not have it")
+    sources = [str(spark_debezium.HERE / "Engine.java"), str(PEERS / "java" / "Meter.java")]
+    compile = ["javac", "-nowarn", "-cp", jars, "-d", str(BUILT / "debezium-classes"), *sources]
+    classes = made("debezium-classes", *compile, of=str(Path("..", "debezium")))
+    options = ["-Xmx2g", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    return [need("java"), *options, "-cp", f"{classes}:{jars}", "Engine", "Engine"]
+
+
 def node(package: str, oldest: int = 0) -> Callable[[], list[str]]:
     def command() -> list[str]:
         program = need("node")
@@ -150,11 +166,10 @@ CONTESTANTS = (
     Contestant("go-mysql sync handler", go("sync_handler"), share=0.4),
     Contestant("go-mysql canal", go("canal"), "ABC", share=0.4),
     Contestant("connector-java", java("Connector"), warms_up=True),
+    Contestant("Debezium", debezium, "ABC", share=0.4, warms_up=True),
     Contestant("canal (Java)", java("Otter"), "ABC", share=0.4, warms_up=True),
     Contestant("@vlasky/zongji", node("@vlasky/zongji"), "ABC", share=0.1, warms_up=True),
     Contestant("@powersync/mysql-zongji", node("@powersync/mysql-zongji", 24), "ABC", share=0.1, warms_up=True),
 )
 #: Whose latency is taken.
 PROMPT = ("canal rows", "mysql-replication", "go-mysql sync handler", "connector-java", "canal (Java)")
-#: What the issue tracker of the field names, and this suite has no contestant for.
-WITHOUT = {"Debezium embedded": "no contestant here; `make bench-spark` has one, in JSON and into a Delta table"}

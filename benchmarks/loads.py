@@ -125,6 +125,8 @@ class Log:
     offset: int
     bytes: int
     file: str = field(repr=False)
+    #: Those that were done before it.
+    gtids: str = ""
 
     @property
     def rows_in_log(self) -> int:
@@ -161,7 +163,9 @@ def write(server: ThrowawayServer, load: Load, directory: Path) -> Log:
         if load.compressed and not mysql:
             cursor.execute("SET GLOBAL log_bin_compress = OFF")
     file = shutil.copy(server.binlog_dir / journal, directory)
-    return Log(load, load.rows, journal, offset, end - offset, str(file))
+    events = server.query(f"SHOW BINLOG EVENTS IN '{journal}' LIMIT 3")
+    gtids = [str(event[5]).strip("[]").replace("\n", "") for event in events if event[2] in ("Previous_gtids", "Gtid_list")]
+    return Log(load, load.rows, journal, offset, end - offset, str(file), "".join(gtids))
 
 
 def together(cursor: Any, statements: Iterator[str], number: int) -> None:

@@ -61,7 +61,7 @@ def job_of(
         "journal": log.journal, "offset": log.offset, "bytes": log.bytes, "file": log.file, "rows": rows,
         "schema": log.load.schema, "kinds": ",".join(log.load.kinds), "update": log.load.update, "check": check,
         "latencies": latencies, "batch": 1000, "server_id": next(_server_ids), "mysqlbinlog": program,
-        "from_file": False, "durable": False, "lag": False, "decode_threads": 0, "cuts": False,
+        "from_file": False, "durable": False, "lag": False, "decode_threads": 0, "cuts": False, "gtids": log.gtids,
     }  # fmt: skip
     return job | dict(contestant.job)
 

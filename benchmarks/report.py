@@ -38,6 +38,7 @@ CPU seconds per million rows are those of the contestant's whole process, all th
 that of a run that has warmed up, which is what to compare a JVM by. Medians of the rounds, with the least and the most. A slow
 contestant reads a part of the rows. The work is not equal: go-mysql gives DECIMAL and DATETIME as text and verifies no checksum
 by default, connector-java gives times as numbers, both give ENUM as its number; canal for Python verifies each event's checksum.
+Debezium is its embedded engine, whose records are Kafka Connect's, with ten times its queue and batches.
 "canal" is canal for Python: `framing` cuts events out of the stream, `undecoded` is get and ack with rows counted, `rows`
 `tuple(row.after)` of each row, `tuples` one call per entry, `columns` canal's texts, `pipe` is `canal.pipe` into a target that
 writes nothing, as a log of changes or as tables; `file` reads the binlog file and not from the server.
