@@ -282,7 +282,9 @@ class Entry:
     def _with_rare(self) -> Rare:
         with cython.critical_section(self):
             if self.rare is None:
-                self.rare = Rare.__new__(Rare) if cython.compiled else Rare()  # a C object begins with None
+                made = Rare.__new__(Rare) if cython.compiled else Rare()  # a C object begins with None
+                if self.rare is None:  # making one may run a garbage collection, and with it another thread
+                    self.rare = made
             return self.rare
 
     @property
@@ -294,7 +296,9 @@ class Entry:
         rare = self._with_rare()
         with cython.critical_section(rare):
             if rare.props is None:
-                rare.props = {}
+                made: dict[str, Any] = {}
+                if rare.props is None:  # see _with_rare
+                    rare.props = made
             return rare.props
 
     @property

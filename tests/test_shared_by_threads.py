@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from canal.testing import FakeBinlog
 from tests.support.instances import instance_of
 
 THREADS = 4
+THRESHOLDS = gc.get_threshold()
 COLUMNS = """id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET latin1, price DECIMAL(20, 2), big DECIMAL(40, 3), at DATETIME(6),
  day DATE, flags SET('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'), kind ENUM('x', 'y'), j JSON, raw VARBINARY(20), t TIME(3)"""
 
@@ -99,6 +101,28 @@ def test_marks_that_several_threads_make_are_all_there() -> None:
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(mark, range(THREADS)))
     assert {len(entry.props) for entry in entries} == {THREADS}
+
+
+def test_a_mark_that_is_made_in_the_making_of_another_stays() -> None:
+    """A garbage collection may run there, and with it other code, or another thread."""
+    made: set[str] = set()
+
+    def mark(phase: str, info: Any) -> None:
+        entry.props[phase] = 1
+        made.add(phase)
+
+    held: list[Any] = [{} for _ in range(200)]  # none is left over, which would be taken without a collection
+    for entry in entries_of(30):
+        made.clear()
+        gc.callbacks.append(mark)
+        gc.set_threshold(1)
+        try:
+            entry.props["mark"] = 1
+        finally:
+            gc.set_threshold(*THRESHOLDS)
+            gc.callbacks.remove(mark)
+        held.append(entry)
+        assert entry.props.keys() == {"mark", *made}
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of a free-threaded Python")

@@ -68,7 +68,7 @@ def test_the_last_transaction_at_another_server_is_read_to_its_end_however_it_co
             found = read(connection, timeout)
             if not found:
                 return found
-            left[connection] = found
+            left[connection] = list(found)
         return [left[connection].pop(0)]
 
     with contextlib.ExitStack() as stack:
