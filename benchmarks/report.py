@@ -90,9 +90,9 @@ def table(head: str, rows: list[list[str]]) -> list[str]:
     return [head, "|---" * columns + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-def spread(values: list[float]) -> str:
-    median = statistics.median(values)
-    return f"{median:.3g}" if len(values) == 1 else f"{median:.3g} ({min(values):.3g} … {max(values):.3g})"
+def spread(values: list[float], form: str = ".3g") -> str:
+    median, least, most = (f"{pick(values):{form}}" for pick in (statistics.median, min, max))
+    return median if len(values) == 1 else f"{median} ({least} … {most})"
 
 
 def _rates(result: dict[str, Any], server: str, load: str) -> list[list[str]]:
@@ -170,7 +170,8 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
         if recovery:
             lines += ["### Over a cut of the connection, ms", "", _CUTS, ""]
             lines += table("| Contestant | Cuts | Longest wait | Rows twice |", [
-                [line["contestant"], str(len(line["millis"])), spread(line["millis"]), str(line["twice"])] for line in recovery
+                [line["contestant"], str(len(line["millis"])), spread(line["millis"], ",.0f"), str(line["twice"])]
+                for line in recovery
             ])  # fmt: skip
     return "\n".join([*lines, *_left_out(result)]).rstrip() + "\n"
 
