@@ -277,7 +277,8 @@ class Load:
         """Let each session end its transaction, and wait for them.
 
         Raises:
-            whatever a session stumbled over that is not part of a normal load.
+            Exception: what a session stumbled over that is not part of a normal load.
+            TimeoutError: a session does not end.
         """
         self._stop.set()
         for thread in self._threads:
