@@ -35,6 +35,8 @@ class Contestant:
     cores: int = 1
     #: Where it is warm only after half of the run.
     warms_up: bool = False
+    #: Whether it reckons rows from bytes, for which it has to read the whole log.
+    reckons: bool = False
     #: What its job says other than a plain one: from_file, durable, lag, decode_threads.
     job: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -119,8 +121,9 @@ def _packages() -> list[str]:
 
 def ours(name: str, stage: str, loads: str, share: float = 1.0, cores: int = 1, pure: bool = False, **job: Any) -> Contestant:
     return Contestant(
-        f"canal {name}", python("ours", stage), loads, share, cores, job=job, environment={"CANAL_PURE": "1" if pure else "0"}
-    )
+        f"canal {name}", python("ours", stage), loads, share, cores, reckons=stage == "framing", job=job,
+        environment={"CANAL_PURE": "1" if pure else "0"},
+    )  # fmt: skip
 
 
 def unlocked(name: str, stage: str, threads: int) -> Contestant:
@@ -137,7 +140,7 @@ def unlocked(name: str, stage: str, threads: int) -> Contestant:
 
 
 CONTESTANTS = (
-    Contestant("drain", python("python_peers", "drain"), "ABCDEFGHI"),
+    Contestant("drain", python("python_peers", "drain"), "ABCDEFGHI", reckons=True),
     ours("framing", "framing", "ABCDEFGHI"),
     ours("framing, file", "framing", "AB", from_file=True),
     ours("undecoded", "undecoded", "ABCDEFGHI"),
@@ -159,7 +162,7 @@ CONTESTANTS = (
         for name, stage in (("rows", "rows"), ("tuples", "tuples"), ("Arrow", "arrow"))
         for threads in (0, 2)
     ),
-    Contestant("mysqlbinlog", python("python_peers", "mysqlbinlog"), "ABC"),
+    Contestant("mysqlbinlog", python("python_peers", "mysqlbinlog"), "ABC", reckons=True),
     Contestant("mysql-replication", python("python_peers", "mysql_replication"), "ABCDEFHI", share=0.02),
     Contestant("mysql-event-stream", python("python_peers", "mysql_event_stream"), "ABCDEFHI", share=0.05),
     Contestant("go-mysql syncer", go("syncer"), "ABC", share=0.4),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contestants import PROMPT, ROOT, Absent, Contestant
+from benchmarks.contestants import PROMPT, ROOT, Contestant
 from benchmarks.loads import LOADS, Load, Log, end_of_log
 from benchmarks.race import Race, WrongAnswer, beside_server, finish, job_of, judge, start, wait_for_reader
 from canal.testing.servers import ThrowawayServer
@@ -100,13 +100,8 @@ def follow(
     """Single-row inserts, and a contestant that reads along; None where it is absent, or refused since rows are missing."""
     load = Load(f"L{next(_runs)}_{rate}", "latency", rows, statement=1, columns=LOADS["B"].columns)
     log = _table(server, load)
-    try:
+    with race.noted(contestant, server, log):
         return _follow(server, contestant, log, rate, cuts)
-    except Absent as reason:
-        race.absent[contestant.name] = str(reason)
-        print(f"  ABSENT  {contestant.name}: {reason}", flush=True)
-    except WrongAnswer as reason:
-        race.refuse(contestant, server, log, reason)
     return None
 
 

@@ -183,7 +183,7 @@ def _end_of(event: bytes) -> int:
 class Nowhere:
     """A target that counts what it is given: the changes, or with ``tables`` what is to be done to each table."""
 
-    guarantee = Guarantee.ONCE
+    guarantee = Guarantee.APPENDED
     scope = "all"
 
     def __init__(self, meter: Meter, tables: bool) -> None:
@@ -204,7 +204,7 @@ class _Counted:
     def load(self, table: str) -> str | None:
         return None
 
-    def count(self, changes: list[Change]) -> None:
+    def count(self, changes: Sequence[Change]) -> None:
         meter = self._meter
         meter.rows += len(changes)
         for change in changes:
@@ -218,7 +218,7 @@ class _Counted:
 
 class _Changes(_Counted, LogWork):
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        self.count(list(made))
+        self.count(made)
 
 
 class _Tables(_Counted, StateWork):

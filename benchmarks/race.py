@@ -150,17 +150,22 @@ class Race:
         """Those whose every value of the first rows is right; says of the others why they do not run."""
         fit = []
         for contestant in contestants:
-            whole = not contestant.job.get("lag") and not contestant.name.startswith(("drain", "mysqlbinlog", "canal framing"))
-            rows = min(CHECKED, log.load.rows) if whole else log.load.rows
-            try:
-                run(contestant, server, log, rows, check=True)
+            needs_all = contestant.reckons or contestant.job.get("lag")
+            with self.noted(contestant, server, log):
+                run(contestant, server, log, log.load.rows if needs_all else min(CHECKED, log.load.rows), check=True)
                 fit.append(contestant)
-            except Absent as reason:
-                self.absent[contestant.name] = str(reason)
-                print(f"  ABSENT  {contestant.name}: {reason}", flush=True)
-            except WrongAnswer as reason:
-                self.refuse(contestant, server, log, reason)
         return fit
+
+    @contextmanager
+    def noted(self, contestant: Contestant, server: ThrowawayServer, log: Log) -> Iterator[None]:
+        """A run, of which it is noted here that the contestant is absent, or that its answer is wrong."""
+        try:
+            yield
+        except Absent as reason:
+            self.absent[contestant.name] = str(reason)
+            print(f"  ABSENT  {contestant.name}: {reason}", flush=True)
+        except WrongAnswer as reason:
+            self.refuse(contestant, server, log, reason)
 
     def refuse(self, contestant: Contestant, server: ThrowawayServer, log: Log, reason: Exception) -> None:
         self.refused.append({"server": server.kind, "load": log.load.key, "contestant": contestant.name, "reason": str(reason)})
