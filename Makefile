@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ok-
-COMPILED := $(shell grep -o '^ *"canal[.][a-z_.]*"' canal/_build.py | tr -d ' "' | tr . /)
+COMPILED := $(shell grep -o '^ *"canal[.][a-z_.]*"' canal/_util/build.py | tr -d ' "' | tr . /)
 SOURCES := $(wildcard $(addsuffix .py,$(COMPILED)) $(addsuffix .pxd,$(COMPILED)) canal/rows/wire.pxd)
-IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_build.py")["compiled"])'
+IS_COMPILED := $(BIN)/python -c 'import runpy, sys; sys.exit(not runpy.run_path("canal/_util/build.py")["compiled"])'
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 # Tests and benchmarks start hundreds of processes, which would compile all of canal each time.
@@ -174,9 +174,9 @@ pure=1; if tests/servers/compiler.sh $(BIN)/python check; then pure=0; fi; \
 @touch $@
 endef
 
-$(SETUP)build: $(SETUP)venv $(SOURCES) setup.py canal/_build.py
+$(SETUP)build: $(SETUP)venv $(SOURCES) setup.py canal/_util/build.py
 	@$(call compile,,$(if $(wildcard $(SETUP)fast),--force))
 	@rm -f $(SETUP)fast
 
-$(SETUP)fast: $(SETUP)venv $(SOURCES) setup.py canal/_build.py
+$(SETUP)fast: $(SETUP)venv $(SOURCES) setup.py canal/_util/build.py
 	@$(call compile,CANAL_FAST=1)

@@ -112,7 +112,7 @@ def extensions() -> list[Extension]:
     if os.environ.get("CANAL_PURE") == "1":
         return []
     compile_args, link_args = flags()
-    modules: tuple[str, ...] = runpy.run_path(str(ROOT / "canal" / "_build.py"))["COMPILED_MODULES"]
+    modules: tuple[str, ...] = runpy.run_path(str(ROOT / "canal" / "_util" / "build.py"))["COMPILED_MODULES"]
     sources = {name: name.replace(".", "/") + ".py" for name in modules}
     found = [
         Extension(

@@ -246,7 +246,7 @@ LINES: dict[str, Callable[[dict[str, Any]], Meter]] = {
 def main() -> None:
     name, job = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
     further = ("canal.formats.arrow", "pyarrow.compute") if name == "arrow" else ("canal.pipes",)
-    for module in ("canal.instance", "canal.parse.source.mysql", "canal.parse.source.files", *further):
+    for module in ("canal.instance.instance", "canal.parse.source.mysql", "canal.parse.source.files", *further):
         importlib.import_module(module)  # imports are no part of the race
     if name in LINES:
         LINES[name](job)

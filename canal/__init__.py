@@ -15,17 +15,16 @@ import warnings
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from canal import _build
+from canal._util import build
 
-_build.select()
+build.select()
 
-from canal._build import compiled  # noqa: E402
+from canal._util.build import compiled  # noqa: E402
 
 if TYPE_CHECKING:
     from canal.alarm import AlarmKind, AlarmMessage
+    from canal.changes.flat import FlatChange
     from canal.config import Group, InstanceConfig, Member
-    from canal.configuration import ConfigSource, DirectorySource, ZooKeeperSource
-    from canal.connecting import connect
     from canal.errors import (
         AuthenticationError,
         BatchError,
@@ -56,9 +55,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from canal.filter import TableFilter
-    from canal.flat import FlatChange
     from canal.ha import Heartbeat, Role
-    from canal.instance import Instance
+    from canal.instance.connect import connect
+    from canal.instance.instance import Instance
     from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta
     from canal.model import (
         ChangedRow,
@@ -93,13 +92,15 @@ if TYPE_CHECKING:
         ZooKeeperLogPositionManager,
     )
     from canal.pipes import Pipe, PipeStatus, Retry, pipe
+    from canal.pipes.rules import Rule
+    from canal.pipes.templates import Template
     from canal.position import Position
-    from canal.router import RouterSink
     from canal.rows.mask import Mask
     from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate
-    from canal.rules import Rule
     from canal.schema import ColumnSchema, TableSchema
-    from canal.server import Server, load
+    from canal.server.configuration import ConfigSource, DirectorySource, ZooKeeperSource
+    from canal.server.router import RouterSink
+    from canal.server.server import Server, load
     from canal.sink import EntrySink, Hook, Sink
     from canal.status import (
         ClientStatus,
@@ -112,8 +113,7 @@ if TYPE_CHECKING:
         StoreStatus,
     )
     from canal.store import EntryStore, MemoryStore, Slice
-    from canal.templates import Template
-    from canal.zookeeper import ZooKeeper
+    from canal.zookeeper.session import ZooKeeper
 
 __version__ = "0.1.0"
 __all__ = [
@@ -238,8 +238,8 @@ _MODULES: Final[dict[str, str]] = {
     for module, names in {
         "alarm": "AlarmKind AlarmMessage",
         "config": "Group InstanceConfig Member",
-        "configuration": "ConfigSource DirectorySource ZooKeeperSource",
-        "connecting": "connect",
+        "server.configuration": "ConfigSource DirectorySource ZooKeeperSource",
+        "instance.connect": "connect",
         "errors": (
             "AuthenticationError BatchError CanalError ChecksumError ConfigError ConnectionLostError "
             "CoordinationError CursorError DecodeError HistoryError HookError LostReason MissingTableMapError "
@@ -248,9 +248,9 @@ _MODULES: Final[dict[str, str]] = {
             "UnsupportedError UsageError"
         ),
         "filter": "TableFilter",
-        "flat": "FlatChange",
+        "changes.flat": "FlatChange",
         "ha": "Heartbeat Role",
-        "instance": "Instance",
+        "instance.instance": "Instance",
         "meta": "FileMeta MemoryMeta MetaManager MixedMeta PeriodMixedMeta ZooKeeperMeta",
         "model": "ChangedRow Entry EntryType EventType Header Message Row RowChange RowData Transaction",
         "parse.group": "GroupParser",
@@ -268,17 +268,17 @@ _MODULES: Final[dict[str, str]] = {
         "parse.zookeeper_log_positions": "MixedLogPositionManager PeriodMixedLogPositionManager ZooKeeperLogPositionManager",
         "pipes": "Pipe PipeStatus Retry pipe",
         "position": "Position",
-        "router": "RouterSink",
+        "server.router": "RouterSink",
         "rows.mask": "Mask",
         "rows.values": "ABSENT InvalidJson InvalidText JsonDiff NoLabel PartialJson ZeroDate",
-        "rules": "Rule",
+        "pipes.rules": "Rule",
         "schema": "ColumnSchema TableSchema",
-        "server": "Server load",
+        "server.server": "Server load",
         "sink": "EntrySink Hook Sink",
         "status": "ClientStatus InstanceStatus Lag ParserStatus ReaderStatus SourceEnd State StoreStatus",
         "store": "EntryStore MemoryStore Slice",
-        "templates": "Template",
-        "zookeeper": "ZooKeeper",
+        "pipes.templates": "Template",
+        "zookeeper.session": "ZooKeeper",
     }.items()
     for name in names.split()
 }

@@ -1,6 +1,6 @@
 """``python -m canal``: see :mod:`canal.cli`."""
 
-from canal.cli import main
+from canal.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

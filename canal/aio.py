@@ -15,16 +15,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from canal.changes.flat import FlatChange, flat
 from canal.config import InstanceConfig
-from canal.delivery import Taken, take_back
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
-from canal.flat import FlatChange, flat
-from canal.instance import CLIENT_ID, Instance
+from canal.instance.consume import Crew, Handling, Key, ParallelConsumer, Task
+from canal.instance.delivery import Taken, take_back
+from canal.instance.instance import CLIENT_ID, Instance
+from canal.instance.stream import Stream
 from canal.model import Message
-from canal.parallel import Crew, Handling, Key, ParallelConsumer, Task
 from canal.position import Position
 from canal.status import InstanceStatus
-from canal.stream import Stream
 
 T = TypeVar("T")
 

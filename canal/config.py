@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from canal._util.option_checks import not_negative, positive
+from canal._util.option_names import checks_names
 from canal.alarm import Alarm, log_alarm
-from canal.checks import not_negative, positive
 from canal.errors import ConfigError
 from canal.filter import FieldFilter, TableFilter
 from canal.ha import Heartbeat
-from canal.keywords import checks_names
 from canal.meta import FileMeta, MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.parse.group import check_merging, check_name
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
@@ -29,7 +29,7 @@ from canal.parse.start import ON_LOST, OnLost
 from canal.position import Position
 from canal.rows.mask import Mask, Masks
 from canal.sink import Hook, Kind, LeaveOut, RowPredicate
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 
 
 def _check_destination(instance: object, attribute: object, value: Any) -> None:

@@ -78,7 +78,7 @@ __all__ = [
 ]
 
 
-if not hasattr(sys.modules["canal"], "_build"):  # every module of the library comes here, and canal/__init__.py is not ours
+if not hasattr(sys.modules["canal"], "build"):  # every module of the library comes here, and canal/__init__.py is not ours
     raise ImportError(
         "the package canal is not whole: canal-python, which has a package of the same name, has replaced or removed files of "
         "canal-cdc. Run: pip uninstall canal-python; pip install --force-reinstall --no-deps canal-cdc",

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from canal.errors import ConfigError
-from canal.instance import Instance
-from canal.server import Server
+from canal.instance.instance import Instance
+from canal.server.server import Server
 from canal.status import ClientStatus, InstanceStatus, State
 
 #: The labels and the value of one sample.

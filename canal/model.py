@@ -16,12 +16,12 @@ from canal.errors import ConfigError, DecodeError
 from canal.position import TAIL_BYTES, Position, PreparedXa, position_of
 
 if TYPE_CHECKING:
-    from canal import _interpreted as cython
+    from canal._util import interpreted as cython
 else:
     try:
         import cython
     except ModuleNotFoundError:
-        from canal import _interpreted as cython
+        from canal._util import interpreted as cython
 
 if TYPE_CHECKING:
     from canal.formats.columns import Column

@@ -9,7 +9,7 @@ import re
 
 import attrs
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
 
 #: The type code that a column of each data type has in a table map; UNKNOWN_TYPE where the name is none of these.
 TYPE_CODES = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import canal
-from canal import event_layout
+from canal.binlog import event_layout
 
 PACKAGE = Path(canal.__file__).parent
 #: What each part may import of the others: only the Protocols of its neighbour downstream.
@@ -91,21 +91,19 @@ def test_private_names_stay_in_their_modules() -> None:
 #: The rooms, which are folders and the modules beside them, as they stand on each other: each imports those of the lines
 #: before its own.
 LAYERS = (
-    "alarm disk errors event_layout event_types type_codes findings recent statement threads zstd _build _interpreted",
-    "checks claims copies filter gtid keywords life schema server_facts",
-    "position rows zookeeper",
-    "meta model status",
-    "flat ha parse.schema store",
-    "changes parallel parse.log sink",
-    "formats parse.source rules",
+    "alarm errors snapshot statement",
+    "_util binlog filter gtid",
+    "position schema zookeeper",
+    "meta model rows status",
+    "ha parse.schema store",
+    "changes parse.log sink",
+    "formats parse.source",
     "parse targets",
-    "config feed templates",
-    "behind configuration narrowing wiring",
-    "delivery",
-    "clients decoded stream turns",
+    "config",
     "instance",
-    "aio connecting router_turns",
-    "pipes pymysqlreplication router server",
+    "aio compat",
+    "pipes",
+    "server",
     "spark spark.alters spark.envelope spark.folders spark.gtids spark.outcome spark.segments spark.session",
     "spark.types",
     "spark.frames spark.sharing spark.snapshot",
@@ -114,9 +112,7 @@ LAYERS = (
     "spark.source",
     "spark.limits",
     "spark.apply spark.batches spark.copying spark.listener spark.supervisor spark.targets",
-    "metrics surroundings testing",
-    "launch",
-    "top web",
+    "metrics testing",
     "cli",
     "__main__",
 )
@@ -148,12 +144,12 @@ def test_rows_are_decoded_without_a_log() -> None:
 BEHIND = {
     "changes": {"canal.changes", "canal.parse.schema"},
     "targets": {"canal.changes", "canal.targets", "canal.parse.source.information_schema"},
-    "pipes": {"canal.changes", "canal.targets", "canal.pipes", "canal.instance", "canal.rules", "canal.narrowing"},
+    "pipes": {"canal.changes", "canal.targets", "canal.pipes", "canal.instance"},
 }
 
 
 def test_targets_know_changes_and_no_instance() -> None:
-    parts = ("changes", "targets", "pipes", "spark", "parse", "sink", "store", "meta", "ha", "instance", "rules", "narrowing")
+    parts = ("changes", "targets", "pipes", "spark", "parse", "sink", "store", "meta", "ha", "instance")
     for room, allowed in BEHIND.items():
         for path in (PACKAGE / room).rglob("*.py"):
             known = {name for name in imports(path) if name.startswith(tuple(f"canal.{part}" for part in parts))}
@@ -175,7 +171,7 @@ def test_numbers_of_column_types_have_names() -> None:
 
 
 def test_offsets_of_fields_in_events_have_names() -> None:
-    """A bare one says nothing, and may be of another event: canal/event_layout.py has them all."""
+    """A bare one says nothing, and may be of another event: canal/binlog/event_layout.py has them all."""
     bytes_of = r"event|data|head|header|inner|chunk|rotate|description"
     numbers = {value for name, value in vars(event_layout).items() if name.isupper()} - {*range(13), 16, 20, 32}
     bare = []
@@ -198,10 +194,10 @@ def test_offsets_of_fields_in_events_have_names() -> None:
 #: Where the core asks what an object has, or whether a parser is a BinlogParser, and why. A Protocol says the rest: what a
 #: connection, a source or a parser may have beside is in ``FullConnection``, ``SourceTeller`` and ``ParserTeller``.
 ASKED = {
-    "claims.py: getattr(part, 'directory', None)": "for a message only",
-    "instance.py: getattr(part, 'status', None)": "a store or sink of the user's own may have another status, or none",
-    "instance.py: hasattr(batch_id, '__index__')": "what a user gives",
-    "instance.py: isinstance(one, BinlogParser)": "whose schema history is claimed, and whose sources are watched",
+    "_util/ownership.py: getattr(part, 'directory', None)": "for a message only",
+    "instance/instance.py: getattr(part, 'status', None)": "a store or sink of the user's own may have another status, or none",
+    "instance/instance.py: hasattr(batch_id, '__index__')": "what a user gives",
+    "instance/instance.py: isinstance(one, BinlogParser)": "whose schema history is claimed, and whose sources are watched",
     "parse/source/protocol.py: getattr(self._inner, 'describe', None)": "complete(), the one place where connections are asked",
     "parse/source/protocol.py: getattr(self._inner, 'end_of_log', None)": "complete()",
     "parse/source/protocol.py: hasattr(self._inner, 'replay')": "complete()",
@@ -209,14 +205,13 @@ ASKED = {
     "pipes/loop.py: getattr(instance.parser, 'members', None)": "a pipe knows an Instance and no parser",
     "spark/stream/filters.py: getattr(inner, 'attribute', ())": "of Spark's filters",
     "spark/stream/stretch.py: isinstance(instance.parser, BinlogParser)": "for mypy: a config has made it",
-    "turns.py: getattr(part, 'bind', None)": "a meta manager or schema history of the user's own need not know of turns",
+    "instance/ha_turns.py: getattr(part, 'bind', None)": "a meta manager or schema history of the user's own need not know of turns",
 }
 
 
 def test_what_an_object_has_is_asked_where_it_has_a_reason() -> None:
-    names = ("claims", "clients", "delivery", "feed", "instance", "router", "stream", "turns", "wiring")
-    core = [PACKAGE / f"{name}.py" for name in names]
-    rooms = ["parse/**/*.py", "sink/*.py", "store/*.py", "pipes/*.py", "spark/source.py", "spark/options.py", "spark/s*/*.py"]
+    core = [PACKAGE / "_util/ownership.py", PACKAGE / "server/router.py"]
+    rooms = ["instance/*.py", "parse/**/*.py", "sink/*.py", "store/*.py", "pipes/*.py", "spark/source.py", "spark/options.py", "spark/s*/*.py"]
     asked = {
         f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
         for path in [*core, *(path for room in rooms for path in PACKAGE.glob(room))]
@@ -229,10 +224,11 @@ def test_what_an_object_has_is_asked_where_it_has_a_reason() -> None:
 
 
 def test_values_import_no_part() -> None:
-    values = "errors gtid position model schema statement event_layout event_types type_codes filter status alarm"
-    for name in values.split():
-        known = {module for module in imports(PACKAGE / f"{name}.py") if module.startswith("canal.")}
-        assert known <= {"canal.errors", "canal.gtid", "canal.position", "canal._interpreted", "canal.type_codes"}, name
+    values = "errors gtid position model schema statement filter status alarm binlog.event_layout binlog.event_types"
+    for name in (*values.split(), "binlog.type_codes"):
+        path = PACKAGE.joinpath(*name.split(".")).with_suffix(".py")
+        known = {module.removesuffix(".type_codes") for module in imports(path) if module.startswith("canal.")}
+        assert known <= {"canal.errors", "canal.gtid", "canal.position", "canal._util.interpreted", "canal.binlog"}, name
 
 
 def test_every_public_name_exists_and_the_list_is_sorted() -> None:
@@ -265,7 +261,7 @@ def test_importing_the_library_loads_nothing_heavy() -> None:
 
 
 def test_compiled_modules_know_their_c_declarations() -> None:
-    from canal._build import COMPILED_MODULES
+    from canal._util.build import COMPILED_MODULES
 
     for name in COMPILED_MODULES:
         path = PACKAGE.parent.joinpath(*name.split("."))
@@ -283,7 +279,7 @@ def test_no_finalizer_takes_a_lock() -> None:
                 found.append((path.name, any(isinstance(one, ast.With) for one in ast.walk(node)), *calls))
             assert not (isinstance(node, ast.Attribute) and ast.unparse(node) == "weakref.finalize"), path
 
-    assert sorted(found) == [(name, False, "client.left.append") for name in ("decoded.py", "stream.py")]  # of a deque
+    assert sorted(found) == [(name, False, "client.left.append") for name in ("decode_ahead.py", "stream.py")]  # of a deque
 
 
 def test_no_module_of_the_tests_imports_a_test_and_what_they_share_has_its_folders() -> None:

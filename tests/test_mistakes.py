@@ -144,7 +144,7 @@ def test_calls_of_an_instance_look_at_what_they_are_given() -> None:
 
 
 @pytest.mark.parametrize("left", [True, False], ids=["theirs over ours", "theirs removed again"])
-@pytest.mark.parametrize("use", ["import canal.config", "from canal.cli import main", "from canal.testing import FakeBinlog"])
+@pytest.mark.parametrize("use", ["import canal.config", "import canal.cli.main", "from canal.testing import FakeBinlog"])
 def test_a_package_of_which_canal_python_has_taken_a_part_says_so(left: bool, use: str, tmp_path: Path) -> None:
     """Its client of canal's server has a top-level package canal too, with an empty __init__.py."""
     package = tmp_path / "canal"

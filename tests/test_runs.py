@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import canal
+from canal._util.threads import OwnThread
 from canal.parse.log_positions import MemoryLogPositionManager
 from canal.testing import FakeBinlog
-from canal.threads import OwnThread
 from tests.support.instances import in_thread
 from tests.support.stand_ins import PATIENCE, Address, Holding, alarm_clock
 

@@ -99,7 +99,7 @@ No password is in a `repr`, an error or a log; the command line shows none of a 
     tests/parse/test_source.py::test_registering_sends_no_password
     tests/test_mistakes.py::test_a_url_that_is_none
     tests/spark/test_options.py::test_no_text_shows_the_password
-    tests/test_cli.py::test_the_password_of_a_url_is_never_shown
+    tests/cli/test_main.py::test_the_password_of_a_url_is_never_shown
 For a first look at a server of your own machine that has no TLS: `canal.MySQLSource(…, get_server_public_key=True)`, of Spark
 `getServerPublicKey`, in a URL `?get_server_public_key=true`.
     tests/parse/test_strangers.py::test_the_option_of_a_first_look_is_there_wherever_a_source_is_named
@@ -129,26 +129,26 @@ What comes out of a compressed event is refused beyond 256 MiB or `store_bytes`,
     tests/parse/test_damage.py::test_a_compressed_event_of_mariadb_is_inflated_within_the_limit_and_in_memory_of_its_size
 `canal tail` and `canal ha status` show what a terminal would obey (ESC, C1, directions of text) as escapes such as `\x1b`, in
 names, values, statements, errors and log lines; with `--json` they are JSON's own.
-    tests/test_cli.py::test_what_a_terminal_would_obey_is_shown_instead
-    tests/test_cli.py::test_what_a_server_says_of_itself_is_shown_too
-    tests/test_cli.py::test_what_is_logged_is_shown_too_and_forges_no_line
-    tests/test_cli.py::test_what_others_have_written_into_zookeeper_is_shown_too
+    tests/cli/test_main.py::test_what_a_terminal_would_obey_is_shown_instead
+    tests/cli/test_main.py::test_what_a_server_says_of_itself_is_shown_too
+    tests/cli/test_main.py::test_what_is_logged_is_shown_too_and_forges_no_line
+    tests/cli/test_main.py::test_what_others_have_written_into_zookeeper_is_shown_too
 What a server says makes no further line of a log.
-    tests/test_cli.py::test_what_is_logged_is_shown_too_and_forges_no_line
+    tests/cli/test_main.py::test_what_is_logged_is_shown_too_and_forges_no_line
 
 `meta.dat`, `meta.cursors`, `schema.db`, `parse.dat`, the spool and the snapshots of Spark are written with the rights 0600, the
 directories that are made for them with 0700, whatever the umask.
-    tests/test_private_files.py::test_files_are_their_users_alone
-    tests/test_private_files.py::test_files_of_before_become_their_users_alone
+    tests/meta/test_private_files.py::test_files_are_their_users_alone
+    tests/meta/test_private_files.py::test_files_of_before_become_their_users_alone
     tests/spark/stream/test_spool.py::test_the_spool_is_private
     tests/spark/stream/test_spool.py::test_a_spool_where_others_can_write_is_refused
 A symbolic link where one of these files or a destination's folder belongs is an error (at `meta.cursors` when a destination with
 cursors starts; until then they go into `meta.dat`), and what it leads to is not written; the directory that you name may be one.
-    tests/test_private_files.py::test_nothing_is_written_or_read_behind_a_symbolic_link
-    tests/test_private_files.py::test_cursors_that_move_are_not_written_behind_a_symbolic_link
-    tests/test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link
-    tests/test_private_files.py::test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link
-    tests/test_private_files.py::test_the_directory_that_is_named_may_be_a_symbolic_link
+    tests/meta/test_private_files.py::test_nothing_is_written_or_read_behind_a_symbolic_link
+    tests/meta/test_private_files.py::test_cursors_that_move_are_not_written_behind_a_symbolic_link
+    tests/meta/test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link
+    tests/meta/test_private_files.py::test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link
+    tests/meta/test_private_files.py::test_the_directory_that_is_named_may_be_a_symbolic_link
 """
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import canal
-from canal._build import COMPILED_MODULES
+from canal._util.build import COMPILED_MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
@@ -94,7 +94,7 @@ def test_a_pure_wheel_is_one_for_every_platform(tmp_path: Path) -> None:
 
 def test_a_wheel_whose_extensions_do_not_compile_is_a_pure_one(tmp_path: Path) -> None:
     folder = source(tmp_path, extensions=False)
-    (folder / "canal/_build.py").write_text('COMPILED_MODULES = ("canal.store.ring",)\n')
+    (folder / "canal/_util/build.py").write_text('COMPILED_MODULES = ("canal.store.ring",)\n')
     made = wheel(folder, CC="/bin/false")
     assert made.name == f"canal_cdc-{canal.__version__}-py3-none-any.whl"
     assert extensions_of(made) == []

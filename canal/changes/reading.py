@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+from canal._util.bounded import Recent
 from canal.changes.alters import altered, changed_values
 from canal.changes.change import Change, Origin, Table
 from canal.changes.unlogged import altered_by, statement_of, unlogged
 from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType
-from canal.recent import Recent
 from canal.schema import TableSchema
 
 _REMEDY: Final = (

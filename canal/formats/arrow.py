@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from canal import _build
-from canal import type_codes as codes
+from canal._util import build
+from canal.binlog import type_codes as codes
 from canal.errors import DecodeError, UnsupportedError
 from canal.model import Entry, TableMap, decode_tuples
 from canal.rows import columnar, native
@@ -63,7 +63,7 @@ _NUMBERS = (pa.int8(), pa.int64(), pa.int32())
 #: The buffers of an array (which are null, values, data) with their count of nulls, or an array.
 _Part: TypeAlias = tuple[int, bytearray | None, bytearray, bytearray | None] | Any
 #: Whether arrays are handed over by Arrow's C data interface: by it one call makes all of a batch.
-_IMPORTS: Final = _build.compiled and hasattr(pa.RecordBatch, "_import_from_c")
+_IMPORTS: Final = build.compiled and hasattr(pa.RecordBatch, "_import_from_c")
 #: Columns of all shapes that are kept, and rows of nulls.
 _COLUMNS_KEPT = 20_000
 _NULLS_KEPT = 256

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import attrs
 
+from canal._util.bounded import Recent
 from canal.changes.change import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError
 from canal.formats.debezium_json import DebeziumEvents, Event
 from canal.formats.debezium_types import Schema
 from canal.formats.encoder import Encoded
-from canal.recent import Recent
 
 _TYPES: Final = {"int16": "int", "int32": "int", "int64": "long"}
 _LOGICAL: Final = {"Decimal": "decimal", "Date": "date", "Time": "time-millis", "Timestamp": "timestamp-millis"}

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from canal import type_codes as codes
+from canal._util.bounded import Recent
+from canal.binlog import type_codes as codes
 from canal.errors import DecodeError
-from canal.recent import Recent
 from canal.rows import native
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
 from canal.schema import ColumnSchema
 
 if TYPE_CHECKING:
-    from canal import _interpreted as cython
+    from canal._util import interpreted as cython
 else:
     try:
         import cython
     except ModuleNotFoundError:
-        from canal import _interpreted as cython
+        from canal._util import interpreted as cython
 
 BIT = -7
 TINYINT = -6

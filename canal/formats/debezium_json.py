@@ -18,12 +18,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from canal._util.bounded import Recent
 from canal.changes.change import Change, Table
 from canal.errors import ConfigError
 from canal.formats.debezium_types import Field, Modes, Schema, field
 from canal.formats.encoder import Encoded, TextEncoder, names, split, unfit
 from canal.model import EventType, Row
-from canal.recent import Recent
 
 _OPS: Final = {EventType.INSERT: "c", EventType.UPDATE: "u", EventType.DELETE: "d", EventType.TRUNCATE: "t"}
 _CHOICES: Final = {

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
 from canal.formats.columns import fraction_digits, type_code
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
 from canal.schema import ColumnSchema

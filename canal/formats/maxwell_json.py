@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import attrs
 
-from canal import type_codes as codes
+from canal._util.bounded import Recent
+from canal.binlog import type_codes as codes
 from canal.changes.change import Change, Table
 from canal.formats.columns import column_text, float32_text, float_text, type_code
 from canal.formats.encoder import ROWS, Encoded, TextEncoder, names, unfit
 from canal.formats.text import dumps
 from canal.model import EventType, Row
-from canal.recent import Recent
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
 from canal.schema import ColumnSchema
 

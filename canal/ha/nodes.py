@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from canal.errors import CoordinationError
 from canal.meta.zookeeper import client_node
-from canal.zookeeper import Create, Delete, Fence, NodeExists, NodeMissing, Session, VersionChanged, ZooKeeper
+from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, VersionChanged, ZooKeeper
 
 log = logging.getLogger("canal.ha")
 

@@ -14,7 +14,7 @@ from canal.errors import CoordinationError, CursorError, UnknownDestinationError
 from canal.ha.nodes import read_epoch, read_router, read_running, running_document
 from canal.meta.zookeeper import client_node, client_of, read_cursor
 from canal.position import Position
-from canal.zookeeper import NodeMissing, Session, Set, VersionChanged
+from canal.zookeeper.session import NodeMissing, Session, Set, VersionChanged
 
 #: Times that a cursor is read while its owner moves it.
 _LOOKS = 5

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
 from canal.ha import clock
@@ -28,8 +29,7 @@ from canal.ha.gate import Gate
 from canal.ha.machine import OWNING, Action, Event, Role, step
 from canal.ha.nodes import Presence, read_epoch, read_running, running_document
 from canal.ha.troubles import LONGEST_WAIT, Troubles
-from canal.threads import OwnThread
-from canal.zookeeper import (
+from canal.zookeeper.session import (
     Create,
     Delete,
     Fence,

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import attrs
 
-from canal.checks import not_negative, positive
+from canal._util.option_checks import not_negative, positive
+from canal._util.threads import OwnThread
 from canal.errors import CanalError
-from canal.threads import OwnThread
 
 log = logging.getLogger("canal.ha")
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from canal.disk import private, sync_folder
+from canal._util.disk import private, sync_folder
 from canal.errors import CursorError
 from canal.position import Position
 

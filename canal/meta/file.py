@@ -25,13 +25,13 @@ from typing import Final, Literal
 
 import attrs
 
-from canal.disk import make_folder, private, sync_folder
+from canal._util.disk import make_folder, private, sync_folder
+from canal._util.threads import OwnThread
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
 from canal.meta.cursor_file import CursorFile
 from canal.meta.memory import Client, Clients, MemoryMeta
 from canal.position import Position
-from canal.threads import OwnThread
 
 log = logging.getLogger("canal.meta")
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveError
 from canal.meta.memory import Client, Clients, MemoryMeta, is_canals
 from canal.position import Position
-from canal.zookeeper import (
+from canal.zookeeper.session import (
     Create,
     Delete,
     Fence,

@@ -11,7 +11,9 @@ from typing import Any
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import FORMAT_DESCRIPTION
+from canal.binlog.server_facts import Release
 from canal.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -20,7 +22,6 @@ from canal.errors import (
     ServerError,
     SourceError,
 )
-from canal.event_types import FORMAT_DESCRIPTION
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, query_context, status_of
@@ -32,7 +33,6 @@ from canal.parse.schema.scanner import Scanner
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, column_from_text
-from canal.server_facts import Release
 from canal.statement import Statement, Table
 
 log = logging.getLogger("canal.parse")

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
 from canal.parse.source.mysql import draw_server_id
 from canal.parse.source.protocol import FullConnection, Source, SourceTeller, complete, teller
 from canal.position import Position
-from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import attrs
 
-from canal import event_layout as layout
+from canal._util.bounded import Told
+from canal.binlog import event_layout as layout
+from canal.binlog.server_facts import Release
 from canal.errors import (
     ConnectionLostError,
     PositionLostError,
@@ -32,9 +34,7 @@ from canal.parse.schema.table_map import RawTableMap, misfit, with_nullability
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
-from canal.recent import Told
 from canal.schema import TableSchema
-from canal.server_facts import Release
 from canal.statement import Statement, Table
 
 log = logging.getLogger("canal.parse")

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import attrs
 
+from canal._util.lifecycle import Steps
+from canal._util.ownership import claim
 from canal.alarm import Alarm, AlarmDesk, log_alarm
-from canal.claims import claim
 from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorError, StateError, StoreClosedError
-from canal.life import Steps
 from canal.model import Entry, Transaction
 from canal.parse.merge import Lane, Merge
 from canal.parse.parser import EventParser, OwnParser, parser_teller

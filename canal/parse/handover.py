@@ -14,9 +14,9 @@ import logging
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import FORMAT_DESCRIPTION, HEARTBEATS, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.errors import AuthenticationError, ConnectionLostError, SourceError
-from canal.event_types import FORMAT_DESCRIPTION, HEARTBEATS, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.gtid import MysqlGtidSet
 from canal.parse.log.continuity import incarnation_of, is_at
 from canal.parse.log.scan import TransactionScan

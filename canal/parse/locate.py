@@ -12,10 +12,10 @@ import time
 
 import attrs
 
-from canal import event_layout as layout
 from canal.alarm import AlarmDesk, AlarmKind
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import ANONYMOUS_GTID, GTID, GTID_TAGGED
 from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
-from canal.event_types import ANONYMOUS_GTID, GTID, GTID_TAGGED
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.connect import Link, name_of

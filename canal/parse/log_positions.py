@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from canal.disk import make_folder, private, sync_folder
+from canal._util.disk import make_folder, private, sync_folder
 from canal.errors import CursorError
 from canal.position import Position, resume_at
 

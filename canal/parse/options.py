@@ -8,9 +8,9 @@ from typing import Literal, Protocol, TypedDict
 
 import attrs
 
+from canal._util.option_names import checks_names
 from canal.alarm import Alarm, log_alarm
 from canal.filter import FieldFilter, TableFilter
-from canal.keywords import checks_names
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
 from canal.parse.schema.history import MemoryHistory, SchemaHistory

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, PositionLostError
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.source.protocol import FullConnection, SourceTeller
 from canal.position import Position
 from canal.status import Lag, ParserStatus, SourceEnd, State
-from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 

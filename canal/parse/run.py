@@ -16,9 +16,11 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 
-from canal import event_layout as layout
+from canal._util.ownership import claim
+from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
-from canal.claims import claim
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import HEARTBEATS, ROTATE
 from canal.errors import (
     CanalError,
     ConnectionLostError,
@@ -33,7 +35,6 @@ from canal.errors import (
     StoreClosedError,
     fresh,
 )
-from canal.event_types import HEARTBEATS, ROTATE
 from canal.model import Entry
 from canal.parse import first_look
 from canal.parse.backoff import Backoff
@@ -55,7 +56,6 @@ from canal.position import Position, PreparedXa
 from canal.sink.protocol import Sink
 from canal.statement import Statement
 from canal.status import ParserStatus, State
-from canal.threads import OwnThread
 
 log = logging.getLogger("canal.parse")
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.errors import ConfigError
 from canal.gtid import MariadbGtidSet
 from canal.parse.source.packets import MAX_DUMP_OFFSET

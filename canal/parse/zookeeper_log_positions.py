@@ -12,11 +12,11 @@ import json
 import threading
 from typing import Any, Final
 
+from canal._util.threads import OwnThread
 from canal.errors import ConfigError, CoordinationError, CursorError
 from canal.parse.log_positions import GivePosition
 from canal.position import Position
-from canal.threads import OwnThread
-from canal.zookeeper import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper, connected
+from canal.zookeeper.session import Create, NodeExists, NodeMissing, Session, Set, ZooKeeper, connected
 
 _TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
 _OWN: Final = "ourPosition"

@@ -18,9 +18,11 @@ from typing import Any, Final, Literal, Self
 import attrs
 from attrs.validators import optional
 
+from canal._util.option_checks import not_negative, positive
+from canal._util.option_names import checks_names
+from canal._util.threads import OwnThread, is_own
 from canal.aio import AsyncInstance, to_the_end
 from canal.changes import Change, Reader
-from canal.checks import not_negative, positive
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -36,13 +38,11 @@ from canal.errors import (
     UnfitChangeError,
     fresh,
 )
-from canal.instance import CLIENT_ID, Instance
-from canal.keywords import checks_names
+from canal.instance.instance import CLIENT_ID, Instance
+from canal.pipes.rules import Rule, Rules
 from canal.pipes.units import Unit, Units
 from canal.position import Position
-from canal.rules import Rule, Rules
 from canal.targets.protocol import Progress, StoppableWork, Target, Work
-from canal.threads import OwnThread, is_own
 
 log = logging.getLogger("canal.pipe")
 

@@ -14,13 +14,13 @@ from typing import Final, Literal
 
 import attrs
 
+from canal._util.threads import as_own
 from canal.changes import Change, Reader
 from canal.errors import CanalError, HookError, UnfitChangeError, UsageError
-from canal.instance import Instance
+from canal.instance.client_filter import unskipped
+from canal.instance.instance import Instance
 from canal.model import Entry, Message
-from canal.narrowing import unskipped
 from canal.position import Position
-from canal.threads import as_own
 
 #: Seconds that a get waits for something, after which a stop is seen.
 _POLL: Final = 0.5

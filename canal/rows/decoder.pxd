@@ -1,5 +1,5 @@
 cimport cython
-from canal cimport type_codes as codes
+from canal.binlog cimport type_codes as codes
 from canal.rows cimport native, wire
 
 cdef long long _EPOCH

@@ -11,7 +11,8 @@ import struct
 import zlib
 from uuid import UUID
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
+from canal.binlog.type_codes import BLOBS, TEMPORAL
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.rows import native, wire
 from canal.rows.charsets import codec_of
@@ -19,12 +20,11 @@ from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objec
 from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
 from canal.rows.wire import packed
 from canal.schema import is_sure, label_bytes
-from canal.type_codes import BLOBS, TEMPORAL
 
 try:
     import cython
 except ModuleNotFoundError:
-    from canal import _interpreted as cython
+    from canal._util import interpreted as cython
 
 native.setup()
 

@@ -1,5 +1,5 @@
 cimport cython
-from canal cimport type_codes as codes
+from canal.binlog cimport type_codes as codes
 from canal.rows cimport native, wire
 
 cpdef str decode_json(bytes data, Py_ssize_t start, Py_ssize_t end)

@@ -13,7 +13,7 @@ import functools
 import json
 import re
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
 from canal.errors import DecodeError, TruncatedError
 from canal.rows import native, wire
 from canal.rows.values import ABSENT, InvalidJson, JsonDiff, ZeroDate

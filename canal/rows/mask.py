@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
 from canal.errors import ConfigError
 from canal.filter import TableFilter
 from canal.schema import ColumnSchema

@@ -16,14 +16,14 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal._util.bounded import Recent
 from canal.changes.alters import altered, types_from_text, types_text
 from canal.changes.reading import ALL, is_new, touched
 from canal.changes.unlogged import altered_by, unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
-from canal.instance import CLIENT_ID, Instance
+from canal.instance.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, Message
 from canal.position import Position, journal_key
-from canal.recent import Recent
 from canal.schema import TableSchema
 from canal.spark.frames import check_version, to_frame
 from canal.spark.types import HEAD, Shape, pack_txn

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import attrs
 import pyarrow as pa
 
-from canal.copies import copying
 from canal.errors import ConfigError
-from canal.instance import CLIENT_ID, Instance
+from canal.instance.instance import CLIENT_ID, Instance
 from canal.parse.source.mysql import MySQLSource, another
 from canal.position import Position
+from canal.snapshot.copies import copying
 from canal.spark.snapshot.chunks import Pace, plan, read_chunk, read_table
 from canal.spark.types import Shape
 

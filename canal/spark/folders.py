@@ -10,7 +10,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from canal.disk import make_folder
+from canal._util.disk import make_folder
 from canal.errors import ConfigError
 
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import attrs
 
+from canal._util.bounded import Recent
+from canal._util.option_checks import not_negative, positive, text
 from canal.changes import Change, Table
-from canal.checks import not_negative, positive, text
 from canal.errors import ConfigError
 from canal.filter import TableFilter
 from canal.formats.change_json import key_json
 from canal.formats.columns import column_text
 from canal.model import EventType, Row
-from canal.recent import Recent
 from canal.schema import ColumnSchema
 from canal.targets.messages import image, known
 

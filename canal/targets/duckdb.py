@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 
+from canal._util.option_checks import file_path
 from canal.changes import Table, TableState
 from canal.changes.latest import Key, Values
-from canal.checks import file_path
 from canal.errors import ConfigError, TargetError, UnfitChangeError
 from canal.schema import ColumnSchema
 from canal.targets.protocol import Guarantee, Scope

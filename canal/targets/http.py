@@ -20,8 +20,8 @@ from urllib.parse import quote, urlsplit
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes import Change
-from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets.messages import encoded

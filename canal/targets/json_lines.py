@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, ClassVar
 
 import attrs
 
+from canal._util.disk import sync_folder
+from canal._util.option_checks import path_of
 from canal.changes import Change
-from canal.checks import path_of
-from canal.disk import sync_folder
 from canal.errors import TargetError
 from canal.formats.change_json import line
 from canal.targets.messages import encoded

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes import Change
-from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets.messages import (

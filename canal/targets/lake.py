@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Final, Literal
 import attrs
 import pyarrow as pa
 
+from canal._util.option_checks import file_path, text
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
-from canal.checks import file_path, text
 from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema
 from canal.targets import tables

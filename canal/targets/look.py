@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pymysql
 
+from canal._util.findings import Finding
 from canal.errors import CanalError
-from canal.findings import Finding
 from canal.targets import look_sqlite, looks
 from canal.targets.http import HTTPTarget
 from canal.targets.kafka import KafkaTarget, asked_of_brokers

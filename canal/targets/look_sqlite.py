@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from canal.findings import Finding
+from canal._util.findings import Finding
 from canal.targets.protocol import Progress
 from canal.targets.sqlite import SQLiteTarget
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from canal.findings import Finding
+from canal._util.findings import Finding
 from canal.targets.http import HTTPTarget
 from canal.targets.mongodb import MongoDBTarget
 from canal.targets.opensearch import OpenSearchTarget

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes import Table, TableState
 from canal.changes.latest import Key, Values
-from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.rows.values import InvalidJson
 from canal.schema import ColumnSchema

@@ -16,9 +16,9 @@ from urllib.parse import quote, urlsplit
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes import Table, TableState
 from canal.changes.latest import Key
-from canal.checks import text
 from canal.errors import CanalError, ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import row_json
 from canal.formats.texts import TEXTS

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes.latest import Values
-from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError
 from canal.schema import ColumnSchema
 from canal.targets.protocol import Guarantee, Scope

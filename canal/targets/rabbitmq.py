@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes import Change
-from canal.checks import text
 from canal.errors import CanalError, ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets.messages import Encode, Headers, Namer, encoded, headers_of

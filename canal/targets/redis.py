@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from canal._util.option_checks import text
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
-from canal.checks import text
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line, row_json
 from canal.model import Row

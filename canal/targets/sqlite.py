@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
-from canal.checks import file_path
+from canal._util.option_checks import file_path
 from canal.errors import ConfigError, TargetError
 from canal.rows.values import InvalidText
 from canal.schema import ColumnSchema

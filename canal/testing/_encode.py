@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from canal import zstd
+from canal._util import zstd
 from canal.errors import UsageError
 
 Flavor: TypeAlias = Literal["mysql", "mariadb"]

@@ -10,8 +10,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from canal.errors import LostReason, PositionLostError, StateError, UsageError
-from canal.event_types import (
+from canal.binlog.event_types import (
     ANONYMOUS_GTID,
     BINLOG_CHECKPOINT,
     FL_ALLOW_PARALLEL,
@@ -29,6 +28,7 @@ from canal.event_types import (
     QUERY_COMPRESSED,
     TRANSACTION_PAYLOAD,
 )
+from canal.errors import LostReason, PositionLostError, StateError, UsageError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.position import Position
 from canal.testing import _encode

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import attrs
 
-from canal.errors import ConnectionLostError, LostReason, PositionLostError, ServerError, StateError, UsageError
-from canal.event_types import (
+from canal.binlog.event_types import (
     ANNOTATE_ROWS,
     ANONYMOUS_GTID,
     ARTIFICIAL_F,
@@ -55,6 +54,7 @@ from canal.event_types import (
     XA_PREPARE,
     XID,
 )
+from canal.errors import ConnectionLostError, LostReason, PositionLostError, ServerError, StateError, UsageError
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.parse.schema.alter import TableState
 from canal.parse.source.information_schema import Accepts, accept_all

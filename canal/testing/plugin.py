@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from canal.instance import Instance
+    from canal.instance.instance import Instance
     from canal.testing.fake import FakeBinlog
 
 
@@ -39,7 +39,7 @@ def canal_instance() -> Iterator[Callable[..., Instance]]:
     destination is "test" and the start "earliest" unless given.
     """
     from canal.config import InstanceConfig
-    from canal.instance import Instance
+    from canal.instance.instance import Instance
 
     started: list[Instance] = []
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from canal.changes import Change
-from canal.rules import Rule, Rules
+from canal.pipes.rules import Rule, Rules
 
 
 def check_rule(rule: Rule, changes: Iterable[Change], *, is_log: bool = False) -> list[Change]:

@@ -32,7 +32,7 @@ import attrs
 from canal.changes import Change, Reader
 from canal.config import InstanceConfig
 from canal.errors import ConfigError, TargetConflictError, UnfitChangeError
-from canal.instance import Instance
+from canal.instance.instance import Instance
 from canal.meta import FileMeta
 from canal.pipes import Pipe, pipe
 from canal.rows.values import ZeroDate

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import canal
-from canal import _build
+from canal._util import build
 from canal.formats import arrow
 from canal.rows import columnar
 from canal.testing import FakeBinlog
 from tests.support.parsing import decoded
 
-pytestmark = pytest.mark.skipif(not _build.compiled, reason="the interpreted build makes each array by a call of pyarrow")
+pytestmark = pytest.mark.skipif(not build.compiled, reason="the interpreted build makes each array by a call of pyarrow")
 
 KIND = pa.struct([("n", pa.int32()), ("text", pa.string()), ("none", pa.list_(pa.string()))])
 

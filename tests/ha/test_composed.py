@@ -17,7 +17,7 @@ from canal.ha.overview import destinations, look_at, release
 from canal.meta.zookeeper import ZooKeeperMeta
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import Session, Set, ZooKeeper
+from canal.zookeeper.session import Session, Set, ZooKeeper
 from tests.support.ha_group import PATIENT, data_of, end_wait
 from tests.support.waiting import until
 

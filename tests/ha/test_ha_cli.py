@@ -12,12 +12,12 @@ import attrs
 import pytest
 
 import canal
-from canal.cli import main
+from canal.cli.main import main
 from canal.ha import Role
 from canal.ha.overview import _client, look_at
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import Session, Set, ZooKeeper
+from canal.zookeeper.session import Session, Set, ZooKeeper
 from tests.support.ha_group import PATIENT
 
 CANALS = {

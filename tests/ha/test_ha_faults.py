@@ -23,7 +23,7 @@ import canal
 from canal.ha import Role, nodes, running, troubles
 from canal.meta import ZooKeeperMeta
 from canal.testing import FakeBinlog, ZooKeeperServer
-from canal.zookeeper import Create, Delete, Session, Set
+from canal.zookeeper.session import Create, Delete, Session, Set
 from tests.support.ha_group import PATIENT, Group, close_session, data_of, ids_of, read
 from tests.support.waiting import until
 

@@ -14,13 +14,13 @@ import attrs
 import pytest
 
 import canal
-from canal.delivery import Delivery
 from canal.ha import Role, clock, nodes, running
 from canal.ha.machine import Event
+from canal.instance.delivery import Delivery
 from canal.parse.schema.history import MemoryHistory
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import Create, Delete, Set
+from canal.zookeeper.session import Create, Delete, Set
 from tests.support.ha_group import PATIENT, Group, close_session, data_of, end_wait, hasty, ids_of, read
 from tests.support.waiting import until
 
@@ -82,7 +82,7 @@ def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
     """The process was stopped there for longer than its lease; what it has taken comes again, to whose turn it is then."""
     instance = group.instance()
     ha, client, consumer = instance._ha, instance._client(canal.instance.CLIENT_ID), threading.current_thread()
-    get, take_back = client.get, canal.turns.take_back
+    get, take_back = client.get, canal.instance.ha_turns.take_back
     taken: list[int] = []
     held_for = 0.0
 
@@ -112,7 +112,7 @@ def test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing(
         take_back(one)
 
     monkeypatch.setattr("canal.ha.clock.now", now)
-    monkeypatch.setattr("canal.turns.take_back", go_on)
+    monkeypatch.setattr("canal.instance.ha_turns.take_back", go_on)
     monkeypatch.setattr(client, "get", take)
     monkeypatch.setattr(type(ha), "fence", property(fence))
     group.write(2)

@@ -18,13 +18,13 @@ import attrs
 import pymysql
 import pytest
 
+from canal.binlog.server_facts import Release
 from canal.parse.log.events import ddl_context, parse_format, query_context
 from canal.parse.schema.catalog import Catalog, TableState
 from canal.parse.schema.table_map import RawTableMap, parse_table_map, schema_from_map, with_nullability
 from canal.parse.source.connection import MySQLConnection
 from canal.parse.source.information_schema import COLUMNS_QUERY, column_of, table_states, texts
 from canal.schema import ColumnSchema, is_sure, label_bytes
-from canal.server_facts import Release
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
 from tests.support.live import is_since, source

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from canal.cli import main
+from canal.cli.main import main
 from canal.testing.servers import ThrowawayServer
 
 

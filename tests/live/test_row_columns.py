@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import canal
+from canal.binlog.server_facts import Release
 from canal.parse.schema.table_map import parse_table_map, schema_from_map
-from canal.server_facts import Release
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
 from tests.support.live import Watch, end_of_log, rows_of, source

@@ -11,7 +11,7 @@ import pytest
 from canal.errors import NotSubscribedError, StateError
 from canal.meta import FileMeta, MemoryMeta, MetaManager, MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 HERE = Position("bin.000001", 2**33, f"{UUID}:1-5", row=3, timestamp=7, server_id=2, source=UUID)

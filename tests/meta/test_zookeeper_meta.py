@@ -19,7 +19,7 @@ from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveE
 from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
 from canal.testing import ZooKeeperServer
-from canal.zookeeper import Create, Fence, Session, Set, VersionChanged, ZooKeeper
+from canal.zookeeper.session import Create, Fence, Session, Set, VersionChanged, ZooKeeper
 
 #: What canal writes, from its documentation of the nodes.
 CANALS = (
@@ -365,7 +365,7 @@ _ACKS = """
 import os, signal, sys
 from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 kind, hosts, root = sys.argv[1:]
 config = ZooKeeper(hosts=hosts, root=root, session_timeout=30.0)
 meta = PeriodMixedMeta(config, 3600.0) if kind == "PeriodMixedMeta" else globals()[kind](config)

@@ -14,6 +14,7 @@ import attrs
 import pymysql
 import pytest
 
+from canal.binlog.event_types import ANNOTATE_ROWS, FORMAT_DESCRIPTION, ROTATE, XID
 from canal.errors import (
     AuthenticationError,
     ConfigError,
@@ -23,7 +24,6 @@ from canal.errors import (
     SourceError,
     StateError,
 )
-from canal.event_types import ANNOTATE_ROWS, FORMAT_DESCRIPTION, ROTATE, XID
 from canal.parse.log.framing import MAX_PACKET
 from canal.parse.source import _pymysql
 from canal.parse.source.connection import MySQLConnection

@@ -218,7 +218,7 @@ def test_a_giant_event_of_a_compressed_one_takes_memory_of_its_own_size_once() -
 def test_a_store_with_more_room_takes_larger_events_out_of_compressed_ones(
     compression: Any, store_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canal.wiring.MAX_INFLATED_BYTES", 1 << 20)
+    monkeypatch.setattr("canal.instance.wiring.MAX_INFLATED_BYTES", 1 << 20)
     fake = FakeBinlog(flavor="mysql" if compression == "zstd" else "mariadb", compression=compression)
     fake.table("shop", "t", "id INT, v LONGTEXT").insert({"id": 1, "v": "x" * (3 << 20)})
     config = canal.InstanceConfig(destination="test", source=fake, start="earliest", store_bytes=store_bytes)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 import canal
+from canal.binlog.server_facts import Release
 from canal.errors import SchemaError
 from canal.parse.follower import SchemaFollower
 from canal.parse.log.decoder import BinlogDecoder
@@ -18,7 +19,6 @@ from canal.parse.schema.history import SchemaHistory
 from canal.parse.schema.table_map import RawTableMap, parse_table_map
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import Description, complete
-from canal.server_facts import Release
 from canal.testing.fake import FakeBinlog
 
 ORDERS = "id INT PRIMARY KEY, note VARCHAR(20)"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
+from canal.binlog.event_types import FL_STANDALONE, MARIADB_GTID, QUERY, XID
 from canal.config import InstanceConfig
-from canal.event_types import FL_STANDALONE, MARIADB_GTID, QUERY, XID
-from canal.instance import Instance
+from canal.instance.instance import Instance
 from canal.meta import MemoryMeta
 from canal.model import EntryType
 from canal.parse.handover import taken_over

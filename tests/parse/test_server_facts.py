@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import canal
+from canal.binlog.server_facts import SINCE, Release, read_server
 from canal.parse.source.mysql import MySQLSource
-from canal.server_facts import SINCE, Release, read_server
 
 PACKAGE = Path(canal.__file__).parent
 MODULES = [path for path in PACKAGE.rglob("*.py") if "testing" not in path.parts]

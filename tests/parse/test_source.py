@@ -12,6 +12,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from canal.binlog.server_facts import Release
 from canal.errors import (
     ConfigError,
     ConnectionLostError,
@@ -20,7 +21,6 @@ from canal.parse.source import _pymysql
 from canal.parse.source.login import clock_offset
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.packets import dump_gtid_packet, register_packet
-from canal.server_facts import Release
 
 # -- configuration, without a server -----------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import canal
-from canal import event_layout as layout
-from canal.event_types import FL_DDL, FORMAT_DESCRIPTION, MARIADB_GTID, QUERY, WRITE_ROWS_V1, XID
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import FL_DDL, FORMAT_DESCRIPTION, MARIADB_GTID, QUERY, WRITE_ROWS_V1, XID
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import parse_gtid_set
 from canal.parse.log.decoder import BinlogDecoder

@@ -11,11 +11,11 @@ import attrs
 import pytest
 
 import canal
+from canal.binlog.server_facts import Release
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.schema import table_map
 from canal.parse.schema.table_map import NEWEST, RawTableMap, TableResolver, misfit, parse_table_map
 from canal.parse.schema.texts import tables_from_mapping
-from canal.server_facts import Release
 from canal.testing.fake import FakeBinlog
 
 MARIADB = Release("mariadb", (10, 11, 4))

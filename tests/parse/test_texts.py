@@ -7,10 +7,10 @@ import sys
 import pytest
 
 import canal
+from canal.binlog.server_facts import Release
 from canal.parse.schema.catalog import Catalog
 from canal.parse.schema.scanner import MAX_TOKENS, Scanner
 from canal.parse.schema.texts import tables_from_mapping, tables_from_sql
-from canal.server_facts import Release
 
 DUMP = """
 -- MySQL dump 10.13  Distrib 8.4.0

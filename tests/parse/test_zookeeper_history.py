@@ -13,7 +13,7 @@ import canal
 from canal.parse.schema import zookeeper_history
 from canal.testing.fake import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
-from canal.zookeeper import Create, Delete, Fence, Session, Set, ZooKeeper
+from canal.zookeeper.session import Create, Delete, Fence, Session, Set, ZooKeeper
 
 T = ("s", "t")
 

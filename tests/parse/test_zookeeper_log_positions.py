@@ -18,7 +18,7 @@ from canal.parse.zookeeper_log_positions import (
 )
 from canal.position import Position
 from canal.testing import FakeBinlog, ZooKeeperServer
-from canal.zookeeper import Create, Session, Set, ZooKeeper
+from canal.zookeeper.session import Create, Session, Set, ZooKeeper
 
 pytestmark = pytest.mark.zookeeper
 

@@ -1,4 +1,4 @@
-"""An Instance and a fork of its process: what each of the two says, for tests/test_fork.py.
+"""An Instance and a fork of its process: what each of the two says, for tests/instance/test_fork.py.
 
     python -m tests.programs.fork_child SOURCE DIRECTORY [ZOOKEEPER ROOT]
 

@@ -39,6 +39,7 @@ from typing import Any
 import attrs
 
 import canal
+from canal.binlog.server_facts import Release
 from canal.errors import CanalError, ConfigError, CursorError, DecodeError, SourceError, TruncatedError
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
@@ -58,7 +59,6 @@ from canal.rows.decoder import RowDecoder, _decimal_groups, _width
 from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, TableSchema
-from canal.server_facts import Release
 from canal.statement import Statement
 from canal.testing import _encode
 from canal.testing._columns import parse_columns

@@ -24,7 +24,7 @@ import canal
 from canal.errors import CoordinationError
 from canal.position import journal_key
 from canal.testing.journal import changes_of
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 from tests.support.ha_journal import LogPosition, append
 from tests.support.steps import Steps, is_monitor
 

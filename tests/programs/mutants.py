@@ -96,69 +96,69 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a client that comes later lacks what the others have not acked", "store/memory.py",
         "start = self._ring.head if like is None else self._reader(like).acked", "start = self._ring.tail",
-        "test_delivery.py::test_a_client_that_subscribes_while_another_acks_misses_nothing",
+        "instance/test_delivery.py::test_a_client_that_subscribes_while_another_acks_misses_nothing",
     ),
     # -- delivery ------------------------------------------------------------------------------------------------------
     _mutant(
-        "an ack is not written", "delivery.py", "            self.line.write(self.id, position)\n        self.state = state\n",
+        "an ack is not written", "instance/delivery.py", "            self.line.write(self.id, position)\n        self.state = state\n",
         "            pass\n        self.state = state\n",
-        "test_delivery.py::test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored",
+        "instance/test_delivery.py::test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored",
     ),
     _mutant(
-        "a rollback is forgotten", "delivery.py", "self._replace(reading=before, batches=", "self._replace(batches=",
-        "test_delivery.py::test_rollback_hands_out_the_same_entries_with_new_ids",
+        "a rollback is forgotten", "instance/delivery.py", "self._replace(reading=before, batches=", "self._replace(batches=",
+        "instance/test_delivery.py::test_rollback_hands_out_the_same_entries_with_new_ids",
     ),
     _mutant(
-        "acks are taken in any order", "delivery.py", "            if not batches or batches[0].id != batch_id:\n",
+        "acks are taken in any order", "instance/delivery.py", "            if not batches or batches[0].id != batch_id:\n",
         "            if state.number(batch_id) is None:\n",
-        "test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "test_delivery.py::TestDelivery", _HA_RUN,
+        "instance/test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "instance/test_delivery.py::TestDelivery", _HA_RUN,
     ),
     _mutant(
-        "the cursor moves before it is written", "delivery.py", "        position = state.acked.position\n",
+        "the cursor moves before it is written", "instance/delivery.py", "        position = state.acked.position\n",
         "        position, old, self.state = state.acked.position, self.state, state\n"
         "        self.state = old._replace(acked=state.acked)\n",
-        "test_delivery.py::test_an_ack_whose_cursor_cannot_be_written_changes_nothing_and_can_be_repeated",
+        "instance/test_delivery.py::test_an_ack_whose_cursor_cannot_be_written_changes_nothing_and_can_be_repeated",
     ),
     _mutant(
-        "the position moves before the batch is recorded", "delivery.py", "            taken.append((self, batch))\n",
+        "the position moves before the batch is recorded", "instance/delivery.py", "            taken.append((self, batch))\n",
         "            self.state = state._replace(reading=after)\n            taken.append((self, batch))\n",
-        "test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Acks-goes on]",
+        "instance/test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Acks-goes on]",
     ),
     _mutant(
-        "a batch that did not reach its caller stays", "instance.py",
+        "a batch that did not reach its caller stays", "instance/instance.py",
         "            if message:\n                client, batch = taken[-1]\n",
         "            if message:\n                client, batch = taken.pop()\n                client.auto = batch.id\n"
         "                len(taken)\n",
-        "test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Gets-goes on]",
+        "instance/test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Gets-goes on]",
     ),
     _mutant(
-        "a filter of a client lets BEGIN and END of others through", "narrowing.py",
+        "a filter of a client lets BEGIN and END of others through", "instance/client_filter.py",
         "alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}",
         "alive = {id(entry.transaction) for entry in entries}",
-        "test_delivery.py::test_a_clients_filter_narrows_and_keeps_begin_and_end_of_what_is_left",
+        "instance/test_delivery.py::test_a_clients_filter_narrows_and_keeps_begin_and_end_of_what_is_left",
     ),
     _mutant(
-        "a client that was ahead gets all again", "clients.py", "skip=None if cursor == resume else cursor", "skip=None",
-        "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
+        "a client that was ahead gets all again", "instance/clients.py", "skip=None if cursor == resume else cursor", "skip=None",
+        "instance/test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
     ),
     _mutant(
-        "a start is not stored before subscribe returns", "clients.py",
+        "a start is not stored before subscribe returns", "instance/clients.py",
         "self._meta.update_cursor(client_id, start.position)", "pass",
-        "test_delivery.py::test_the_first_cursor_is_stored_when_subscribe_returns",
+        "instance/test_delivery.py::test_the_first_cursor_is_stored_when_subscribe_returns",
     ),
     _mutant(
-        "what a filter passes over is taken for the end", "delivery.py", "                over = not slice.entries\n",
+        "what a filter passes over is taken for the end", "instance/delivery.py", "                over = not slice.entries\n",
         "                over = True\n",
-        "test_delivery.py::test_what_a_filter_passes_over_is_not_taken_for_the_end_of_the_log",
+        "instance/test_delivery.py::test_what_a_filter_passes_over_is_not_taken_for_the_end_of_the_log",
     ),
     _mutant(
         "a client joins the store where that is ahead of it", "store/memory.py",
         "if not self._open or entry is None or not is_done(entry):", "if not self._open or entry is None:",
-        "test_slow_clients.py::test_a_stream_ends_behind_all_that_its_client_is_behind_by",
+        "instance/test_slow_clients.py::test_a_stream_ends_behind_all_that_its_client_is_behind_by",
     ),
     _mutant(
-        "a client that joins the store gets again what it has", "delivery.py", "skip=reading.position, feed", "skip=None, feed",
-        "test_slow_clients.py::test_a_client_seeks_back_and_ahead_and_no_other_one_notices[mysql]",
+        "a client that joins the store gets again what it has", "instance/delivery.py", "skip=reading.position, feed", "skip=None, feed",
+        "instance/test_slow_clients.py::test_a_client_seeks_back_and_ahead_and_no_other_one_notices[mysql]",
     ),
     # -- the log -------------------------------------------------------------------------------------------------------
     _mutant(
@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the rows that were acked of one transaction are left out of another", "parse/log/assembly.py",
         "elif self._skip_timestamp and (", "elif False and (",
-        "test_delivery_faults.py::test_rows_are_not_skipped_of_another_transaction_than_the_cursors",
+        "instance/test_delivery_faults.py::test_rows_are_not_skipped_of_another_transaction_than_the_cursors",
     ),
     _mutant(
         "the GTID of a transaction is done when it begins", "parse/log/gtid_run.py", "self._previous = self._last",
@@ -273,99 +273,99 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a position that the source has lost is looked for without end", "parse/locate.py",
         'if self.position() is None or self._options.on_lost == "fail":', "if self.position() is None:",
-        "test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
+        "parse/test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
     # -- continuity, by its model --------------------------------------------------------------------------------------
     _mutant(
         "a cursor is believed of a log that was reset", "parse/log/continuity.py",
         "if start.incarnation and incarnation != start.incarnation:", "if False:",
-        "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[direct-mysql-False-fail]",
-        "test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[files-mariadb-True-latest]",
+        "parse/test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[direct-mysql-False-fail]",
+        "parse/test_continuity_model.py::test_a_reset_while_away_and_then_more_than_before[files-mariadb-True-latest]",
     ),
     _mutant(
         "the cursors of two lives of a log are compared by number", "position.py", "            lives = self._lives(other)\n",
         "            lives = 0\n",
         "test_position.py::test_positions_of_a_log_that_was_reset_are_not_compared_by_their_numbers[b.000005-40-1-False]",
-        "test_narrowing.py::test_a_cursor_that_cannot_be_compared_holds_nothing_back[of a log before with more journals]",
+        "instance/test_client_filter.py::test_a_cursor_that_cannot_be_compared_holds_nothing_back[of a log before with more journals]",
     ),
     _mutant(
         "the GTIDs that a head lists prove nothing", "parse/log/continuity.py", "        if missing:\n            raise",
         "        if False:\n            raise",
-        "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-True-restart-fail]",
-        "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[follow-mariadb-True-crash-fail]",
+        "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-True-restart-fail]",
+        "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[follow-mariadb-True-crash-fail]",
     ),
     _mutant(
         "bytes between two events may be missing", "parse/log/decoder.py",
         "self._strict = continuity is not None and continuity.by_offset", "self._strict = False",
-        "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]", is_quick=True,
+        "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]", is_quick=True,
     ),
     _mutant(
         "the end of a log that a ROTATE must end may be missing", "parse/log/continuity.py",
         "elif has_ended and not form.created:",
-        "elif False:", "test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
+        "elif False:", "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
     ),
     _mutant(
         "any start of a server is that of the log's own", "parse/log/continuity.py", "        if has_former is False:\n",
         "        if False:\n",
-        "test_continuity_model.py::test_a_reset_and_a_start_of_the_server_while_its_log_is_read[direct-mysql-False-restart-fail]",
+        "parse/test_continuity_model.py::test_a_reset_and_a_start_of_the_server_while_its_log_is_read[direct-mysql-False-restart-fail]",
     ),
     _mutant(
         "purged logs without GTIDs are taken for done", "parse/locate.py", "!= ANONYMOUS_GTID:", "!= 0:",
-        "test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[direct-fail]",
+        "parse/test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[direct-fail]",
     ),
     _mutant(
         "a log that was begun anew is read by GTID set", "parse/start.py", 'self.flavor != "mysql":', "True:",
-        "test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[wire-fail]",
+        "parse/test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[wire-fail]",
     ),
     _mutant(
         "whether a server has executed what a cursor says is not asked", "parse/locate.py",
         "    except PositionLostError:\n        return False", "    except PositionLostError:\n        return True",
-        "test_continuity_model.py::test_a_reset_without_gtids_and_a_cursor_of_an_earlier_version_with_some[wire]",
+        "parse/test_continuity_model.py::test_a_reset_without_gtids_and_a_cursor_of_an_earlier_version_with_some[wire]",
     ),
     _mutant(
         "a dump goes over to a log of another life", "parse/log/continuity.py",
         "        elif rotated_at is not None and rotated_at !=", "        elif False and rotated_at !=",
-        "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
+        "parse/test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
     ),
     _mutant(
         "a silent end is not looked at", "parse/run.py", "behind = not connection.check_end(self.decoder.position)",
         "behind = False",
-        "test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
+        "parse/test_continuity_model.py::test_a_reset_while_it_is_read[direct-mysql-False-1-fail]",
     ),
     _mutant(
         "behind a gap reading begins with the oldest log again", "parse/start.py", 'return facts.behind or "earliest"',
-        'return "earliest"', "test_continuity_model.py::test_a_file_that_is_gone[False-files-mysql-False-earliest]",
+        'return "earliest"', "parse/test_continuity_model.py::test_a_file_that_is_gone[False-files-mysql-False-earliest]",
     ),
     _mutant(
         "a cursor of another server is believed", "parse/start.py",
         "bool(self.position.source) and self.position.source != self.identity", "False",
-        "test_continuity_model.py::test_a_switch_and_back[direct-mysql-True]",
+        "parse/test_continuity_model.py::test_a_switch_and_back[direct-mysql-True]",
     ),
     _mutant(
         "GTIDs go before a journal that can be proved", "parse/start.py",
         "        if position is None or not position.incarnation or",
         "        if True or position is None or not position.incarnation or",
-        "test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
+        "parse/test_continuity_model.py::test_gtids_switched_off_and_on_while_away[direct]",
     ),
     # -- several sources, several destinations ------------------------------------------------------------------------
     _mutant(
         "the start of a member that is added is in no cursor", "parse/group.py",
         "                self._group.joined(Position(members={name: start}))\n", "",
-        "test_group.py::test_the_start_of_a_member_that_is_added_is_in_every_cursor_before_anything_of_it_passes",
+        "parse/test_group.py::test_the_start_of_a_member_that_is_added_is_in_every_cursor_before_anything_of_it_passes",
     ),
     _mutant(
-        "a router keeps the schema history for what its outputs were given, not for what they acked", "router.py",
+        "a router keeps the schema history for what its outputs were given, not for what they acked", "server/router.py",
         "        parser.oldest = oldest_of_all\n", "",
-        "test_router.py::test_tables_are_known_as_they_were_at_the_cursor_of_each_output",
+        "server/test_router.py::test_tables_are_known_as_they_were_at_the_cursor_of_each_output",
     ),
     _mutant(
-        "the copy of a transaction is taken for whole before its end", "router.py", "not known[1].end", "not known[1].source",
-        "test_router.py::test_each_output_has_its_part_of_the_journal_once_through_restarts[1]",
+        "the copy of a transaction is taken for whole before its end", "server/router.py", "not known[1].end", "not known[1].source",
+        "server/test_router.py::test_each_output_has_its_part_of_the_journal_once_through_restarts[1]",
     ),
     _mutant(
-        "an entry that stands alone counts as done by its second", "narrowing.py",
+        "an entry that stands alone counts as done by its second", "instance/client_filter.py",
         "is_done(entry, attrs.evolve(own, row=0))", "is_done(entry, own)",
-        "test_narrowing.py::test_a_later_transaction_of_the_same_second_is_not_taken_for_the_one_that_is_done_in_part",
+        "instance/test_client_filter.py::test_a_later_transaction_of_the_same_second_is_not_taken_for_the_one_that_is_done_in_part",
     ),
     # -- alarms --------------------------------------------------------------------------------------------------------
     _mutant(
@@ -406,7 +406,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            sync_folder(self._folder)\n", "", f"{_CRASH}[cursors-cursors]", is_quick=True,
     ),
     _mutant(
-        "the name of a folder is not on the disk", "disk.py", "    sync_folder(path.parent)\n", "",
+        "the name of a folder is not on the disk", "_util/disk.py", "    sync_folder(path.parent)\n", "",
         *(f"{_CRASH}[{name}]" for name in ("cursors-cursors", "schemas-schemas", "positions-positions", "progress-progress")),
     ),
     _mutant(
@@ -460,25 +460,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "ha/test_steps.py::test_who_is_held_between_any_two_steps_of_a_take_over", _HA_RUN,
     ),
     _mutant(
-        "a turn that ends while a batch is taken is overlooked", "turns.py",
+        "a turn that ends while a batch is taken is overlooked", "instance/ha_turns.py",
         "if message and fence is not None and ha.fence is fence and ha.may_pass:", "if message and fence is not None:",
         "ha/test_running.py::test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing",
     ),
     _mutant(
-        "the clock is not looked at as the last thing", "turns.py", "ha.fence is fence and ha.may_pass:",
+        "the clock is not looked at as the last thing", "instance/ha_turns.py", "ha.fence is fence and ha.may_pass:",
         "ha.may_pass and ha.fence is fence:",
         "ha/test_running.py::test_a_turn_that_ends_while_a_batch_is_taken_delivers_nothing[in_the_last_look]",
     ),
     _mutant(
-        "a fence lets through whatever its version is", "zookeeper.py", "[(fence.path, fence.version)]",
-        "[(fence.path, -1)]", "test_zookeeper.py::test_a_raised_epoch_shuts_others_out",
+        "a fence lets through whatever its version is", "zookeeper/session.py", "[(fence.path, fence.version)]",
+        "[(fence.path, -1)]", "zookeeper/test_session.py::test_a_raised_epoch_shuts_others_out",
     ),
     _mutant(
         "the epoch stays the same", "ha/running.py", "number, turn = last + 1,", "number, turn = max(last, 1),",
         "ha/test_running.py::test_what_was_not_acked_comes_to_the_next_and_old_batches_are_refused",
     ),
     _mutant(
-        "a turn has no name of its own", "zookeeper.py", "[(fence.turn, -1)] * bool(fence.turn)", "[]",
+        "a turn has no name of its own", "zookeeper/session.py", "[(fence.turn, -1)] * bool(fence.turn)", "[]",
         "ha/test_ha_faults.py::test_the_fence_survives_that_the_epoch_is_deleted",
     ),
     _mutant(
@@ -486,7 +486,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "ha/test_ha_faults.py::test_the_fence_survives_that_the_epoch_is_deleted",
     ),
     _mutant(
-        "cursors that were deleted are not put back", "instance.py", "self._turns.restore(self.meta)", "pass",
+        "cursors that were deleted are not put back", "instance/instance.py", "self._turns.restore(self.meta)", "pass",
         "ha/test_ha_faults.py::test_a_destination_that_is_deleted_under_its_owner_goes_on_from_the_cursor_that_it_knows",
     ),
     _mutant(
@@ -504,18 +504,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "ha/test_ha_faults.py::test_waits_grow_up_to_a_minute",
     ),
     _mutant(
-        "nodes are open to everybody", "zookeeper.py", 'return bool(self.config.auth) and self.config.acl == "creator"',
-        "return False", "test_zookeeper.py::test_with_credentials_nodes_are_their_creators",
+        "nodes are open to everybody", "zookeeper/session.py", 'return bool(self.config.auth) and self.config.acl == "creator"',
+        "return False", "zookeeper/test_session.py::test_with_credentials_nodes_are_their_creators",
         "ha/test_ha_faults.py::test_with_credentials_a_destination_that_was_open_becomes_theirs",
     ),
     _mutant(
         "heartbeats that fail are not counted", "ha/source_health.py", "self.failures += 1", "pass",
-        "test_failover.py::test_heartbeats_notice_a_source_that_is_gone",
+        "parse/test_failover.py::test_heartbeats_notice_a_source_that_is_gone",
     ),
     _mutant(
         "heartbeats that failed are never forgiven", "ha/source_health.py",
         "if problem is None:\n            self.failures = 0", "if problem is None:\n            pass",
-        "test_failover.py::test_one_healthy_heartbeat_forgives_all_before",
+        "parse/test_failover.py::test_one_healthy_heartbeat_forgives_all_before",
     ),
     # -- positions -------------------------------------------------------------------------------------------------------
     _mutant(
@@ -535,13 +535,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "clients resume where the one that is ahead is", "position.py",
         "        if before or _may_be_before(position, first):\n            first = position\n    for position in every:",
         "        if not before:\n            first = position\n    for position in ():",
-        "test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
+        "instance/test_delivery.py::test_after_a_restart_each_client_gets_only_what_it_has_not_acked",
     ),
     _mutant(
         "the cursor is one transaction ahead", "model.py",
         "        if self.is_end:\n            return self.transaction.position_after()",
         "        if self.transaction.end:\n            return self.transaction.position_after()",
-        "test_delivery.py::test_ack_inside_a_transaction_moves_the_cursor_by_rows",
+        "instance/test_delivery.py::test_ack_inside_a_transaction_moves_the_cursor_by_rows",
         "parse/test_parser.py::test_resuming_at_any_entry_gives_exactly_the_rest", is_quick=True,
     ),
     _mutant(
@@ -552,12 +552,12 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a gap of GTIDs is closed by the next one", "parse/log/gtid_run.py",
         "if number == self._last + 1 or (type(source) is tuple and number > self._last):", "if number > self._last:",
-        "test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
+        "parse/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
         "live/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica",
     ),
     _mutant(
         "a gap in a set of GTIDs is closed", "gtid.py", "if intervals and intervals[-1][1] + 1 == first:", "if intervals:",
-        "test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
+        "parse/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_other_side",
         "live/test_failover.py::test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica",
     ),
     # -- filters -------------------------------------------------------------------------------------------------------
@@ -647,8 +647,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_online_ddl.py::test_rows_that_the_name_alone_leaves_out_are_told_once",
     ),
     _mutant(
-        "a table that is gone is remembered", "recent.py", "if key not in self and len(self) >= MOST:", "if False:",
-        "test_table_state.py::test_tables_that_come_and_go_leave_nothing",
+        "a table that is gone is remembered", "_util/bounded.py", "if key not in self and len(self) >= MOST:", "if False:",
+        "parse/test_table_state.py::test_tables_that_come_and_go_leave_nothing",
     ),
     # -- Spark ---------------------------------------------------------------------------------------------------------
     _mutant(
@@ -753,26 +753,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_damage.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
     ),
     _mutant(
-        "a terminal obeys", "cli.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
-        "test_cli.py::test_what_a_server_says_of_itself_is_shown_too",
+        "a terminal obeys", "cli/main.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
+        "cli/test_main.py::test_what_a_server_says_of_itself_is_shown_too",
     ),
     _mutant(
-        "a server writes lines into a log", "cli.py", "return visible(super().formatMessage(record))",
-        "return super().formatMessage(record)", "test_cli.py::test_what_is_logged_is_shown_too_and_forges_no_line",
+        "a server writes lines into a log", "cli/main.py", "return visible(super().formatMessage(record))",
+        "return super().formatMessage(record)", "cli/test_main.py::test_what_is_logged_is_shown_too_and_forges_no_line",
     ),
     _mutant(
         "a segment of the spool is written behind a link", "spark/stream/spool.py",
         '"r+b" if path.exists() else "wb", _WRITE_BYTES, opener=private)',
         '"r+b" if path.exists() else "wb", _WRITE_BYTES)',
-        "test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link",
+        "meta/test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link",
     ),
     _mutant(
-        "a symbolic link is followed", "disk.py", "flags | os.O_NOFOLLOW | os.O_CLOEXEC", "flags | os.O_CLOEXEC",
-        "test_private_files.py::test_nothing_is_written_or_read_behind_a_symbolic_link[keep_cursor-meta.dat.tmp]",
+        "a symbolic link is followed", "_util/disk.py", "flags | os.O_NOFOLLOW | os.O_CLOEXEC", "flags | os.O_CLOEXEC",
+        "meta/test_private_files.py::test_nothing_is_written_or_read_behind_a_symbolic_link[keep_cursor-meta.dat.tmp]",
     ),
     _mutant(
-        "a file is readable by all", "disk.py", "os.fchmod(file, 0o600)", "os.fchmod(file, 0o644)",
-        "test_private_files.py::test_files_are_their_users_alone[keep_cursor]",
+        "a file is readable by all", "_util/disk.py", "os.fchmod(file, 0o600)", "os.fchmod(file, 0o644)",
+        "meta/test_private_files.py::test_files_are_their_users_alone[keep_cursor]",
     ),
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ import threading
 import canal
 from canal.targets import PostgreSQLTarget
 from canal.testing.target_suite import Faulty
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 
 _PR_SET_PDEATHSIG = 1
 

@@ -13,7 +13,7 @@ import canal
 from canal.ha import Role
 from canal.spark import Batch, apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 
 
 def main(port: int, hosts: str, root: str, path: str) -> None:

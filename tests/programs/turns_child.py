@@ -20,7 +20,7 @@ from typing import Any
 
 import canal
 from canal.testing.journal import changes_of
-from canal.zookeeper import ZooKeeper
+from canal.zookeeper.session import ZooKeeper
 from tests.support.ha_journal import append
 
 _PR_SET_PDEATHSIG = 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from canal.config import InstanceConfig
 from canal.errors import ConfigError, HookError, StateError
-from canal.instance import Instance
+from canal.instance.instance import Instance
 from canal.model import Entry, EntryType
 from canal.sink import EntrySink, Hook, Sink
 from canal.sink.condense import Condenser

@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 import canal
-from canal.copies import CopyStatus, copies
 from canal.errors import ConfigError, NotSubscribedError, StreamMismatchError
+from canal.snapshot.copies import CopyStatus, copies
 from canal.spark import apply_changes, copy_table, foreach_batch
 from canal.spark.apply import ApplyChanges
 from canal.spark.targets import DeltaTarget

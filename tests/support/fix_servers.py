@@ -26,7 +26,7 @@ from typing import Any
 import attrs
 import pytest
 
-from canal import _build
+from canal._util import build
 from canal.testing.servers import (
     MariaDBServer,
     MySQLServer,
@@ -394,9 +394,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    found = [f"canal: {'compiled' if _build.compiled else 'interpreted'}"]
-    stale = _build.stale_modules()
-    if _build.compiled and stale:
+    found = [f"canal: {'compiled' if build.compiled else 'interpreted'}"]
+    stale = build.stale_modules()
+    if build.compiled and stale:
         found.append(f"STALE BUILD, run 'make build': {', '.join(stale)}")
     if _skipping():
         return [*found, "SERVER TESTS ARE SKIPPED: CANAL_TEST_SERVERS=skip"]

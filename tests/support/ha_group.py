@@ -15,7 +15,7 @@ from canal.ha import Role
 from canal.ha.machine import Event
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-from canal.zookeeper import Session, ZooKeeper
+from canal.zookeeper.session import Session, ZooKeeper
 from tests.support.waiting import until
 
 #: For an instance that is to let go, or not to take over: it leaves that to another, however long it takes, until

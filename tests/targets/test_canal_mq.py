@@ -14,12 +14,12 @@ import pytest
 import canal
 from canal.changes import Change, Table
 from canal.changes.change import Origin
-from canal.configuration.canal_files import CanalFiles
-from canal.configuration.canal_mq import ROUTES
 from canal.errors import ConfigError, UnfitChangeError
 from canal.formats import CanalJson
 from canal.model import EventType
 from canal.schema import column_from_text
+from canal.server.configuration.canal_files import CanalFiles
+from canal.server.configuration.canal_mq import ROUTES
 from canal.targets import CanalMQ, KafkaTarget, RabbitMQTarget, RocketMQTarget
 from canal.targets.messages import halves
 from tests.support.fix_canal_java import CanalJava

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import pytest
 
 import canal
-from canal.cli import main
-from canal.findings import Finding
+from canal._util.findings import Finding
+from canal.cli.main import main
 from canal.targets import (
     HTTPTarget,
     KafkaTarget,

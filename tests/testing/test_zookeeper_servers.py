@@ -15,7 +15,7 @@ import pytest
 
 from canal.testing import ZooKeeperEnsemble, ZooKeeperServer
 from canal.testing.servers import ServerUnavailableError
-from canal.zookeeper import Create, Session, Set, ZooKeeper
+from canal.zookeeper.session import Create, Session, Set, ZooKeeper
 from tests.support.waiting import until
 
 

@@ -1,5 +1,5 @@
 cimport cython
-from canal cimport event_layout as layout
+from canal.binlog cimport event_layout as layout
 from canal.model cimport Entry, Transaction, new_entry, new_transaction
 from canal.parse.log.gtid_run cimport GtidRun
 from canal.parse.log.tape cimport Tape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.errors import DecodeError, LostReason, PositionLostError
 from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
 from canal.parse.log.continuity import Continuity

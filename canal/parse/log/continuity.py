@@ -12,9 +12,9 @@ from typing import Any
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import FORMAT_DESCRIPTION, HEADS, ROTATE
 from canal.errors import DecodeError, LostReason, PositionLostError
-from canal.event_types import FORMAT_DESCRIPTION, HEADS, ROTATE
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.events import Format, check_format, parse_format
 from canal.position import Position, journal_key

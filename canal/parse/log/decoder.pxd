@@ -1,6 +1,6 @@
 cimport cython
-from canal cimport event_layout as layout
-from canal cimport event_types as kinds
+from canal.binlog cimport event_layout as layout
+from canal.binlog cimport event_types as kinds
 from canal.model cimport Entry, TableMap, Transaction, new_entry
 from canal.parse.log cimport crc
 from canal.parse.log.assembly cimport Assembly

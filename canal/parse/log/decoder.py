@@ -13,8 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable, Iterator
 
-from canal import event_layout as layout
-from canal import event_types as kinds
+from canal.binlog import event_layout as layout
+from canal.binlog import event_types as kinds
+from canal.binlog.event_types import event_name
+from canal.binlog.server_facts import Release
 from canal.errors import (
     CanalError,
     ChecksumError,
@@ -26,7 +28,6 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from canal.event_types import event_name
 from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction, new_entry
 from canal.parse.log import crc
@@ -57,7 +58,6 @@ from canal.parse.log.tape import Tape
 from canal.parse.log.xa import XaTransactions
 from canal.position import Position, PreparedXa
 from canal.rows import wire
-from canal.server_facts import Release
 
 log = logging.getLogger("canal.parse")
 

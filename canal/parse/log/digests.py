@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.errors import PositionLostError
 from canal.filter import FieldFilter, TableFilter
 from canal.gtid import parse_gtid_set

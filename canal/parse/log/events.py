@@ -13,10 +13,9 @@ from typing import Any, Iterator
 
 import attrs
 
-from canal import event_layout as layout
-from canal import zstd
-from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
-from canal.event_types import (
+from canal._util import zstd
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import (
     DELETE_ROWS,
     DELETE_ROWS_V1,
     EXECUTE_LOAD_QUERY,
@@ -40,10 +39,11 @@ from canal.event_types import (
     XA_PREPARE,
     event_name,
 )
+from canal.binlog.server_facts import Release
+from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
 from canal.rows import charsets
 from canal.rows.wire import packed
-from canal.server_facts import Release
 
 #: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
 MAX_EVENT_BYTES = 1 << 30

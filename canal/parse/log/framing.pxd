@@ -1,6 +1,6 @@
 cimport cython
-from canal cimport event_layout as layout
-from canal cimport event_types as kinds
+from canal.binlog cimport event_layout as layout
+from canal.binlog cimport event_types as kinds
 from canal.rows cimport wire
 
 cdef long _MAX_PACKET, _LONGEST_ERROR

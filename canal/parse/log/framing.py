@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from canal import event_layout as layout
-from canal import event_types as kinds
+from canal.binlog import event_layout as layout
+from canal.binlog import event_types as kinds
 from canal.errors import CanalError, DecodeError, ServerError, StateError, UnsupportedError
 from canal.rows import wire
 

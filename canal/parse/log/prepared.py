@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.server_facts import Release
 from canal.errors import PositionLostError
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.classify import classify
 from canal.position import Position, PreparedXa
 from canal.schema import TableSchema
-from canal.server_facts import Release
 
 _FILTERED = TableMap(TableSchema("", "", ()), (), None, False)
 

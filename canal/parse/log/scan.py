@@ -12,16 +12,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from canal import event_layout as layout
-from canal.errors import (
-    ConnectionLostError,
-    DecodeError,
-    LostReason,
-    PositionLostError,
-    SourceError,
-    TruncatedError,
-)
-from canal.event_types import (
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import (
     ANONYMOUS_GTID,
     ARTIFICIAL_F,
     BINLOG_CHECKPOINT,
@@ -45,6 +37,14 @@ from canal.event_types import (
     XA_PREPARE,
     XID,
     event_name,
+)
+from canal.errors import (
+    ConnectionLostError,
+    DecodeError,
+    LostReason,
+    PositionLostError,
+    SourceError,
+    TruncatedError,
 )
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.events import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import zlib
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, HEADS, HEARTBEATS, ROTATE, event_name
 from canal.errors import DecodeError, SourceError, TruncatedError
-from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, HEADS, HEARTBEATS, ROTATE, event_name
 from canal.parse.log.events import CRC_RESIDUE, DAMAGED, Format, check_format, checksum_error, parse_format
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import QUERY
+from canal.binlog.server_facts import Release
 from canal.errors import DecodeError, SourceError, UnsupportedError
-from canal.event_types import QUERY
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.parse.log.events import ddl_context, query_context, status_of
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
-from canal.server_facts import Release
 from canal.statement import Statement, Verb
 
 if TYPE_CHECKING:

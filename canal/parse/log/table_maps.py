@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Callable
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import TABLE_MAP
+from canal.binlog.server_facts import Release
 from canal.errors import TruncatedError
-from canal.event_types import TABLE_MAP
 from canal.model import TableMap
 from canal.rows import wire
-from canal.server_facts import Release
 
 #: So many table maps are kept for the next time that they come, and so many bytes of them.
 _MOST_MAPS = 4096

@@ -1,5 +1,5 @@
 cimport cython
-from canal cimport event_layout as layout
+from canal.binlog cimport event_layout as layout
 from canal.model cimport TableMap, Transaction
 from canal.rows cimport wire
 from canal.rows.decoder cimport RowDecoder

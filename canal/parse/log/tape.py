@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.model import TableMap, Transaction
 from canal.position import TAIL_BYTES
 from canal.rows import wire

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import QUERY
 from canal.errors import DecodeError, PositionLostError, SourceError, UnsupportedError
-from canal.event_types import QUERY
 from canal.model import Entry, EntryType, Transaction
 from canal.parse.log.events import parse_xa_prepare
 from canal.parse.log.statements import rollback

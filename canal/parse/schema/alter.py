@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from canal.binlog.server_facts import Release
 from canal.parse.schema.definition import (
     GEOMETRIES,
     INNODB,
@@ -44,7 +45,6 @@ from canal.parse.schema.definition import (
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
 from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
-from canal.server_facts import Release
 from canal.statement import Table
 
 

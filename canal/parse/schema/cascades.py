@@ -11,9 +11,9 @@ from itertools import groupby
 
 import attrs
 
+from canal._util.bounded import Recent, Told
 from canal.parse.schema.classify import created_or_altered
 from canal.parse.schema.scanner import END, MAX_TOKENS, Scanner
-from canal.recent import Recent, Told
 from canal.statement import Statement, Table
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import attrs
 
+from canal.binlog.server_facts import Release
 from canal.parse.schema.scanner import END, NAME, STRING, WORD, Scanner
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, is_charset, label_text
 from canal.schema import ColumnSchema, charset_name, column_from_text, is_sure
-from canal.server_facts import Release
 
 #: Bits of sql_mode that change what a type means.
 REAL_AS_FLOAT, ORACLE, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 20

@@ -22,8 +22,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
-from canal.checks import path_of
-from canal.disk import make_folder, private
+from canal._util.disk import make_folder, private
+from canal._util.option_checks import path_of
 from canal.errors import CursorError, HistoryError
 from canal.position import Position
 

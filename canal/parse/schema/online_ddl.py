@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from canal.recent import Recent, Told
+from canal._util.bounded import Recent, Told
 from canal.statement import Statement, Table
 
 #: Names have 64 characters at most: gh-ost shortens the table's name in its own ones, pt-osc cuts off what is too much.

@@ -14,18 +14,18 @@ from typing import Any, Callable, Container, Final
 
 import attrs
 
-from canal import type_codes as codes
+from canal._util.bounded import Told
+from canal.binlog import type_codes as codes
+from canal.binlog.event_types import TABLE_MAP
+from canal.binlog.server_facts import Release
 from canal.errors import ConfigError, DecodeError, SchemaError, TruncatedError, UnsupportedError
-from canal.event_types import TABLE_MAP
 from canal.filter import FieldFilter, TableFilter
 from canal.model import ColumnNames, TableMap, column_names
 from canal.parse.schema.online_ddl import ShadowTables
-from canal.recent import Told
 from canal.rows.charsets import MAX_CHAR_BYTES, charset_of, label_text
 from canal.rows.decoder import RowDecoder
 from canal.rows.mask import Mask, Masks
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema, unsure_label
-from canal.server_facts import Release
 from canal.statement import Statement
 
 log = logging.getLogger("canal.parse")

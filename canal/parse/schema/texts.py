@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from canal.binlog.server_facts import Release
 from canal.errors import ConfigError
 from canal.parse.schema.alter import TableState, created
 from canal.parse.schema.classify import created_or_altered
@@ -23,7 +24,6 @@ from canal.parse.schema.definition import (
 )
 from canal.parse.schema.scanner import END, Scanner
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
-from canal.server_facts import Release
 from canal.statement import Table
 
 Tables = dict[Table, TableState]

@@ -17,7 +17,7 @@ import attrs
 from canal.errors import ConnectionLostError, CoordinationError, CursorError, HistoryError, NotActiveError
 from canal.parse.schema.history import Snapshot, Table, Version, count_done
 from canal.position import Position
-from canal.zookeeper import (
+from canal.zookeeper.session import (
     Create,
     Delete,
     Fence,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import FORMAT_DESCRIPTION, ROTATE
 from canal.errors import AuthenticationError
-from canal.event_types import FORMAT_DESCRIPTION, ROTATE
 from canal.parse.log.continuity import incarnation_of
 from canal.parse.log.side_reads import SideRead
 from canal.parse.source.login import Login

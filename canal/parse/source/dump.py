@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.errors import LostReason, PositionLostError, StateError
 from canal.parse.source import _pymysql
 from canal.parse.source.login import Login

@@ -21,8 +21,17 @@ from typing import Callable, Generator, Mapping, Sequence, TypeVar
 
 import attrs
 
-from canal import event_layout as layout
-from canal.checks import path_of
+from canal._util.option_checks import path_of
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import (
+    ARTIFICIAL_F,
+    FORMAT_DESCRIPTION,
+    IN_USE_F,
+    ROTATE,
+    START_ENCRYPTION,
+    START_EVENT_V3,
+)
+from canal.binlog.server_facts import Release
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -35,7 +44,6 @@ from canal.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from canal.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, IN_USE_F, ROTATE, START_ENCRYPTION, START_EVENT_V3
 from canal.parse.log.events import Format, as_closed, check_format, parse_format, put
 from canal.parse.log.framing import BUFFER_BYTES, FileFramer
 from canal.parse.log.scan import TransactionScan, first_to_scan
@@ -49,7 +57,6 @@ from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.session import QuerySession
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
-from canal.server_facts import Release
 from canal.status import SourceEnd
 
 log = logging.getLogger("canal.parse")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from canal.binlog.server_facts import Release
 from canal.parse.schema.alter import (
     GEOMETRY_NUMBER,
     ROW_END,
@@ -23,7 +24,6 @@ from canal.parse.schema.alter import (
 from canal.parse.schema.definition import GEOMETRIES, INNODB, PRIMARY, Key
 from canal.rows.charsets import lenient_text
 from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
-from canal.server_facts import Release
 
 #: Runs a query with arguments and gives its rows.
 Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]

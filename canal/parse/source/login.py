@@ -10,12 +10,12 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from canal.binlog.server_facts import Release, ServerFacts, read_server
 from canal.errors import AuthenticationError, ConnectionLostError
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE, register_packet
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
-from canal.server_facts import Release, ServerFacts, read_server
 
 if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource

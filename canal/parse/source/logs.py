@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.server_facts import ServerFacts
 from canal.errors import LostReason, PositionLostError, ServerError, SourceError
 from canal.parse.source.login import Login
 from canal.parse.source.session import QuerySession
 from canal.position import Position
-from canal.server_facts import ServerFacts
 
 if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource

@@ -19,9 +19,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
-from canal.checks import positive, text
+from canal._util.option_checks import positive, text
+from canal._util.option_names import checks_names
 from canal.errors import ConfigError, ConnectionLostError
-from canal.keywords import checks_names
 from canal.parse.source import _pymysql
 from canal.parse.source.connection import MySQLConnection
 from canal.parse.source.dump import Thread

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal
 
+from canal._util.findings import Finding
 from canal.errors import ServerError
-from canal.findings import Finding
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.session import QuerySession
 

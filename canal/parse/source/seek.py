@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.errors import ConfigError, PositionLostError, ServerError
 from canal.gtid import MysqlGtidSet
 from canal.parse.log.scan import TransactionScan, first_to_scan

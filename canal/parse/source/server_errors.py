@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.errors import (
     AuthenticationError,
     ConnectionLostError,

@@ -8,6 +8,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from canal.binlog.server_facts import SHOW_KEYS, Release, read_release
 from canal.errors import AuthenticationError, ConnectionLostError
 from canal.parse.schema.cascades import ForeignKey
 from canal.parse.source import _pymysql
@@ -26,7 +27,6 @@ from canal.parse.source.protocol import Description
 from canal.parse.source.server_errors import query_error
 from canal.position import journal_key
 from canal.schema import TableSchema
-from canal.server_facts import SHOW_KEYS, Release, read_release
 
 if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource

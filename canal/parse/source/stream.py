@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import BINLOG_CHECKPOINT, FORMAT_DESCRIPTION, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.errors import ConnectionLostError, ServerError
-from canal.event_types import BINLOG_CHECKPOINT, FORMAT_DESCRIPTION, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.parse.log.framing import PacketFramer
 from canal.parse.source.server_errors import stream_error
 from canal.position import Position

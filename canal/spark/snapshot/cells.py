@@ -16,7 +16,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, is_sure, label_bytes
 from canal.spark.snapshot.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted

@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 import attrs
 import pyarrow as pa
 
+from canal.binlog.server_facts import SHOW_KEYS, read_server
 from canal.changes.alters import types_text
 from canal.errors import AuthenticationError, ConfigError, CursorError, SchemaError, ServerError
 from canal.gtid import parse_gtid_set
@@ -36,7 +37,6 @@ from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
-from canal.server_facts import SHOW_KEYS, read_server
 from canal.spark.snapshot.cells import is_unseen, reader_of, to_array
 from canal.spark.snapshot.files import SnapshotFiles, read_file
 from canal.spark.snapshot.keys import Key, chunk_key, condition, find_ranges, key_column, quoted

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from canal.disk import make_folder, private
+from canal._util.disk import make_folder, private
 from canal.errors import SchemaError, SourceError, StoreError
 
 #: Seconds that a snapshot which nobody has asked for is kept: its process died just when Spark wrote its first offset down,

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from canal.disk import private
+from canal._util.disk import private
 from canal.errors import CursorError, SourceError, StoreError
 from canal.spark.folders import own_folder
 from canal.spark.snapshot.chunks import SnapshotPlan

@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
+from canal.binlog.server_facts import ServerFacts
 from canal.errors import CursorError, ServerError, UnsupportedError
 from canal.parse.schema.alter import TableState
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, TableSchema
-from canal.server_facts import ServerFacts
 
 log = logging.getLogger("canal.spark")
 

@@ -13,7 +13,7 @@ import attrs
 
 from canal.errors import ConfigError, ConnectionLostError, CursorError, StateError
 from canal.filter import TableFilter, split_patterns
-from canal.instance import Instance
+from canal.instance.instance import Instance
 from canal.model import Entry, Message
 from canal.parse.source.mysql import another
 from canal.position import Position, journal_key

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from canal.disk import private
+from canal._util.disk import private
 from canal.errors import ConfigError, SourceError, TruncatedError
 from canal.model import Entry
 from canal.spark.folders import own_folder

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import attrs
 
-from canal import event_layout as layout
+from canal.binlog import event_layout as layout
 from canal.config import InstanceConfig
 from canal.errors import ConnectionLostError, LostReason, PositionLostError
 from canal.gtid import parse_gtid_set
-from canal.instance import Instance
+from canal.instance.instance import Instance
 from canal.model import Entry, Message, Transaction
 from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser, parser_teller

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from canal.errors import CanalError, StateError, StoreError, fresh
-from canal.instance import Instance
+from canal.instance.instance import Instance
 from canal.model import Entry
 from canal.parse.parser import parser_teller
 from canal.parse.source.files import LocalBinlogSource

@@ -16,10 +16,10 @@ import attrs
 import pyarrow as pa
 import pymysql
 
+from canal.binlog.server_facts import read_release
 from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
 from canal.parse.source.information_schema import table_states
 from canal.schema import ColumnSchema
-from canal.server_facts import read_release
 from canal.targets.tables import Progress
 from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
 from canal.targets.tables.types import spark_arrow_type

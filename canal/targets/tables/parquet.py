@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from canal.disk import make_folder, sync_folder
+from canal._util.disk import make_folder, sync_folder
 from canal.errors import ConfigError, TargetConflictError
 from canal.targets.tables import Progress, understood
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from canal import type_codes as codes
+from canal.binlog import type_codes as codes
 from canal.formats.arrow import arrow_type
 from canal.schema import ColumnSchema
 

@@ -1,0 +1,1 @@
+"""Helpers that any room may import. Knows no room."""

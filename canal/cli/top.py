@@ -1,0 +1,169 @@
+"""``canal top``: the destinations of a process on a terminal, as :func:`canal.cli.web.app` shows them, or those under a ZooKeeper.
+
+Never changes anything, and never shows what would control the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from canal.errors import ConfigError, ConnectionLostError
+from canal.ha.overview import DestinationOverview
+from canal.status import utc
+
+#: What a page of status may have at most.
+_MOST_BYTES: Final = 64 << 20
+
+Rates = dict[str, tuple[float, int]]
+
+
+def options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
+    """Add the command to a command line."""
+    top = commands.add_parser(
+        "top",
+        help="watch destinations on the terminal",
+        description="Watch the destinations of a process that serves canal.cli.web.app, or all of those that processes run by turns.",
+        epilog="Ctrl-C ends it. Credentials come from CANAL_PAGE_AUTHORIZATION, the value of that header, and "
+        "from CANAL_ZOOKEEPER_AUTH, such as digest:user:password.",
+    )
+    top.add_argument("source", help="http://host:port/path/ of the page, or members of ZooKeeper as zk1:2181,zk2:2181")
+    top.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    top.add_argument("--once", action="store_true", help="look once, and end")
+    top.add_argument("--root", default="/otter/canal", help="where ZooKeeper's tree begins (default: /otter/canal)")
+    top.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for an answer")
+    top.add_argument("--verbose", action="store_true", help="log what the library does")
+    top.set_defaults(run=run)
+
+
+def is_page(source: str) -> bool:
+    """Whether it is the address of a page."""
+    return source.startswith(("http://", "https://"))
+
+
+def read_page(url: str, timeout: float) -> dict[str, Any]:
+    """What the page shows.
+
+    Raises:
+        ConnectionLostError: nobody answers.
+        ConfigError: what answers is no page of canal.
+    """
+    try:
+        address = urllib.request.Request(f"{url.rstrip('/')}/status.json")
+        if authorization := os.environ.get("CANAL_PAGE_AUTHORIZATION"):
+            address.add_unredirected_header("Authorization", authorization)
+        with urllib.request.urlopen(address, timeout=timeout) as answer:
+            found = json.loads(answer.read(_MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ConfigError(f"the page answers {error.code} {error.reason}", remedy="Give the address of canal.cli.web.app.") from error
+    except (OSError, urllib.error.URLError) as error:
+        raise ConnectionLostError(f"the page does not answer: {getattr(error, 'reason', error)}") from error
+    except ValueError as error:
+        raise ConfigError("what answers is no page of canal", remedy="Give the address of canal.cli.web.app.") from error
+    if not isinstance(found, dict) or "instances" not in found:
+        raise ConfigError("what answers is no page of canal", remedy="Give the address of canal.cli.web.app.")
+    return found
+
+
+#: Columns of a line that goes to a file or a pipe: nothing is cut there.
+_UNCUT: Final = 1000
+
+HEAD: Final = ("destination", "state", "client", "acked", "behind", "not acked", "p99", "complete up to", "rows/s")
+
+
+def page_rows(found: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]:
+    """A line for each client, of a destination without any one line; ``rates`` keeps what the last look has counted."""
+    rows: list[tuple[str, ...]] = []
+    for one in found["instances"]:
+        store = one["store"] or {}
+        counted, before = store.get("put_rows", 0), rates.get(one["destination"])
+        rates[one["destination"]] = one["at"], counted
+        rate = ""
+        if before is not None and one["at"] > before[0] and counted >= before[1]:
+            rate = f"{(counted - before[1]) / (one['at'] - before[0]):.0f}"
+        state = one["state"] + (f", {one['role']}" if one["role"] else "")
+        head = (one["destination"], state)
+        for client in one["clients"]:
+            latency = client["latency"]
+            rows.append((
+                *head, str(client["client_id"]), _position(client["acked"]), _seconds(client["lag"]["seconds"]),
+                "" if client["unacked_entries"] is None else str(client["unacked_entries"]),
+                _seconds(latency["p99"], 3) if latency else "", utc(client["complete_to"]) if client["complete_to"] else "", rate,
+            ))  # fmt: skip
+            head, rate = ("", ""), ""
+        if not one["clients"]:
+            rows.append((*head, "", "", _seconds(one["lag"]["seconds"]), "", "", "", rate))
+    return rows + [(name, "not started", *[""] * 7) for name in found["not_started"]]
+
+
+def overview_rows(found: Iterable[DestinationOverview], now: float) -> list[tuple[str, ...]]:
+    """The same of what ZooKeeper tells."""
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        head = (one.name, f"on {one.owner}, {len(one.standbys)} stand by" if one.owner else "no process")
+        for client in one.clients:
+            cursor = client.cursor
+            position = "" if cursor is None else f"{cursor.journal}:{cursor.offset}" if cursor.journal else cursor.gtid
+            rows.append((*head, str(client.id), position, _seconds(client.behind(now)), "", "", "", ""))
+            head = ("", "")
+        if not one.clients:
+            rows.append((*head, *[""] * 7))
+    return rows
+
+
+def _position(position: dict[str, Any]) -> str:
+    return f"{position['journal']}:{position['offset']}" if position["journal"] else str(position["gtid"])
+
+
+def _seconds(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f} s"
+
+
+def show(
+    look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], visible: Callable[[str], str], interval: float, once: bool
+) -> int:
+    """Look again and again, and show the rows and the problems; gives the exit status of the last look.
+
+    Raises:
+        ConfigError: rich is not installed, or the interval is not above 0.
+    """
+    if not interval > 0:
+        raise ConfigError(f"--interval must be above 0, not {interval:g}")
+    try:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError as error:
+        raise ConfigError("canal top needs the package rich", remedy="pip install 'canal-cdc[cli]'.") from error
+
+    def drawn() -> tuple[Group, int]:
+        rows, problems = look()
+        table = Table(*HEAD, box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            table.add_row(*(Text(visible(cell)) for cell in row))
+        lines = [Text(visible(problem), style="red") for problem in problems]
+        return Group(Text(f"canal top  {utc(time.time())}", style="dim"), table, *lines), 1 if problems else 0
+
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_UNCUT)
+    if once or not console.is_terminal:
+        group, status = drawn()
+        console.print(group)
+        return status
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            try:
+                group, _ = drawn()
+            except ConnectionLostError as error:  # of a process that is started again
+                group = Group(Text(visible(str(error)), style="red"))
+            live.update(group, refresh=True)
+            time.sleep(interval)

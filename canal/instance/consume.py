@@ -1,0 +1,350 @@
+"""Changes handed to several threads, in order for each key: what ``Instance.consume`` does with ``workers``.
+
+Never acks a batch before all of it and all before it is done, and never hands out two changes of one key at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from canal._util.option_checks import check_callable
+from canal.changes.flat import FlatChange, flat
+from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
+from canal.model import Message
+
+if TYPE_CHECKING:
+    from canal.instance.instance import Instance
+
+log = logging.getLogger("canal")
+
+#: Seconds of one wait for a message: while changes are under way, so that batches are acked soon, and else.
+_BUSY, _IDLE = 0.05, 1.0
+
+Key = Callable[[FlatChange], Hashable | None]
+
+
+def primary_keys(change: FlatChange) -> Sequence[Hashable]:
+    """What a change is ordered by: its primary key, and where an update changes that, the one before too; the table where there
+    is none."""
+    name = change.schema, change.table
+    if change.key is None:
+        return (name,)
+    old = change.old_key
+    keys = (*name, change.key), (*name, change.key if old is None else old)
+    return keys[:1] if keys[0] == keys[1] else keys
+
+
+@attrs.define(eq=False)
+class Batch:
+    """A batch that was handed out: its id, and how many of its changes are not done."""
+
+    id: int
+    count: int
+    left: int
+
+
+@attrs.define(eq=False)
+class Task:
+    """A change to be handled once those before it with one of its keys are done."""
+
+    change: FlatChange
+    batch: Batch
+    keys: Sequence[Hashable]
+    waits: int = 0
+    """For how many of its keys there is one before it."""
+    failures: int = 0
+
+
+class KeyOrder:
+    """Which tasks may run: the first of each of their keys. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[Task]] = {}
+
+    def add(self, task: Task) -> bool:
+        """Take the next task; True: it may run now."""
+        for key in task.keys:
+            line = self._lines.setdefault(key, deque())
+            task.waits += bool(line)
+            line.append(task)
+        return not task.waits
+
+    def done(self, task: Task) -> list[Task]:
+        """A task that could run is done; gives those that may run now."""
+        ready = []
+        for key in task.keys:
+            line = self._lines[key]
+            line.popleft()
+            if not line:
+                del self._lines[key]
+                continue
+            line[0].waits -= 1
+            if not line[0].waits:
+                ready.append(line[0])
+        return ready
+
+
+class Handling:
+    """How one change is handled, and what becomes of one that fails.
+
+    Args:
+        handler: called with each change, by any of the threads.
+        retries, backoff, on_unfit: as of ``Instance.consume``, for one change.
+    """
+
+    def __init__(
+        self, handler: Callable[[FlatChange], Any], retries: int, backoff: tuple[float, float],
+        on_unfit: Callable[[FlatChange, Exception], Any] | None,
+    ) -> None:  # fmt: skip
+        check_callable(handler, "handler")
+        self.handler = handler
+        self._retries = retries
+        self._backoff = backoff
+        self.on_unfit = on_unfit
+
+    def __call__(self, task: Task) -> float | None:
+        """Handle it once. None: it is done; else seconds after which it is tried again. Raises what ends everything."""
+        try:
+            self.handler(task.change)
+        except CanalError:
+            raise
+        except Exception as error:
+            wait = self.failed(task, error)
+            if wait is None and self.on_unfit is not None:
+                self.on_unfit(task.change, error)
+            return wait
+        return None
+
+    def failed(self, task: Task, error: Exception) -> float | None:
+        """Seconds after which it is tried again; None: it is for ``on_unfit``. Raises the error where there is none."""
+        task.failures += 1
+        if task.failures <= self._retries:
+            log.warning("the handler failed at %r, attempt %d of %d", task.change.entry, task.failures, self._retries + 1,
+                        exc_info=error)  # fmt: skip
+            return min(self._backoff[0] * 2.0 ** min(task.failures - 1, 60), self._backoff[1])
+        if self.on_unfit is None:
+            raise error
+        return None
+
+
+class Crew:
+    """Threads that handle tasks, in the order of their keys.
+
+    Args:
+        name: what the threads are called, with a number behind.
+        handle: handles one task, see ``Handling``.
+    """
+
+    def __init__(self, name: str, workers: int, handle: Callable[[Task], float | None]) -> None:
+        self._handle = handle
+        self._order = KeyOrder()
+        self._ready: deque[Task] = deque()
+        self._later: list[tuple[float, int, Task]] = []  # to be tried again: when, a number, and which
+        self._count = 0
+        self._stopping = False
+        self.left = 0  # tasks that are not done
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # there may be something to do
+        self._done = threading.Condition(self._lock)  # something was done
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(workers)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, task: Task) -> None:
+        """Take a task, which runs when it is the first of each of its keys."""
+        with self._lock:
+            self.left += 1
+            if self._order.add(task):
+                self._ready.append(task)
+                self._work.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a task is done or has failed for good, or all are done."""
+        with self._lock:
+            if self.left and self.error is None:
+                self._done.wait(seconds)
+
+    def stop(self) -> None:
+        """Begin no task any more, and wait for the end of those that run."""
+        with self._lock:
+            self._stopping = True
+            self._work.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join()
+
+    def _run(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                wait = self._handle(task)
+            except BaseException as error:  # a SystemExit too: raised where consume was called
+                self.fail(error)
+                return
+            self._ended(task, wait)
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            while not self._stopping:
+                now = time.monotonic()
+                while self._later and self._later[0][0] <= now:
+                    self._ready.append(heapq.heappop(self._later)[2])
+                if self._ready:
+                    return self._ready.popleft()
+                self._work.wait(self._later[0][0] - now if self._later else None)
+            return None
+
+    def _ended(self, task: Task, wait: float | None) -> None:
+        with self._lock:
+            if wait is not None:  # the first of its keys still
+                self._count += 1
+                heapq.heappush(self._later, (time.monotonic() + wait, self._count, task))
+                self._work.notify()
+                return
+            self.left -= 1
+            task.batch.left -= 1
+            ready = self._order.done(task)
+            self._ready.extend(ready)
+            self._work.notify(len(ready))
+            if not task.batch.left or not self.left:
+                self._done.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Begin no task any more: this is what everything ends with."""
+        with self._lock:
+            self.error = self.error or error
+            self._stopping = True
+            self._work.notify_all()
+            self._done.notify_all()
+
+
+class ParallelConsumer:
+    """Reads one client's batches, hands their changes to a crew, and acks batches in their order as they are done.
+
+    Args:
+        new_crew: makes a crew for a turn.
+        idle: seconds of one wait for a message at most.
+        in_flight: changes that are handed out and not acked, at most, but for those of one batch.
+        key: what changes are ordered by.
+        statements: hand out statements too, each alone: all before it is done, and nothing behind it begun.
+    """
+
+    def __init__(
+        self, instance: Instance, new_crew: Callable[[], Crew], workers: int, key: str | Key, in_flight: int, statements: bool,
+        batch_size: int, linger: float, client_id: int, idle: float = _IDLE,
+    ) -> None:  # fmt: skip
+        if type(workers) is not int or workers < 1:
+            raise ConfigError(f"workers must be a whole number of at least 1, not {workers!r}")
+        if in_flight < 1:
+            raise ConfigError(f"in_flight must be at least 1, not {in_flight!r}")
+        if key != "primary key" and not callable(key):
+            raise ConfigError(f'key is "primary key" or a function of a canal.FlatChange, not {key!r}')
+        self._instance = instance
+        self._key = key
+        self._in_flight = in_flight
+        self._statements = statements
+        self._get = (batch_size, linger, client_id)
+        self._client_id = client_id
+        self._batches: deque[Batch] = deque()
+        self._idle = idle
+        self._is_cancelled = False
+        self._new_crew = new_crew
+        self._crew = new_crew()
+
+    def run(self) -> None:
+        """Until the source has ended. Raises what ends it: what was not acked comes again."""
+        while True:
+            self._crew = self._new_crew()
+            with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+                self._instance.rollback(client_id=self._client_id)
+            try:
+                self._crew.start()
+                self._read()
+                return
+            except NotActiveError:  # another process delivers what was not acked; a get waits for the next turn
+                if not self._instance.is_running or self._is_cancelled:
+                    raise
+            finally:
+                self._end()
+
+    def cancel(self) -> None:
+        """Let ``run`` end soon, with a StateError, from any thread."""
+        self._is_cancelled = True
+        self._crew.fail(StateError("it was cancelled"))
+
+    def _check(self) -> None:
+        if self._crew.error is not None:
+            raise self._crew.error
+        if self._is_cancelled:
+            raise StateError("it was cancelled")
+
+    def _read(self) -> None:
+        batch_size, linger, client_id = self._get
+        instance, crew = self._instance, self._crew
+        while True:
+            self._ack_done()
+            self._check()
+            if sum(batch.count for batch in self._batches) >= self._in_flight:
+                instance._client(client_id)  # raises where it was stopped
+                crew.wait(_IDLE)
+                continue
+            is_over = instance._is_over(client_id)
+            timeout = _BUSY if self._batches else self._idle
+            message = instance.get_without_ack(batch_size, timeout, linger, client_id=client_id)
+            if message:
+                self._hand_out(message)
+            elif is_over and not self._batches:
+                return
+            elif is_over:
+                crew.wait(_IDLE)
+
+    def _hand_out(self, message: Message) -> None:
+        changes = list(flat(message, self._statements))
+        batch = Batch(message.id, len(changes), len(changes))
+        self._batches.append(batch)
+        for change in changes:
+            if change.op == "statement":
+                self._wait_all()
+            self._crew.add(Task(change, batch, self._keys(change)))
+            if change.op == "statement":
+                self._wait_all()
+
+    def _keys(self, change: FlatChange) -> Sequence[Hashable]:
+        if not callable(self._key):
+            return primary_keys(change)
+        key = self._key(change)
+        return () if key is None else (key,)
+
+    def _wait_all(self) -> None:
+        while self._crew.left:
+            self._check()
+            self._instance._client(self._client_id)  # raises where it was stopped
+            self._crew.wait(_IDLE)
+
+    def _ack_done(self) -> None:
+        while self._batches and not self._batches[0].left:
+            self._instance.ack(self._batches[0].id, client_id=self._client_id)
+            self._batches.popleft()
+
+    def _end(self) -> None:
+        """Let what runs come to its end; ack what is done without a gap, and have the rest handed out again."""
+        self._crew.stop()
+        try:
+            with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):
+                self._ack_done()
+                self._instance.rollback(client_id=self._client_id)
+        finally:
+            self._batches.clear()

@@ -1,0 +1,547 @@
+"""What one client of an Instance is handed and acks: its batches, its filter and where it stands.
+
+Never starts, stops or connects anything, and knows no other client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import attrs
+
+from canal.errors import (
+    BatchError,
+    CanalError,
+    ConfigError,
+    NotActiveError,
+    NotSubscribedError,
+    StateError,
+    StoreClosedError,
+    fresh,
+)
+from canal.instance.client_filter import Narrowing, ReadPosition, is_all_done
+from canal.instance.feed import Feed
+from canal.model import Message
+from canal.parse.parser import EventParser
+from canal.position import Position
+from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
+from canal.store import EntryStore, MemoryStore, Slice
+
+#: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
+_SETTLE, _SCAN = 0.1, 1.0
+#: Seconds of one look into the store at most: a stream that was left is not announced to who waits.
+_WAIT = 1.0
+
+#: Batches whose latency is kept.
+_LATENCIES = 1000
+
+
+@attrs.define(eq=False)
+class Line:
+    """What the clients of one Instance share."""
+
+    destination: str
+    parser: EventParser
+    store: EntryStore
+    #: Opens a line of a client's own behind a position. It is in the list, for who ends such lines, before it begins.
+    behind: Callable[[int, Position, list[Feed]], Feed]
+    #: Called when a client has caught up with the store again.
+    caught_up: Callable[[int], None]
+    #: Raises when the Instance does not run.
+    check_running: Callable[[], None]
+    #: What the shared parser reads at present.
+    source: Callable[[], Any]
+    #: Writes the cursor of a client, durably: into the meta manager, with ``ha`` by way of the turns.
+    write: Callable[[int, Position], None]
+
+
+class Batch(NamedTuple):
+    """Entries that were handed out and not acked."""
+
+    id: int
+    rows: int | None
+    after: ReadPosition
+
+
+class State(NamedTuple):
+    """All that get, ack and rollback change: by one assignment, so that whatever is raised where, all or nothing of it is."""
+
+    acked: ReadPosition
+    reading: ReadPosition
+    """From where the next entries are taken: between it and the last batch is only what was dropped."""
+    next_id: int
+    first_id: int
+    """Of this turn: earlier batches were handed out before another process was active."""
+    batches: tuple[Batch, ...] = ()
+    last_acked: int = 0
+    rows_got: int | None = 0
+    rows_acked: int | None = 0
+    rollbacks: int = 0
+
+    def back(self, number: int) -> State:
+        """All batches from the one of this number on come again."""
+        before = self.batches[number - 1].after if number else self.acked
+        if before.feed is not self.reading.feed:
+            before = before._replace(feed=None)
+        return self._replace(reading=before, batches=self.batches[:number])
+
+    def number(self, batch_id: int) -> int | None:
+        """Which of the outstanding batches has this id."""
+        return next((number for number, batch in enumerate(self.batches) if batch.id == batch_id), None)
+
+
+class Delivery:
+    """One subscription. Calls may come from any thread, and nobody waits for another's ``get``.
+
+    Attributes:
+        durable: its subscription and cursor are kept by the meta manager.
+        auto: the batch that ``Instance.get`` has returned, and acks at its next call.
+        left: batches that were in hand when their streams were collected, to be rolled back by the next call: a finalizer
+            runs in any thread, whatever lock that thread holds, and must take none.
+        is_over: the parts were stopped.
+        is_gone: unsubscribed; another one may have its number.
+        lock: held while the state is changed and its cursor written.
+    """
+
+    def __init__(
+        self, line: Line, client_id: int, filter: str, start: ReadPosition, durable: bool, next_id: int, first_id: int
+    ) -> None:
+        self.line = line
+        self.id = client_id
+        self.durable = durable
+        self.auto = 0
+        self.left: deque[int] = deque()
+        self.is_over = False
+        self.is_gone = False
+        self.lock = threading.Lock()
+        self.state = State(start, start, next_id, first_id)
+        self._released = start  # what the store was given of ``acked``
+        self._joined = start  # where it began in the shared store
+        self.feeds: list[Feed] = []  # lines of its own that have not ended
+        self._look_at = 0.0  # when to look next whether it has caught up
+        self._settled = 0.0  # when entries that its filter dropped were last acked
+        self._narrowing = Narrowing(filter)
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # by this machine's clock
+
+    @property
+    def cursor(self) -> Position:
+        """Everything before it is acked."""
+        return self.state.acked.position
+
+    @property
+    def filter(self) -> str:
+        """What it narrows the instance's filter to; "" is everything."""
+        return self._narrowing.text
+
+    def set_filter(self, filter: str) -> None:
+        """What is handed out from now on is narrowed by another filter."""
+        self._narrowing = Narrowing(filter)
+
+    # -- get ----------------------------------------------------------------------------------------------------------
+
+    def get(self, batch_size: int, timeout: float | None, linger: float, taken: list[Taken]) -> Message:
+        """The next batch, as ``Instance.get_without_ack`` gives it.
+
+        What is handed out is noted in ``taken`` first, for who calls to take it back when it does not get through.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self.left or self._released is not self.state.acked:
+                self._catch_up()
+            state = self.state
+            feed = state.reading.feed
+            if feed is None or self.feeds:
+                feed, state = self._own_feed(feed), self.state
+                if feed is None or state.reading.feed is not feed:
+                    continue
+            finished = feed.parser.is_finished  # before the look into the store: what it put in goes first
+            wait = _WAIT if state.reading is state.acked or state.batches else _SETTLE
+            if deadline is not None:
+                wait = max(min(deadline - time.monotonic(), wait), 0.0)
+            try:
+                self._check_not_over()  # the store may be that of a later run by now
+                slice = feed.store.get(self.id, state.reading.start, batch_size, wait, linger)
+            except CanalError as error:
+                self._lost(error, state.reading)
+                continue
+            if slice.entries:
+                message = self._record(slice, state.reading, taken)
+                if message is not None:
+                    return message
+            elif self.state.reading is not state.reading:  # another thread was quicker, or has rolled back
+                continue
+            self._settle(not slice.entries)
+            # Passing over what is not for this client may take longer than waiting was to, but not for ever.
+            over = deadline is not None and time.monotonic() >= deadline + (_SCAN if slice.entries else 0.0)
+            if finished and feed.stop is None:  # to have found nothing means then that there is nothing
+                over = not slice.entries
+            if finished and not slice.entries:
+                if feed.parser.error is not None:
+                    raise fresh(feed.parser.error)
+                if feed.stop is not None and not self._join():  # the end of a log that has grown since
+                    self._detach(state.reading)
+            if over:
+                return Message(-1, [])
+
+    def _lost(self, error: CanalError, reading: ReadPosition) -> None:
+        """The store keeps nothing for it any more: it reads on over a line of its own, if it may read at all."""
+        if self.is_over:
+            raise StateError("the instance was stopped", destination=self.line.destination) from error
+        if self.is_gone:
+            raise not_subscribed(self.id, self.line.destination) from error
+        if isinstance(error, NotSubscribedError):
+            self._detach(reading)
+        elif self.state.reading.feed is reading.feed:  # else another thread has closed a line that is left
+            raise error
+
+    def _record(self, slice: Slice, reading: ReadPosition, taken: list[Taken]) -> Message | None:
+        """Make a batch of a slice; None when nothing of it is for this client, or it was not to be read from there."""
+        with self.lock:
+            self._check_not_over()
+            state = self._current()
+            if state.reading is not reading:
+                return None
+            entries, after = self._narrowing.of(slice, reading)
+            if not entries:
+                self.state = state._replace(reading=after)
+                return None
+            rows = slice.row_count if entries is slice.entries else sum(entry.row_count for entry in entries)
+            batch = Batch(state.next_id, rows, after)
+            message = Message(batch.id, entries, after.position)
+            taken.append((self, batch))
+            self.state = State(
+                state.acked, after, batch.id + 1, state.first_id, (*state.batches, batch), state.last_acked,
+                _plus(state.rows_got, rows), state.rows_acked, state.rollbacks,
+            )  # fmt: skip
+            return message
+
+    def take_back(self, batch: Batch) -> None:
+        """A batch that did not reach its caller comes again. Where there is one behind it, it stays: acks of that one fail."""
+        with self.lock:
+            state = self.state
+            if state.batches and state.batches[-1] is batch and not self.is_over:
+                self.state = state.back(len(state.batches) - 1)
+                self._wake()
+
+    def _settle(self, idle: bool) -> None:
+        """What the client's filter dropped since the last batch needs no ack by the user."""
+        with self.lock:
+            state = self.state
+            if self.is_over or state.batches or state.reading is state.acked:
+                return
+            self._check_current()
+            if not idle and time.monotonic() < self._settled + _SETTLE:
+                return
+            self._ack(state._replace(acked=state.reading))
+            self._settled = time.monotonic()
+
+    # -- behind the store ---------------------------------------------------------------------------------------------
+
+    def evicted(self) -> None:
+        """The shared store keeps nothing for it any more."""
+        if self.kept is not None:
+            self._detach(self.state.reading)
+
+    def _detach(self, reading: ReadPosition) -> None:
+        with self.lock:
+            if self.state.reading is reading:
+                self.state = self.state._replace(reading=reading._replace(feed=None))
+
+    def _own_feed(self, feed: Feed | None) -> Feed | None:
+        """The line to read on from, of a client that is behind the store: that of all once it has caught up."""
+        if feed is None:
+            with self.lock:
+                state = self._current()
+                if self.is_over:
+                    raise StateError("the instance was stopped", destination=self.line.destination)
+                if state.reading.feed is None:
+                    self.line.store.close(self.id)
+                    feed = self.line.behind(self.id, state.reading.position, self.feeds)
+                    self.state = state._replace(reading=state.reading._replace(start=0, skip=None, feed=feed))
+        elif feed.stop is not None and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _SETTLE
+            if feed.source is not self.line.source():
+                self._detach(self.state.reading)
+            else:
+                self._join()
+        self.end_feeds()
+        return self.state.reading.feed
+
+    def _join(self) -> bool:
+        """Go on with what the shared store keeps, where that begins with something that is done."""
+        with self.lock:
+            reading = self._current().reading
+            store = self.line.store
+            if self.is_over or reading.feed is None or reading.feed.stop is None or not isinstance(store, MemoryStore):
+                return False
+            try:
+                start = store.join(self.id, lambda entry: is_all_done(entry, reading.position))
+                if start is None:
+                    return False
+                joined = reading._replace(start=start, skip=reading.position, feed=Feed(self.line.parser, store))
+                self._joined = joined
+                self.state = self.state._replace(reading=joined)
+            finally:
+                if self.state.reading is reading:
+                    store.close(self.id)
+        self.line.caught_up(self.id)
+        return True
+
+    def end_feeds(self) -> None:
+        """End its own lines but the one that it reads, or all where it may not read any more."""
+        while True:
+            with self.lock:  # one that begins is not read yet
+                kept = None if self.is_over or self.is_gone else self.state.reading.feed
+                ended = next((feed for feed in self.feeds if feed is not kept), None)
+            if ended is None:
+                return
+            assert ended.stop is not None
+            ended.stop()
+            with contextlib.suppress(ValueError):  # another thread ended it too
+                self.feeds.remove(ended)
+
+    def seek(self, feed: Feed, position: Position) -> None:
+        """Go on at a position, over a line of its own that begins there; what was handed out can be acked no more."""
+        with self.lock:
+            if self.is_over:
+                self.line.check_running()
+            state = self._current()
+            if self.durable:
+                self.line.write(self.id, position)
+            reading = ReadPosition(0, position, feed=feed)
+            self.feeds.append(feed)
+            self.state = state._replace(acked=reading, reading=reading, batches=(), rollbacks=state.rollbacks + 1)
+            self.line.store.close(self.id)
+            self._wake()
+
+    @property
+    def kept(self) -> ReadPosition | None:
+        """From where on the shared store keeps entries for it; None: it does not."""
+        state = self.state
+        if state.reading.feed is None or state.reading.feed.stop is not None:
+            return None
+        return state.acked if state.acked.feed is state.reading.feed else self._joined
+
+    # -- ack and rollback ---------------------------------------------------------------------------------------------
+
+    def ack(self, batch_id: int) -> None:
+        """As ``Instance.ack``: the cursor is durable when it returns."""
+        with self.lock:
+            if self.is_over:
+                self.line.check_running()
+                raise self._too_late(batch_id)
+            state = self._current()
+            batches = state.batches
+            if not batches or batches[0].id != batch_id:
+                number = state.number(batch_id)
+                if number is None and batch_id == state.last_acked:
+                    return
+                raise self._refusal(state, batch_id, number)
+            _, rows, after = batches[0]
+            self._ack(
+                State(
+                    after, state.reading, state.next_id, state.first_id, batches[1:], batch_id, state.rows_got,
+                    _plus(state.rows_acked, rows), state.rollbacks,
+                )
+            )  # fmt: skip
+            if after.position.timestamp:
+                self._latencies.append(time.time() - after.position.timestamp / 1000)
+
+    def _ack(self, state: State) -> None:
+        """The durable cursor first, then the state, then the store's room: what an exception leaves out is made up for."""
+        position = state.acked.position
+        if self.durable and position is not self.state.acked.position:
+            self.line.write(self.id, position)
+        self.state = state
+        self._release()
+
+    def _release(self) -> None:
+        acked, feed = self.state.acked, self.state.reading.feed
+        if feed is not None and acked.feed is feed:
+            try:
+                feed.store.ack(self.id, acked.start)
+            except (StoreClosedError, NotSubscribedError):  # stopped meanwhile: the cursor is durable all the same
+                pass
+        self._released = acked
+
+    def unacked_by_get(self) -> int:
+        """The batch that ``Instance.get`` has returned last, which its next call acks; 0: there is none."""
+        with self.lock:
+            outstanding = [batch.id for batch in self._current().batches]
+        others = [id for id in outstanding if id != self.auto]
+        if others:
+            raise BatchError(
+                f"client {self.id} has batches that are not acked: {others}",
+                destination=self.line.destination, remedy="Ack or roll them back, or use get_without_ack.",
+            )  # fmt: skip
+        return outstanding[0] if outstanding else 0
+
+    def _refusal(self, state: State, batch_id: int, number: int | None) -> CanalError:
+        if number is None and 0 < batch_id < state.first_id:
+            return self._too_late(batch_id)
+        if number is None:
+            return BatchError(
+                f"batch {batch_id} is not outstanding for client {self.id}; outstanding are "
+                f"{[batch.id for batch in state.batches]}",
+                destination=self.line.destination,
+                remedy="It was acked or rolled back before, or belongs to another client.",
+            )
+        return BatchError(
+            f"batch {batch_id} cannot be acked before batch {state.batches[0].id}",
+            destination=self.line.destination,
+            remedy="Ack in the order of delivery.",
+        )
+
+    def _too_late(self, batch_id: int) -> NotActiveError:
+        return NotActiveError(
+            f"batch {batch_id} was handed out before this process had to pause", destination=self.line.destination,
+            remedy="What was not acked then is delivered again, by the process that is active.",
+        )  # fmt: skip
+
+    def rollback(self, batch_id: int | None = None, *, disown: bool = False) -> None:
+        """As ``Instance.rollback``: hand out again. With ``disown`` what was handed out cannot be acked any more."""
+        with self.lock:
+            if self.is_over:  # its store is closed, or is about to be
+                self.line.check_running()
+                if batch_id is None:
+                    return
+                raise self._too_late(batch_id)
+            state = self._current()
+            number = 0 if batch_id is None else state.number(batch_id)
+            if number is None:
+                raise BatchError(
+                    f"batch {batch_id} is not outstanding for client {self.id}", destination=self.line.destination
+                )
+            if disown:
+                state = state._replace(first_id=state.next_id)
+            if state.batches:
+                state = state.back(number)._replace(rollbacks=state.rollbacks + 1)
+            self.state = state
+            self._wake()
+
+    def _wake(self) -> None:
+        for store in (self.line.store, *(feed.store for feed in self.feeds)):
+            store.wake()
+
+    def outstanding(self) -> list[int]:
+        """Ids of the batches that are not acked, oldest first."""
+        with self.lock:
+            return [batch.id for batch in self._current().batches]
+
+    def add_members(self, start: Position) -> None:
+        """Its cursor gets the members of a group that it lacks, of which nothing was handed out yet."""
+        with self.lock:
+            state = self.state
+            known = dict(state.acked.position.members)
+            lacking = {name: position for name, position in start.members if name not in known}
+            if lacking and not self.is_over:
+                acked = state.acked._replace(position=Position(members={**known, **lacking}))
+                self._ack(state._replace(acked=acked, reading=acked))
+
+    def translate(self, found: Mapping[Position, Position | None]) -> None:
+        """Its cursor is ahead of the stream, which is of another log now: there it is this one; None: nobody knows."""
+        with self.lock:
+            mark = self.state.reading.skip
+            if self.is_over or mark is None or mark not in found:
+                return
+            # The cursor stays until the next ack: those of the other clients are of the former log too.
+            acked, reading = self.state.acked._replace(skip=found[mark]), self.state.reading._replace(skip=found[mark])
+            self.state = self.state._replace(acked=acked, reading=acked if self.state.reading is self.state.acked else reading)
+
+    # -- what every call begins with, under the lock ------------------------------------------------------------------
+
+    def _current(self) -> State:
+        """The state, once the batches in the hands of streams that nobody has any more are rolled back."""
+        if self.is_gone:
+            self._check_current()
+        while self.left:
+            number = self.state.number(self.left[0])
+            if number is not None:
+                self.state = self.state.back(number)._replace(rollbacks=self.state.rollbacks + 1)
+            self.left.popleft()
+        return self.state
+
+    def _catch_up(self) -> None:
+        """Do what was left to the next call."""
+        with self.lock:
+            if not self.is_over:
+                self._current()
+                self._release()
+
+    def _check_not_over(self) -> None:
+        if self.is_over:
+            raise StateError("the instance was stopped", destination=self.line.destination)
+
+    def _check_current(self) -> None:
+        if self.is_gone and not self.is_over:
+            raise not_subscribed(self.id, self.line.destination)
+
+    # -- status -------------------------------------------------------------------------------------------------------
+
+    def status(
+        self, state: State, store: StoreStatus | None, parser: ParserStatus | None, now: float, complete: float | None
+    ) -> ClientStatus:
+        """How it stood when its state was looked at; what was committed before ``complete`` was in the store by then."""
+        acked = state.acked.position
+        kept = store.readers.get(self.id) if store is not None else None
+        entries = transactions = unacked_age = ungot_age = None
+        if store is not None and kept is not None:
+            entries = store.put_entries - kept.acked
+            if parser is not None and state.reading.skip is None:
+                transactions = max(store.transactions - state.acked.done, 0) if entries else 0
+            if parser is not None:
+                unacked_age, ungot_age = (_age(since, parser, now) for since in (kept.oldest_unacked, kept.oldest_ungot))
+        end = parser.end if parser is not None else None
+        return ClientStatus(
+            self.id, self.filter, state.reading.position, acked, len(state.batches),
+            Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
+            entries, transactions, ungot_age, state.rows_got, state.rows_acked, state.rollbacks, self.kept is None,
+            Latency.of(seconds + (parser.clock_offset if parser is not None else 0.0) for seconds in tuple(self._latencies)),
+            max(acked.timestamp / 1000, complete or 0.0 if entries == 0 else 0.0) or None,
+        )  # fmt: skip
+
+
+#: A batch that was handed out by a call, and whose.
+Taken: TypeAlias = tuple[Delivery, Batch]
+
+
+def take_back(taken: list[Taken]) -> None:
+    """What a call has handed out that did not come to its end."""
+    while taken:
+        client, batch = taken[-1]
+        client.take_back(batch)
+        taken.pop()
+
+
+def check_client_id(client_id: object) -> None:
+    """Refuse what is no number, such as a filter in its stead."""
+    if type(client_id) is int:
+        return
+    is_filter = isinstance(client_id, str)
+    raise ConfigError(
+        f"a client's id is a number, not {client_id!r}",
+        remedy=f"Did you mean subscribe(filter={client_id!r})?" if is_filter else "Give it another one.",
+    )
+
+
+def not_subscribed(client_id: int, destination: str) -> NotSubscribedError:
+    """The error of a client that is not there, or not any more."""
+    return NotSubscribedError(
+        f"client {client_id} is not subscribed", destination=destination, remedy="Call subscribe() first."
+    )
+
+
+def _age(since: int | None, parser: ParserStatus, now: float) -> float | None:
+    """Age of an entry by the source's clock, which is not less than the lag of what is received."""
+    if since is None or parser.lag.seconds is None:
+        return parser.lag.seconds
+    return max(now + parser.clock_offset - since, parser.lag.seconds)
+
+
+def _plus(count: int | None, more: int | None) -> int | None:
+    return None if count is None or more is None else count + more

@@ -1,0 +1,159 @@
+"""What ``ha`` adds to an Instance: nothing begins, is handed out or acked but in this process's turn.
+
+Never starts or stops a part: whoever takes part in the election does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from canal.alarm import AlarmDesk, AlarmKind
+from canal.errors import CanalError, CoordinationError, NotActiveError
+from canal.ha.machine import Role
+from canal.ha.running import RunningMonitor
+from canal.instance.delivery import Delivery, Taken, take_back
+from canal.meta.protocol import MetaManager
+from canal.model import Message
+from canal.position import Position
+from canal.zookeeper.session import Fence, Session
+
+
+def bind(parts: Iterable[Any], session: Session, fence: Callable[[], Fence | None]) -> None:
+    """A turn begins: tell it to the parts that write behind its fence, or forget the last one. A user's own need not care."""
+    for part in parts:
+        told = getattr(part, "bind", None)
+        if told is not None:
+            told(session, fence)
+
+
+class Turns:
+    """The turns of one instance, and what is kept from one to the next.
+
+    Args:
+        is_running: whether the instance is between ``start`` and ``stop``.
+        check: raises what there is to say of an instance of which no parts run.
+        is_exhausted: whether nothing will ever come again.
+        client: gives a client by its id.
+    """
+
+    def __init__(
+        self, ha: RunningMonitor, destination: str, alarms: AlarmDesk, is_running: Callable[[], bool],
+        check: Callable[[], None], is_exhausted: Callable[[], bool], client: Callable[[int], Delivery],
+    ) -> None:  # fmt: skip
+        self._ha = ha
+        self._destination = destination
+        self._alarms = alarms
+        self._is_running = is_running
+        self._check = check
+        self._is_exhausted = is_exhausted
+        self._client = client
+        #: What is to be subscribed in each turn: filters by client.
+        self.noted: dict[int, str | None] = {}
+        self._epoch = 0  # of the last turn
+        self._left: dict[int, tuple[str, Position]] = {}  # clients at its end, their filters and cursors
+
+    def begin(self, session: Session, parts: Iterable[Any]) -> None:
+        """It is this process's turn: what writes does so beside the fence."""
+        ha = self._ha
+        bind(parts, session, lambda: ha.fence)
+        fence = ha.fence
+        if fence is not None:
+            if fence.epoch != self._epoch + 1 and not ha.was_deleted:  # another process may have moved or ended them
+                self._left = {}
+            self._epoch = fence.epoch
+
+    def forget(self) -> None:
+        """Nothing is to be known any more of the clients at the end of the last turn."""
+        self._left = {}
+
+    def keep(self, client: Delivery) -> None:
+        """A client at the end of a turn."""
+        if client.durable:
+            self._left[client.id] = client.filter, client.cursor
+
+    def restore(self, meta: MetaManager) -> None:
+        """Clients whose cursors were deleted under this process go on from those it knows."""
+        for client_id, (filter, cursor) in self._left.items():
+            if meta.cursor(client_id) is None:
+                meta.subscribe(client_id, filter)
+                meta.update_cursor(client_id, cursor)
+                self._alarms.announce(
+                    AlarmKind.COORDINATION,
+                    f"the cursor of client {client_id} was deleted while this process had the turn: it goes on from {cursor}, "
+                    "which it had acked. Stop all processes before you delete one",
+                )
+
+    def may_subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool) -> bool:
+        """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
+        if not self._is_running():
+            self._check()
+        if durable:
+            self.noted[client_id] = self.noted.get(client_id) if filter is None else filter
+        deadline = time.monotonic() + timeout
+        while not self._ha.wait_active(0.02):
+            problem = self._ha.error
+            if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided and problem is None:
+                return False
+            if not self._is_running():
+                self._check()
+            if time.monotonic() >= deadline:
+                text = f"it is not known yet which process is active: this one is {self._ha.role.value}"
+                raise CoordinationError(
+                    text if problem is None else f"{text}: {problem.message}", destination=self._destination,
+                    remedy=problem and problem.remedy or "Check that ZooKeeper can be reached; it goes on trying.",
+                ) from problem  # fmt: skip
+        return True
+
+    def get(
+        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
+    ) -> Message:
+        """A batch that is handed out while it is this process's turn, which is asked as the last thing."""
+        ha = self._ha
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not ha.wait_active(left):
+                if not self._is_running():
+                    self._check()
+                return Message(-1, [])
+            fence = ha.fence
+            if not ha.wait_active(0.0):
+                continue  # else the parts may be those of no turn, and not of the fence's
+            try:
+                message = self._client(client_id).get(batch_size, left, linger, taken)
+            except NotActiveError:
+                ha.fenced(fence)
+                continue
+            except CanalError:
+                if not self._is_running() or (ha.may_pass and ha.fence is fence):
+                    raise
+                continue  # the turn has ended meanwhile
+            if message and fence is not None and ha.fence is fence and ha.may_pass:  # the clock last
+                message.epoch = fence.epoch
+                return message
+            if message:  # too late: another process may deliver it by now
+                take_back(taken)
+            elif left is not None and deadline is not None and time.monotonic() >= deadline or self._is_exhausted():
+                return message
+
+    def check_ack(self, batch_id: int, client_id: int) -> None:
+        """Refuse an ack that is not this process's to give. That is final: if it turns out to be active still, what is
+        outstanding comes again, with new ids."""
+        try:
+            self._ha.check(f"batch {batch_id} cannot be acked")
+        except NotActiveError:
+            with contextlib.suppress(CanalError):
+                self._client(client_id).rollback(disown=True)
+            raise
+
+    def write_cursor(self, meta: MetaManager, client_id: int, position: Position) -> None:
+        """Write a cursor; where another process has the turn, this one's is over."""
+        fence = self._ha.fence
+        try:
+            meta.update_cursor(client_id, position)
+        except NotActiveError:
+            self._ha.fenced(fence)
+            raise

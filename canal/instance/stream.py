@@ -1,0 +1,121 @@
+"""The loops over an Instance's messages: each is acked when the loop comes round for the next."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from canal._util.option_checks import check_callable
+from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
+from canal.instance.delivery import Taken, take_back
+from canal.model import Message
+
+if TYPE_CHECKING:
+    from canal.instance.instance import Instance
+
+
+log = logging.getLogger("canal")
+
+
+class Stream(Iterator[Message]):
+    """Messages of one client; leaving it rolls back what is in hand."""
+
+    _in_hand: Taken | None = None
+
+    def __init__(self, instance: Instance, batch_size: int, linger: float, client_id: int, poll: float) -> None:
+        self._instance = instance
+        self._options = (batch_size, poll, linger, client_id)
+        self._client_id = client_id
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        while (message := self.step()) is None:
+            pass
+        return message  # no signal's handler runs between these two
+
+    def step(self) -> Message | None:
+        """One look, of ``poll`` seconds at most: ack what is in hand, and give the next message, or None for none so far.
+
+        Raises:
+            StopIteration: the source has ended.
+        """
+        instance = self._instance
+        if self._in_hand is not None:
+            with contextlib.suppress(NotActiveError):  # then another process delivers that message
+                instance.ack(self._in_hand[1].id, client_id=self._client_id)
+            self._in_hand = None
+        taken: list[Taken] = []
+        try:
+            finished = instance._is_over(self._client_id)
+            message = instance._get(*self._options, taken)
+            if message:
+                self._in_hand = taken[-1]
+                return message
+            if finished:
+                raise StopIteration
+            return None
+        except BaseException:
+            take_back(taken)
+            raise
+
+    def let_go(self) -> None:
+        """What is in hand was acked or rolled back by who has it."""
+        self._in_hand = None
+
+    def close(self) -> None:
+        """Roll back what is in hand; the next get hands it out again."""
+        if self._in_hand is not None and self._instance.is_running:
+            try:
+                self._instance.rollback(self._in_hand[1].id, client_id=self._client_id)
+            except (BatchError, NotSubscribedError, NotActiveError, StateError):
+                pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
+        self._in_hand = None
+
+    def __del__(self) -> None:
+        if self._in_hand is not None:
+            client, batch = self._in_hand
+            client.left.append(batch.id)
+
+
+def consume(
+    instance: Instance, handler: Callable[[Message], Any], retries: int, backoff: tuple[float, float],
+    on_unfit: Callable[[Message, Exception], Any] | None, batch_size: int, linger: float, client_id: int,
+) -> None:  # fmt: skip
+    """As ``Instance.consume`` without workers."""
+    check_callable(handler, "handler")
+    failures = 0
+    while True:
+        stream = instance.stream(batch_size, linger, client_id=client_id)
+        try:
+            for message in stream:
+                try:
+                    handler(message)
+                except CanalError:
+                    raise
+                except Exception as error:
+                    failures += 1
+                    if failures <= retries:
+                        log.warning("[%s] the handler failed, attempt %d of %d", instance.destination, failures, retries + 1,
+                                    exc_info=True)  # fmt: skip
+                        break
+                    if on_unfit is None:
+                        raise
+                    on_unfit(message, error)
+                failures = 0
+            else:
+                return
+        finally:
+            stream.close()
+        _pause(instance, min(backoff[0] * 2.0 ** min(failures - 1, 60), backoff[1]))
+
+
+def _pause(instance: Instance, seconds: float) -> None:
+    """Wait; a stop ends it."""
+    deadline = time.monotonic() + seconds
+    while instance.is_running and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, 0.2))

@@ -1,0 +1,1 @@
+"""Existing rows of tables."""
