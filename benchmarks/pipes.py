@@ -27,7 +27,7 @@ from benchmarks import spark_debezium
 from benchmarks.pipes_debezium import Debezium
 from canal import targets
 from canal.testing.servers import MariaDBServer, ThrowawayServer
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
+from tests.support.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RabbitMQServer, RedisServer
 
 COLUMNS: Final = (
     "id INT PRIMARY KEY, customer INT, state VARCHAR(20), total DECIMAL(10,2), note VARCHAR(200), placed DATETIME, paid BIGINT"

@@ -19,7 +19,7 @@ from typing import Final
 
 from benchmarks import spark_debezium
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import PostgreSQLServer
+from tests.support.target_servers import PostgreSQLServer
 
 #: Rows of a batch of the sink, four times its default; more did not make it faster.
 _BATCH: Final = 2000

@@ -1,4 +1,4 @@
-"""``canal top``: the destinations of a process on a terminal, as :func:`canal.cli.web.app` shows them, or those under a ZooKeeper.
+"""``canal top``: the destinations of a process on a terminal, as :func:`canal.cli.web.app` shows them, or of a ZooKeeper.
 
 Never changes anything, and never shows what would control the terminal.
 """
@@ -29,7 +29,7 @@ def options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
     top = commands.add_parser(
         "top",
         help="watch destinations on the terminal",
-        description="Watch the destinations of a process that serves canal.cli.web.app, or all of those that processes run by turns.",
+        description="Watch the destinations of a process that serves canal.cli.web.app, or all that processes run by turns.",
         epilog="Ctrl-C ends it. Credentials come from CANAL_PAGE_AUTHORIZATION, the value of that header, and "
         "from CANAL_ZOOKEEPER_AUTH, such as digest:user:password.",
     )
@@ -62,7 +62,9 @@ def read_page(url: str, timeout: float) -> dict[str, Any]:
             found = json.loads(answer.read(_MOST_BYTES))
     except urllib.error.HTTPError as error:
         error.close()
-        raise ConfigError(f"the page answers {error.code} {error.reason}", remedy="Give the address of canal.cli.web.app.") from error
+        raise ConfigError(
+            f"the page answers {error.code} {error.reason}", remedy="Give the address of canal.cli.web.app."
+        ) from error
     except (OSError, urllib.error.URLError) as error:
         raise ConnectionLostError(f"the page does not answer: {getattr(error, 'reason', error)}") from error
     except ValueError as error:

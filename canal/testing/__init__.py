@@ -1,4 +1,4 @@
-"""Public helpers for tests: a fake binlog, throwaway servers, a fault proxy, a load generator, the suite of targets.
+"""Public helpers for tests: a fake binlog, throwaway servers, a fault proxy, the suite of targets.
 
 Imports nothing before it is asked for: ``canal.testing.FakeBinlog`` loads its module at first use.
 """
@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from canal.testing import target_suite
     from canal.testing.fake import FakeBinlog
-    from canal.testing.load import Load
     from canal.testing.proxy import FaultProxy
     from canal.testing.rules import check_rule
     from canal.testing.servers import MariaDBServer, MySQLServer
-    from canal.testing.target_servers import OpenSearchServer, PostgreSQLServer, RedisServer
     from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 _MODULES = {
-    "FakeBinlog": "fake", "FaultProxy": "proxy", "Load": "load", "MariaDBServer": "servers", "MySQLServer": "servers",
-    "OpenSearchServer": "target_servers", "PostgreSQLServer": "target_servers", "RedisServer": "target_servers",
+    "FakeBinlog": "fake", "FaultProxy": "proxy", "MariaDBServer": "servers", "MySQLServer": "servers",
     "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper", "check_rule": "rules",
 }  # fmt: skip
 
 __all__ = [
-    "FakeBinlog", "FaultProxy", "Load", "MariaDBServer", "MySQLServer", "OpenSearchServer", "PostgreSQLServer", "RedisServer",
-    "ZooKeeperEnsemble", "ZooKeeperServer", "check_rule", "target_suite",
+    "FakeBinlog", "FaultProxy", "MariaDBServer", "MySQLServer", "ZooKeeperEnsemble", "ZooKeeperServer", "check_rule",
+    "target_suite",
 ]  # fmt: skip
 
 

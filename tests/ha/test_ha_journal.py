@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from canal.testing.journal import Journal, JournalTransaction, check
 from tests.support.ha_journal import Record, append, judge, read_records
+from tests.support.journal import Journal, JournalTransaction, check
 
 
 def change(number: int) -> tuple[Any, ...]:

@@ -17,11 +17,11 @@ import pytest
 
 import canal
 from canal.ha import Role
-from canal.testing.journal import changes_of
 from canal.testing.zookeeper import ZooKeeperServer
 from tests.programs.ha_child import log_position
 from tests.support.ha_group import Group, end_session, end_wait
 from tests.support.ha_journal import Record, judge
+from tests.support.journal import changes_of
 from tests.support.steps import Steps, is_monitor
 from tests.support.waiting import until
 

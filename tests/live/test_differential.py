@@ -22,10 +22,10 @@ from pymysqlreplication.constants import NONE_SOURCE
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 import canal
-from canal.testing.journal import Change, check, compare_tables, replay
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
+from tests.support.journal import Change, check, compare_tables, replay
 from tests.support.live import Reader, end_of_log, source
+from tests.support.load import Load
 from tests.support.peer_faults import FAULTS, PEER, SAME, Fault, Raised, in_peer_form
 
 SEED: Final = 20260715

@@ -10,10 +10,9 @@ import attrs
 import pytest
 
 import canal
-from canal.testing.journal import Change, check
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line, Pairing
+from tests.support.journal import Change, check
 from tests.support.live import (
     Reader,
     end_of_log,
@@ -24,6 +23,7 @@ from tests.support.live import (
     wait_for_relay,
     wait_for_row,
 )
+from tests.support.load import Load
 
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from canal.testing.journal import check, compare_tables, replay
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
+from tests.support.journal import check, compare_tables, replay
 from tests.support.live import end_of_log
 from tests.support.lives import ROOT, acked, count_started, lives, merged, reached, wait_for
+from tests.support.load import Load
 
 
 def start_child(server: ThrowawayServer, directory: Path, schema: str) -> subprocess.Popen[bytes]:

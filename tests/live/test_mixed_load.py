@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import canal
-from canal.testing.journal import changes_of, check, compare_tables, replay
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
+from tests.support.journal import changes_of, check, compare_tables, replay
 from tests.support.live import Reader, end_of_log, source
+from tests.support.load import Load
 
 SECONDS = 8.0
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import canal
-from canal.testing.journal import Change
 from canal.testing.servers import ThrowawayServer
+from tests.support.journal import Change
 from tests.support.live import Reader, end_of_log, source
 
 

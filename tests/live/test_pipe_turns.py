@@ -18,8 +18,8 @@ import pytest
 
 from canal.targets import Progress
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import PostgreSQLServer
 from canal.testing.zookeeper import ZooKeeperServer
+from tests.support.target_servers import PostgreSQLServer
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import canal
-from canal.testing.journal import check
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
+from tests.support.journal import check
 from tests.support.live import end_of_log
 from tests.support.lives import ROOT, acked, count_started, lives, merged, reached, wait_for
+from tests.support.load import Load
 
 OUTPUTS = ("all", "log")
 

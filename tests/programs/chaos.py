@@ -27,11 +27,11 @@ import attrs
 
 import canal
 from canal.alarm import AlarmDesk
-from canal.testing.journal import Change, changes_of, check, compare_tables, replay
-from canal.testing.load import Load
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
+from tests.support.journal import Change, changes_of, check, compare_tables, replay
 from tests.support.live import end_of_log, is_behind
+from tests.support.load import Load
 
 SERVERS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 METADATA = ("--binlog-row-metadata=FULL",)

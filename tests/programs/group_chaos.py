@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import canal
-from canal.testing.journal import check
-from canal.testing.load import Load
 from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
 from tests.programs.kill_child import read_records
 from tests.programs.reliability import write_result
+from tests.support.journal import check
 from tests.support.live import promote, settle, wait_for_row
 from tests.support.lives import ROOT, count_started, life_files, lives, wait_for
+from tests.support.load import Load
 
 MEMBERS: Final = ("idle", "stops", "moves")
 

@@ -12,8 +12,8 @@ import os
 import sys
 
 import canal
-from canal.testing.journal import changes_of
 from tests.programs.kill_child import append
+from tests.support.journal import changes_of
 
 
 def parser_of(options: dict[str, str], port: str, standby: str | None) -> canal.BinlogParser:

@@ -28,14 +28,14 @@ from typing import Any
 import attrs
 
 from canal.position import journal_key
-from canal.testing.journal import check, compare_tables, replay
-from canal.testing.load import Load
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import MariaDBServer, ThrowawayServer
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.programs.reliability import write_result
 from tests.support.ha_journal import LogPosition, Verdict, append, iter_lives, judge, read_records, split_records
+from tests.support.journal import check, compare_tables, replay
 from tests.support.live import end_of_log
+from tests.support.load import Load
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ("--binlog-row-metadata=FULL",)

@@ -23,9 +23,9 @@ from typing import Any
 import canal
 from canal.errors import CoordinationError
 from canal.position import journal_key
-from canal.testing.journal import changes_of
 from canal.zookeeper.session import ZooKeeper
 from tests.support.ha_journal import LogPosition, append
+from tests.support.journal import changes_of
 from tests.support.steps import Steps, is_monitor
 
 _PR_SET_PDEATHSIG = 1

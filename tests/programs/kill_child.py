@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import canal
-from canal.testing.journal import changes_of
+from tests.support.journal import changes_of
 
 #: START (cursor) | GOT (changes, position) | ACKED (position)
 Record = tuple[str, Any]

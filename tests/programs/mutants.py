@@ -100,7 +100,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- delivery ------------------------------------------------------------------------------------------------------
     _mutant(
-        "an ack is not written", "instance/delivery.py", "            self.line.write(self.id, position)\n        self.state = state\n",
+        "an ack is not written", "instance/delivery.py",
+        "            self.line.write(self.id, position)\n        self.state = state\n",
         "            pass\n        self.state = state\n",
         "instance/test_delivery.py::test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored",
     ),
@@ -111,7 +112,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "acks are taken in any order", "instance/delivery.py", "            if not batches or batches[0].id != batch_id:\n",
         "            if state.number(batch_id) is None:\n",
-        "instance/test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing", "instance/test_delivery.py::TestDelivery", _HA_RUN,
+        "instance/test_delivery.py::test_ack_out_of_order_is_refused_and_moves_nothing",
+        "instance/test_delivery.py::TestDelivery",
+        _HA_RUN,
     ),
     _mutant(
         "the cursor moves before it is written", "instance/delivery.py", "        position = state.acked.position\n",
@@ -157,7 +160,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "instance/test_slow_clients.py::test_a_stream_ends_behind_all_that_its_client_is_behind_by",
     ),
     _mutant(
-        "a client that joins the store gets again what it has", "instance/delivery.py", "skip=reading.position, feed", "skip=None, feed",
+        "a client that joins the store gets again what it has", "instance/delivery.py",
+        "skip=reading.position, feed", "skip=None, feed",
         "instance/test_slow_clients.py::test_a_client_seeks_back_and_ahead_and_no_other_one_notices[mysql]",
     ),
     # -- the log -------------------------------------------------------------------------------------------------------
@@ -286,7 +290,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the cursors of two lives of a log are compared by number", "position.py", "            lives = self._lives(other)\n",
         "            lives = 0\n",
         "test_position.py::test_positions_of_a_log_that_was_reset_are_not_compared_by_their_numbers[b.000005-40-1-False]",
-        "instance/test_client_filter.py::test_a_cursor_that_cannot_be_compared_holds_nothing_back[of a log before with more journals]",
+        "instance/test_client_filter.py::test_a_cursor_that_cannot_be_compared_holds_nothing_back"
+        "[of a log before with more journals]",
     ),
     _mutant(
         "the GTIDs that a head lists prove nothing", "parse/log/continuity.py", "        if missing:\n            raise",
@@ -297,12 +302,14 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "bytes between two events may be missing", "parse/log/decoder.py",
         "self._strict = continuity is not None and continuity.by_offset", "self._strict = False",
-        "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]", is_quick=True,
+        "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
+        is_quick=True,
     ),
     _mutant(
         "the end of a log that a ROTATE must end may be missing", "parse/log/continuity.py",
         "elif has_ended and not form.created:",
-        "elif False:", "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
+        "elif False:",
+        "parse/test_continuity_model.py::test_a_file_that_is_cut_between_two_events[files-mysql-False-rotate-fail]",
     ),
     _mutant(
         "any start of a server is that of the log's own", "parse/log/continuity.py", "        if has_former is False:\n",
@@ -359,7 +366,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "server/test_router.py::test_tables_are_known_as_they_were_at_the_cursor_of_each_output",
     ),
     _mutant(
-        "the copy of a transaction is taken for whole before its end", "server/router.py", "not known[1].end", "not known[1].source",
+        "the copy of a transaction is taken for whole before its end", "server/router.py",
+        "not known[1].end", "not known[1].source",
         "server/test_router.py::test_each_output_has_its_part_of_the_journal_once_through_restarts[1]",
     ),
     _mutant(

@@ -35,14 +35,14 @@ import pymysql
 import canal
 from canal.changes import Change
 from canal.targets import KafkaTarget, OpenSearchTarget, PostgreSQLTarget, RedisTarget, Target
-from canal.testing.journal import check
-from canal.testing.load import Load
 from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
 from canal.testing.target_suite import as_text
 from tests.programs.reliability import write_result
 from tests.support import harnesses
+from tests.support.journal import check
 from tests.support.live import end_of_log
+from tests.support.load import Load
+from tests.support.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OPTIONS: Final = ("--binlog-row-metadata=FULL",)
@@ -64,7 +64,7 @@ class ChaosError(AssertionError):
 
 
 def plain(change: Change) -> bytes:
-    """A change as ``canal.testing.journal`` knows them, and its id."""
+    """A change as ``tests.support.journal`` knows them, and its id."""
     schema, _, table = change.table.source.partition(".")
     before, after = (None if row is None else row.as_dict() for row in (change.before, change.after))
     return pickle.dumps((change.id, (schema, table, change.op.name, before, after)))

@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 
 import canal
-from canal.testing.journal import changes_of
 from tests.programs.kill_child import append
+from tests.support.journal import changes_of
 
 
 def follow(output: canal.Instance, path: Path) -> None:

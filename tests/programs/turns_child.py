@@ -19,9 +19,9 @@ import time
 from typing import Any
 
 import canal
-from canal.testing.journal import changes_of
 from canal.zookeeper.session import ZooKeeper
 from tests.support.ha_journal import append
+from tests.support.journal import changes_of
 
 _PR_SET_PDEATHSIG = 1
 

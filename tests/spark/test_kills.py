@@ -25,10 +25,10 @@ import pymysql
 import pymysql.cursors
 import pytest
 
-from canal.testing.journal import same_value
 from canal.testing.servers import ThrowawayServer
 from tests.programs.spark_kill_child import sinks, targets
 from tests.support.fix_spark import JAVA_OPTIONS, java_home
+from tests.support.journal import same_value
 from tests.support.live import end_of_log
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -34,7 +34,10 @@ from canal.testing.servers import (
     ThrowawayServer,
     find_installation,
 )
-from canal.testing.target_servers import (
+from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
+from tests.support import lines
+from tests.support.lines import BY_NAME, LINES, MAIN
+from tests.support.target_servers import (
     FerretDBServer,
     KafkaServer,
     OpenSearchServer,
@@ -44,9 +47,6 @@ from canal.testing.target_servers import (
     RedisServer,
     RocketMQServer,
 )
-from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
-from tests.support import lines
-from tests.support.lines import BY_NAME, LINES, MAIN
 
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"

@@ -35,7 +35,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from canal.testing.journal import Change
+from tests.support.journal import Change
 
 LogPosition: TypeAlias = tuple[int, int, int]
 Record: TypeAlias = tuple[Any, ...]

@@ -13,11 +13,11 @@ import pymysql.cursors
 from pymysql.constants import ER
 
 import canal
-from canal.testing.journal import Change, changes_of
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import SETUP
+from tests.support.journal import Change, changes_of
 from tests.support.lines import SETUPS
+from tests.support.load import Load
 
 
 def source(server: ThrowawayServer, **options: Any) -> canal.MySQLSource:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import canal
-from canal.testing.journal import Change
 from tests.programs.kill_child import read_records
+from tests.support.journal import Change
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -20,7 +20,8 @@ _ROOT: Final = Path(canal.__file__).parent
 _FILES: Final = {
     str(_ROOT / name)
     for name in (
-        "instance/instance.py", "instance/clients.py", "instance/delivery.py", "instance/ha_turns.py", "zookeeper/session.py", "ha/running.py", "ha/gate.py",
+        "instance/instance.py", "instance/clients.py", "instance/delivery.py", "instance/ha_turns.py", "zookeeper/session.py",
+        "ha/running.py", "ha/gate.py",
         "meta/memory.py", "meta/zookeeper.py",
     )
 }

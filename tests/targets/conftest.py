@@ -7,9 +7,9 @@ from typing import Any
 import pymongo
 import pytest
 
-from canal.testing.target_servers import FerretDBServer
 from tests.support.harnesses import Receiver
 from tests.support.replica_set import ReplicaSet
+from tests.support.target_servers import FerretDBServer
 
 
 @pytest.fixture

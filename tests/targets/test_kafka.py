@@ -21,8 +21,8 @@ from canal.targets import kafka as module
 from canal.targets.canal_mq import java_hash
 from canal.targets.messages import primary_key
 from canal.testing import FakeBinlog, target_suite
-from canal.testing.target_servers import KafkaServer
 from tests.support.harnesses import kafka_log
+from tests.support.target_servers import KafkaServer
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 _numbers = itertools.count(random.randrange(1 << 30))

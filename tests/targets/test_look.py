@@ -37,7 +37,7 @@ from canal.targets.look import look
 from canal.targets.looks import _missing
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import (
+from tests.support.target_servers import (
     FerretDBServer,
     KafkaServer,
     OpenSearchServer,

@@ -29,8 +29,8 @@ from canal.targets import JSONLinesTarget, MongoDBTarget, Progress
 from canal.targets.mongodb import _adapter
 from canal.testing import FakeBinlog
 from canal.testing.processes import reserve_port
-from canal.testing.target_servers import FerretDBServer
 from tests.support.replica_set import ReplicaSet
+from tests.support.target_servers import FerretDBServer
 
 _numbers = itertools.count(1)
 

@@ -25,7 +25,7 @@ from canal.errors import (
 )
 from canal.targets import JSONLinesTarget, OpenSearchTarget
 from canal.testing import FakeBinlog
-from canal.testing.target_servers import OpenSearchServer
+from tests.support.target_servers import OpenSearchServer
 
 _numbers = itertools.count(1)
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from canal.testing.servers import MariaDBServer, MySQLServer
-from canal.testing.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
 from tests.programs.pipe_chaos import OPTIONS, run
+from tests.support.target_servers import KafkaServer, OpenSearchServer, PostgreSQLServer, RedisServer
 
 
 @pytest.mark.slow

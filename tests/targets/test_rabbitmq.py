@@ -15,8 +15,8 @@ import canal
 from canal.errors import ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.targets import JSONLinesTarget, RabbitMQTarget
 from canal.testing import FakeBinlog, target_suite
-from canal.testing.target_servers import RabbitMQServer
 from tests.support.harnesses import rabbitmq_queue
+from tests.support.target_servers import RabbitMQServer
 
 pika = pytest.importorskip("pika")
 _numbers = itertools.count(random.randrange(1 << 30))

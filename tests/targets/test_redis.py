@@ -20,7 +20,7 @@ from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, 
 from canal.targets import JSONLinesTarget, RedisTarget
 from canal.targets.redis_cluster import _tags, slot_of
 from canal.testing import FakeBinlog
-from canal.testing.target_servers import RedisCluster, RedisServer
+from tests.support.target_servers import RedisCluster, RedisServer
 from tests.support.waiting import until
 
 # redis-py leaves connections open where a cluster cannot be begun with.

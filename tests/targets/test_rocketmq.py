@@ -25,8 +25,8 @@ from canal.targets import rocketmq as module
 from canal.targets import rocketmq_wire as wire
 from canal.targets.canal_mq import java_hash
 from canal.testing import FakeBinlog, target_suite
-from canal.testing.target_servers import RocketMQServer
 from tests.support.harnesses import rocketmq_queue, rocketmq_topic
+from tests.support.target_servers import RocketMQServer
 
 _numbers = itertools.count(random.randrange(1 << 30))
 

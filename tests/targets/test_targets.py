@@ -11,7 +11,9 @@ import pytest
 from canal.testing import target_suite
 from canal.testing.processes import scratch
 from canal.testing.servers import ThrowawayServer
-from canal.testing.target_servers import (
+from tests.support import harnesses
+from tests.support.replica_set import ReplicaSet
+from tests.support.target_servers import (
     FerretDBServer,
     KafkaServer,
     OpenSearchServer,
@@ -21,8 +23,6 @@ from canal.testing.target_servers import (
     RedisServer,
     RocketMQServer,
 )
-from tests.support import harnesses
-from tests.support.replica_set import ReplicaSet
 
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

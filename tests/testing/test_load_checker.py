@@ -11,9 +11,9 @@ from decimal import Decimal
 
 import pytest
 
-from canal.testing.journal import Change, Ddl, Journal, JournalTransaction, check, compare_tables, replay, same_value
-from canal.testing.load import Load
 from canal.testing.servers import ThrowawayServer
+from tests.support.journal import Change, Ddl, Journal, JournalTransaction, check, compare_tables, replay, same_value
+from tests.support.load import Load
 
 S = "shop"
 

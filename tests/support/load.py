@@ -28,7 +28,7 @@ import attrs
 import pymysql
 import pymysql.cursors
 
-from canal.testing.journal import (
+from tests.support.journal import (
     ADDED,
     ORDER_TABLE,
     SESSION_TABLE,
