@@ -14,7 +14,7 @@ import pytest
 
 import canal
 from canal.binlog import event_layout
-from tests.support.imports import MODULES, PACKAGE, circles, imports, reached, room
+from tests.support.imports import MODULES, PACKAGE, circles, imports, reached, room, tree
 
 #: What each part may import of the others: only the Protocols of its neighbour downstream.
 ALLOWED = {
@@ -72,7 +72,7 @@ def test_private_names_stay_in_their_modules() -> None:
     reached = [
         f"{module} imports {node.module}.{name.name}"
         for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("canal")
         for name in node.names
         if name.name.startswith("_") and not name.name.endswith("__") and f"{node.module}.{name.name}" not in MODULES
@@ -142,7 +142,7 @@ def test_each_room_says_in_a_sentence_what_it_knows() -> None:
     silent = [
         str(path.parent.relative_to(PACKAGE))
         for path in PACKAGE.rglob("__init__.py")
-        if not re.match(r"\S.{10,120}\.(\n|$)", ast.get_docstring(ast.parse(path.read_text())) or "")
+        if not re.match(r"\S.{10,120}\.(\n|$)", ast.get_docstring(tree(path)) or "")
     ]
     assert silent == []
 
@@ -175,7 +175,7 @@ def test_numbers_of_column_types_have_names() -> None:
     bare = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Compare) and re.fullmatch(r"code|real|(.*\.)?type_code", ast.unparse(node.left))
         for number in {one.value for right in node.comparators for one in ast.walk(right) if isinstance(one, ast.Constant)}
         if type(number) is int and 4 < number < 256
@@ -189,9 +189,8 @@ def test_offsets_of_fields_in_events_have_names() -> None:
     numbers = {value for name, value in vars(event_layout).items() if name.isupper()} - {*range(13), 16, 20, 32}
     bare = []
     for path in (*(PACKAGE / "parse").glob("*.py"), *(PACKAGE / "parse/log").glob("*.py"), PACKAGE / "parse/source/files.py"):
-        tree = ast.parse(path.read_text())
-        named = {part for one in tree.body if isinstance(one, (ast.Assign, ast.AnnAssign)) for part in ast.walk(one)}
-        for node in ast.walk(tree):
+        named = {part for one in tree(path).body if isinstance(one, (ast.Assign, ast.AnnAssign)) for part in ast.walk(one)}
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Subscript) and re.fullmatch(bytes_of, ast.unparse(node.value)):
                 ends = (node.slice.lower, node.slice.upper) if isinstance(node.slice, ast.Slice) else (node.slice,)
                 found = any(isinstance(one, ast.Constant) and one.value > 1 for one in ends)
@@ -228,7 +227,7 @@ def test_what_an_object_has_is_asked_where_it_has_a_reason() -> None:
     asked = {
         f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
         for path in [*core, *(path for room in rooms for path in PACKAGE.glob(room))]
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         if node.func.id in ("getattr", "hasattr") and isinstance(node.args[1], ast.Constant)
         or node.func.id == "isinstance" and "BinlogParser" in ast.unparse(node.args[1])
@@ -286,7 +285,7 @@ def test_no_finalizer_takes_a_lock() -> None:
     """It runs in whatever thread collects, which may hold that lock: all that one may do is to note something."""
     found = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef) and node.name == "__del__":
                 calls = (ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call))
                 found.append((path.name, any(isinstance(one, ast.With) for one in ast.walk(node)), *calls))
@@ -303,9 +302,8 @@ def test_no_module_of_the_tests_imports_a_test_and_what_they_share_has_its_folde
         is_test = path.name == "conftest.py" or path.name.startswith("test_") or path.read_text() == ""
         if not is_test and path.relative_to(tests).parts[0] not in ("support", "programs", "servers"):
             apart.append(path.name)
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))]
-        texts = [ast.unparse(node) for node in nodes]
-        imported += [f"{path.name}: {text}" for text in texts if re.match(r"(from|import) (tests\b|\.).*\btest_", text)]
+        texts = re.findall(r"^ *((?:from|import) (?:tests\b|\.)[^(\n]*(?:\([^)]*\))?)", path.read_text(), re.M)
+        imported += [f"{path.name}: {text}" for text in texts if re.search(r"\btest_", text)]
 
     assert apart == [], "what tests share is in tests/support, what runs by python -m in tests/programs"
     assert imported == [], "what two tests need is in tests/support"
@@ -327,7 +325,7 @@ LONG = {
 def test_objects_and_functions_can_be_held_in_the_head() -> None:
     long = set()
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef):
                 long |= {node.name} if _lines(node) > 400 else set()
                 methods = [one for one in node.body if isinstance(one, ast.FunctionDef)]
@@ -350,7 +348,7 @@ def _span(node: ast.stmt) -> int:
 
 def test_public_names_are_where_type_checkers_find_them() -> None:
     declared = {}
-    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())):
+    for node in ast.walk(tree(PACKAGE / "__init__.py")):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             declared = {name.name: one.module for one in node.body if isinstance(one, ast.ImportFrom) for name in one.names}
 

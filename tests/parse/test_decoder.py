@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import canal
-from canal import event_layout, event_types, type_codes
+from canal.binlog import event_layout, event_types, type_codes
 from canal.filter import FieldFilter, TableFilter
 from canal.model import TableMap
 from canal.parse.log.continuity import Continuity

@@ -22,11 +22,15 @@ MODULES = {_module(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 @cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
 def imports(path: Path, at_any_depth: bool = False) -> frozenset[str]:
     """Return the modules that a file imports when it is loaded; at any depth: also inside functions and for type checkers."""
-    tree = ast.parse(path.read_text("utf-8"))
     found: set[str] = set()
-    for node in ast.walk(tree) if at_any_depth else _loaded(tree.body):
+    for node in ast.walk(tree(path)) if at_any_depth else _loaded(tree(path).body):
         if isinstance(node, ast.ImportFrom) and node.module == "canal":
             found |= {canal._MODULES.get(name.name, f"canal.{name.name}") for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
