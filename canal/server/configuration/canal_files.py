@@ -248,7 +248,7 @@ class _Reading:
             column_types="history",  # canal asks the server for each table
             unknown_columns="leave_out" if self._filter("table.error") else "error",
             isolate_ddl=_flag(values, "canal.instance.get.ddl.isolation"),
-            fallback_interval=_number(values, "canal.instance.instance.fallbackIntervalInSeconds", float),
+            fallback_interval=_number(values, "canal.instance.fallbackIntervalInSeconds", float),
             on_lost="latest" if _flag(values, "canal.auto.reset.latest.pos.mode") else "fail",
             store_entries=size,
             **({"store_bytes": size * unit} if mode == "MEMSIZE" else {}),
@@ -302,7 +302,7 @@ class _Reading:
 
     def _source(self, which: str) -> MySQLSource:
         values, prefix = self._values, f"canal.instance.{which}"
-        if _flag(values, "canal.instance.instance.enableDruid"):
+        if _flag(values, "canal.instance.enableDruid"):
             raise ConfigError(
                 "canal.instance.enableDruid: an encrypted password cannot be read",
                 remedy="Give the password itself by reference, as in canal.instance.dbPassword=${file:/run/secrets/canal}.",
@@ -313,8 +313,8 @@ class _Reading:
             raise ConfigError(f"{prefix}.address is host:port, not {address!r}")
         formats = {one.strip().upper() for one in values.get("canal.instance.binlog.format").split(",")}
         return MySQLSource(
-            host=host.strip("[]"), port=int(port), user=values.get("canal.instance.instance.dbUsername"),
-            password=values.get("canal.instance.instance.dbPassword"),
+            host=host.strip("[]"), port=int(port), user=values.get("canal.instance.dbUsername"),
+            password=values.get("canal.instance.dbPassword"),
             server_id=_number(values, "canal.instance.mysql.slaveId") or None,
             read_timeout=_number(values, "canal.instance.network.soTimeout", float),
             require_row_format=formats == {"ROW"},
@@ -346,7 +346,7 @@ class _Reading:
 
     def _start(self, which: str) -> str | Position:
         values, prefix = self._values, f"canal.instance.{which}"
-        gtid = values.get(f"{prefix}.gtid") if _flag(values, "canal.instance.instance.gtidon") else ""
+        gtid = values.get(f"{prefix}.gtid") if _flag(values, "canal.instance.gtidon") else ""
         if gtid:
             return Position(gtid=gtid)
         journal = values.get(f"{prefix}.journal.name")

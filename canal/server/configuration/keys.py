@@ -120,7 +120,7 @@ WITHOUT: Final[dict[str, str]] = {
     "canal.instance.binlog.image": "every row image is read",
     **dict.fromkeys(("canal.instance.parser.parallel", "canal.instance.parser.parallelThreadSize",
                      "canal.instance.parser.parallelBufferSize"), _CORES),
-    **dict.fromkeys(("canal.instance.instance.connectionCharset", "canal.instance.instance.connectionCharsetNumber"), _COLUMNS),
+    **dict.fromkeys(("canal.instance.connectionCharset", "canal.instance.connectionCharsetNumber"), _COLUMNS),
     "canal.instance.defaultDatabaseName": "a connection needs no database",
     **dict.fromkeys(("canal.instance.tsdb.dir", "canal.instance.tsdb.url", "canal.instance.tsdb.dbUsername",
                      "canal.instance.tsdb.dbPassword", "canal.instance.tsdb.snapshot.interval",
