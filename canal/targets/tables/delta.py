@@ -128,12 +128,10 @@ class _DeltaWork:
         return progress
 
     def read(self, keys: pa.Table) -> pa.Table:
-        values = {name: pc.unique(keys[name]) for name in keys.column_names}
-        name = max(values, key=lambda name: len(values[name]))  # tells them apart best: what comes near is in memory
-        field, found = pc.field(name), values[name]
-        near = (field >= pc.min(found)) & (field <= pc.max(found)) & field.isin(found)
         with understood(self._target.path):
-            return matching(self._table.to_pyarrow_table(filters=near).cast(self.schema), keys)
+            batches = self._table.to_pyarrow_dataset().to_batches(filter=_near(keys))
+            found = [matching(pa.Table.from_batches([batch]).cast(self.schema), keys) for batch in batches if batch.num_rows]
+        return pa.concat_tables([self.schema.empty_table(), *found])
 
     def is_empty(self) -> bool:
         with understood(self._target.path):
@@ -203,8 +201,10 @@ class _DeltaWork:
         on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in self._keys)
         columns = {_quoted(name): f"s.{_quoted(name)}" for name in upserts.column_names}
         version = self._table.version()
+        # A streamed source rules out no file by the statistics of its keys.
+        is_streamed = any(pa.types.is_decimal(source.schema.field(key).type) for key in self._keys)
         merge = self._table.merge(
-            source, on, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=commit
+            source, on, source_alias="s", target_alias="t", streamed_exec=is_streamed, commit_properties=commit
         )
         merge = merge.when_matched_delete(f"s.{_DELETE}").when_matched_update(columns)
         merge.when_not_matched_insert(columns, f"NOT s.{_DELETE}").execute()
@@ -220,6 +220,24 @@ def _versions_since(table: Any, moment: float) -> list[int]:
         if commit["timestamp"] / 1000 < moment:
             break
     return found
+
+
+def _near(keys: pa.Table) -> pc.Expression | None:
+    """Return a filter that every row with one of the keys passes, or None if there is no exact one.
+
+    The log keeps the statistics of a file as JSON numbers, which round decimals. Arrow cannot compare text with the views of
+    text that a merge writes.
+    """
+    values = {name: pc.unique(keys[name]) for name in keys.column_names if _is_exact(keys.schema.field(name).type)}
+    if not values:
+        return None
+    name = max(values, key=lambda name: len(values[name]))  # the most selective
+    field, found = pc.field(name), values[name]
+    return (field >= pc.min(found)) & (field <= pc.max(found)) & field.isin(found)
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp))
 
 
 def _quoted(name: str) -> str:
