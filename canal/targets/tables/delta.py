@@ -128,6 +128,7 @@ class _DeltaWork:
         return progress
 
     def read(self, keys: pa.Table) -> pa.Table:
+        assert self.schema is not None
         with understood(self._target.path):
             batches = self._table.to_pyarrow_dataset().to_batches(filter=_near(keys))
             found = [matching(pa.Table.from_batches([batch]).cast(self.schema), keys) for batch in batches if batch.num_rows]
