@@ -20,15 +20,17 @@ define on_sparks
 	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning || exit 1; done)
 endef
 
-.PHONY: help demo spark-demo test check free-threaded fresh docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
+.PHONY: help demo spark-demo quick check test test-all free-threaded fresh docs matrix lint lint-ruff lint-mypy bench bench-spark soak figures asan build servers clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
-	@echo "make test    everything, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
-	@echo "make check   ruff, mypy and the quick tests, which need neither servers nor a compiler"
+	@echo "make quick   the core without servers: seconds"
+	@echo "make check   ruff, mypy and the tests that need neither servers nor a compiler: two minutes"
+	@echo "make test    what a change can break, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
+	@echo "make test-all  and what runs nightly: all server lines, older Sparks, large sizes, the whole suite interpreted"
 	@echo "make free-threaded  tests of values and of threads on a Python without the interpreter's lock, which it builds"
 	@echo "make fresh   make demo and make check in bare Debians, with and without a compiler (FRESH=trixie-gcc: one)"
 	@echo "make docs    the site of docs/, in build/site; a broken link is an error"
@@ -48,27 +50,16 @@ demo: $(SETUP)cli $(if $(wildcard $(SETUP)build),$(SETUP)build,$(SETUP)fast)
 spark-demo: $(SETUP)cli $(SETUP)spark $(SETUP)lake $(SETUP)build
 	@$(BIN)/python examples/spark_demo.py
 
-# The suite runs once in the compiled build with the servers, once interpreted without them. Most tests wait for a server, a
-# clock or a JVM, so three runs share the cores; what those beside print comes when the first has ended. A shell starts what
-# runs beside it with Ctrl-C ignored, and it may have been started so itself.
-PYTEST := env --default-signal=INT $(BIN)/python -m pytest -p no:cacheprovider
+# What a change can break, with real servers. tests/programs/lanes.py runs several pytest processes side by side.
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+LANES := CANAL_PURE= $(BIN)/python -m tests.programs.lanes
 SERVERLESS := not mutants and not mysql and not mariadb and not zookeeper and not target_server and not spark
-APART := tests/live tests/spark tests/ha tests/targets
-test: $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
-	@if CANAL_PURE= $(IS_COMPILED); then \
-		{ echo "== compiled, tests/live"; CANAL_PURE=0 $(PYTEST) tests/live; } >$(VENV)/second.log 2>&1 & second=$$!; \
-		{ echo "== compiled, tests/spark"; CANAL_PURE=0 $(PYTEST) tests/spark; third=$$?; \
-		$(call on_sparks,$(OLDER_SPARKS),CANAL_PURE=0 $(PYTEST) -m every_spark $(SPARK_QUERIES)) || third=1; \
-		echo "== compiled, tests/ha tests/targets"; CANAL_PURE=0 $(PYTEST) tests/ha tests/targets && test $$third = 0; \
-		} >$(VENV)/third.log 2>&1 & third=$$!; \
-		echo "== compiled, all but $(APART)"; CANAL_PURE=0 $(PYTEST) $(APART:%=--ignore=%); first=$$?; \
-		echo "== interpreted"; CANAL_PURE=1 $(PYTEST) \
-		-m '$(SERVERLESS)' || first=1; \
-		echo "== waiting for the rest"; wait $$second || first=1; wait $$third || first=1; \
-		cat $(VENV)/second.log $(VENV)/third.log; test $$first = 0; \
-	else \
-		echo "== interpreted only" && CANAL_PURE=1 $(PYTEST); \
-	fi
+test: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
+	@$(LANES)
+
+# And what is too slow for each change: all server lines, older Sparks, large sizes, the whole suite interpreted.
+test-all: free-threaded $(SETUP)compiler $(SETUP)test $(SETUP)build $(OLDER_SPARKS:%=$(SETUP)pyspark-%) servers
+	@$(LANES) --all $(OLDER_SPARKS:%=--spark=%)
 
 # Hours: make matrix LINES="mysql-5.7" runs one line.
 matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
@@ -80,15 +71,21 @@ lint-ruff: $(SETUP)lint
 lint-mypy: $(SETUP)lint $(SETUP)test
 	$(BIN)/mypy
 
-# What of the tests is quick, and needs no compiler, server or JVM.
-QUICK := $(addprefix tests/,parse store sink formats $(patsubst %,test_%.py,position gtid filter delivery delivery_threads compose architecture docs))
+# The core without servers, in the build that is there: seconds.
+CORE := $(addprefix tests/,store sink meta rows $(patsubst %,instance/test_%.py,delivery delivery_threads client_filter) \
+	$(patsubst %,test_%.py,position gtid filter))
+quick: $(SETUP)test
+	$(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(CORE)
+
+# Needs no compiler, server or JVM.
+CHECK := $(CORE) $(addprefix tests/,parse formats $(patsubst %,instance/test_%.py,compose) test_architecture.py test_docs.py)
 check: lint $(SETUP)test
-	CANAL_PURE=1 $(BIN)/python -m pytest -q -m '$(SERVERLESS) and not slow' $(QUICK)
+	CANAL_PURE=1 $(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(CHECK)
 
 # In the build whose threads run at the same time; its Python is made of Debian's source, once.
 FREE := $(VENV)/free-threaded
 FREE_TESTS := tests/store tests/sink tests/formats $(patsubst %,tests/parse/test_%.py,crc damage decoder framing json roundtrip row_events rows) \
-	$(patsubst %,tests/test_%.py,decoded delivery delivery_threads parallel shared_by_threads slow_clients)
+	$(patsubst %,tests/instance/test_%.py,decode_ahead delivery delivery_threads shared_by_threads slow_clients)
 free-threaded: $(SETUP)compiler
 	@tests/servers/free-threaded.sh $(FREE)
 	@CANAL_PURE=0 $(FREE)/bin/python setup.py -q build_ext --inplace 2>$(VENV)/free.log || { tail -30 $(VENV)/free.log; exit 1; }

@@ -15,9 +15,12 @@ import pytest
 pytest.register_assert_rewrite("tests.support")
 pytest_plugins = ["tests.support.fix_servers", "tests.support.fix_spark", "tests.support.fix_canal_java"]
 
+#: `make test-all` sets it: tests take the sizes that are too large for each change.
+THOROUGH = os.environ.get("CANAL_TESTS") == "all" or os.environ.get("CANAL_SOAK") == "full"
+
 # "ci" draws the same examples in each run, so that a change lands or not by what it changes; the others draw new ones.
-hypothesis.settings.register_profile("dev", max_examples=60, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("dev", max_examples=40, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=200 if THOROUGH else 40, deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("deep", max_examples=5000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("CANAL_HYPOTHESIS", "ci" if os.environ.get("CI") else "dev"))
 
@@ -32,8 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def thorough() -> bool:
+    """Whether this is `make test-all` or `make soak`: sizes that are too large for each change."""
+    return THOROUGH
+
+
+@pytest.fixture(scope="session")
 def full_size() -> bool:
-    """Whether a soak test runs at full size (``make soak``) or in its one-minute form."""
+    """Whether this is `make soak`: soak tests run at full size."""
     return os.environ.get("CANAL_SOAK") == "full"
 
 

@@ -22,6 +22,8 @@ from benchmarks.loads import LOADS, Load, Log
 from benchmarks.race import ROOT, Race, WrongAnswer, job_of, last_words
 from canal.testing import FakeBinlog
 
+pytestmark = pytest.mark.nightly
+
 ROWS = 5
 LOAD = dataclasses.replace(LOADS["A"], rows=ROWS)
 SERVER: Any = SimpleNamespace(kind="mariadb", host="127.0.0.1", port=1, user="", password="")

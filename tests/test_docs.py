@@ -52,6 +52,17 @@ def test_every_test_that_is_named_as_proof_exists(document: str) -> None:
         assert name in functions(path), f"{path}::{name}"
 
 
+def test_a_promise_that_a_nightly_file_proves_says_so() -> None:
+    mark = "\npytestmark = pytest.mark.nightly"
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if mark in path.read_text("utf-8")]
+    nightly = {str(path.relative_to(ROOT)) for path in files}
+    lines = (ROOT / "docs/guarantees.md").read_text("utf-8").splitlines()
+    named = {line: set(re.findall(r"`(tests/[\w/]+\.py)`", line)) for line in lines}
+    silent = [line for line in lines if nightly & named[line] and "`make test-all`" not in line]
+
+    assert silent == []
+
+
 def test_the_list_of_traps_is_whole() -> None:
     assert list(rows()) == list(TRAPS)
 
@@ -76,6 +87,7 @@ def test_every_file_that_is_named_is_there() -> None:
     assert missing == []
 
 
+@pytest.mark.nightly
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Such as of a link that leads nowhere, a page that is not in the navigation, an object that is not there."""
     built = subprocess.run(

@@ -22,10 +22,11 @@ def test_each_fault_is_one_of_the_code_as_it_is() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.mutants
 @pytest.mark.timeout(7200)
 def test_each_fault_is_caught_by_the_tests_that_are_named_for_it(tmp_path: Path, full_size: bool) -> None:
-    """All of them in `make soak`, the quick ones in `make test`; interpreted, whatever build this is."""
+    """All of them in `make soak`, the quick ones in `make test-all`; interpreted, whatever build this is."""
     if os.environ.get("CANAL_TEST_SERVERS") == "skip":
         pytest.skip("some of the tests that it runs need servers")
     tree, mutants = Tree(tmp_path), [mutant for mutant in MUTANTS if full_size or mutant.is_quick]

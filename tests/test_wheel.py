@@ -16,6 +16,8 @@ import pytest
 import canal
 from canal._util.build import COMPILED_MODULES
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import importlib.metadata

@@ -38,7 +38,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     is_quick: bool = False
-    """Whether `make test` tries it."""
+    """Whether `make test-all` tries it."""
 
 
 def _mutant(name: str, file: str, old: str, new: str, *tests: str, is_quick: bool = False) -> Mutant:

@@ -5,7 +5,8 @@ which lines it runs:
 
 * ``lines("mysql>=5.6", "mariadb")``: for which it holds; without the mark for all;
 * ``needs("gtid", "full_metadata")``: abilities that a line must have;
-* ``every_line``: it runs on all of those in every run, and not on the two main lines only.
+* ``every_line``: it runs on all of those in `make test-all`, and not on the two main lines only; ``every_line(always=True)``:
+  in `make test` too.
 
 ``CANAL_TEST_LINES`` (``all``, or names of lines) takes others instead of the main ones, ``CANAL_TEST_SETUP`` starts servers with
 the options of one set-up. ``CANAL_TEST_SERVERS=skip`` leaves all these tests out; otherwise a missing server of a main line is a
@@ -191,7 +192,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture in metafunc.fixturenames:
             test = metafunc.definition
             found: list[Any] = _pairings(test) if fixture == "pairing" else list(map(Line, lines_of(test)))
-            metafunc.parametrize(fixture, found, ids=[one.name for one in found], indirect=True, scope=scope)  # type: ignore[arg-type]
+            cases = [pytest.param(one, id=one.name, marks=[] if _is_daily(test, one) else pytest.mark.nightly) for one in found]
+            metafunc.parametrize(fixture, cases, indirect=True, scope=scope)  # type: ignore[arg-type]
+
+
+def _is_daily(test: Any, chosen: Line | Pairing) -> bool:
+    """Whether a test runs on this line in `make test`."""
+    line = chosen.line if isinstance(chosen, Pairing) else chosen
+    return line.is_main or any(mark.kwargs.get("always") for mark in test.iter_markers("every_line"))
 
 
 # -- the servers -------------------------------------------------------------------------------------------------------

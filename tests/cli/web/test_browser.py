@@ -21,6 +21,8 @@ from tests.support.browser import TREE, Browser
 from tests.support.waiting import until
 from tests.support.web import NASTY, Refuse, served
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:

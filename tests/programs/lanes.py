@@ -1,0 +1,137 @@
+"""Run the tests of `make test` or `make test-all` in several pytest processes side by side.
+
+    python -m tests.programs.lanes [--all] [--spark VERSION …] [--jobs N] [LANE…]
+
+Most tests wait for a server, a clock or a JVM. Twice as many processes as cores therefore keep all cores busy. Each lane is one
+pytest process: it starts each server once. A lane has the paths that its line names, without those that another line names
+more closely, so that a new test file always has a lane. The output of a lane is printed when the lane ends. A table at the end
+shows the CPU seconds of each lane, its children included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from canal._util import build
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / ".venv/lanes"
+#: The interpreted build runs without servers.
+SERVERLESS: Final = "not mutants and not mysql and not mariadb and not zookeeper and not target_server and not spark"
+
+#: The lanes of the compiled build, the longest first.
+COMPILED: Final[Mapping[str, tuple[str, ...]]] = {
+    "spark": ("tests/spark",),
+    "live": ("tests/live",),
+    "targets": ("tests/targets",),
+    "parse": ("tests/parse",),
+    "rest": ("tests",),
+    "ha": ("tests/ha", "tests/zookeeper"),
+}
+#: The compiled modules and the parts that use them directly: only these can behave differently when they are interpreted.
+INTERPRETED: Final = (
+    "tests/rows", "tests/formats", "tests/sink", "tests/store", "tests/instance/test_delivery.py",
+    "tests/instance/test_decode_ahead.py",
+    *(
+        f"tests/parse/test_{name}.py"
+        for name in (
+            "cascades", "charsets", "crc", "damage", "decoder", "framing", "fuzz", "json", "partial_json", "roundtrip",
+            "row_events", "rows", "states", "table_state", "tables", "texts", "transactions", "unsupported", "xa",
+        )
+    ),
+)  # fmt: skip
+
+
+@attrs.frozen
+class Lane:
+    """One pytest process."""
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", f"--junitxml={FOLDER / self.name}.xml"]
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                ["env", "--default-signal=INT", *command, *self.arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **self.environment},
+            )  # fmt: skip
+
+    @property
+    def log(self) -> Path:
+        return FOLDER / f"{self.name}.log"
+
+
+def apart(name: str) -> list[str]:
+    """Return the options that leave to the other lanes what they name more closely."""
+    paths = COMPILED[name]
+    others = [path for other in COMPILED if other != name for path in COMPILED[other]]
+    return [f"--ignore={path}" for path in others if any(path.startswith(f"{own}/") for own in paths)]
+
+
+def lanes_of(is_all: bool, pure: str, sparks: Sequence[str] = ()) -> Iterator[Lane]:
+    """Return the lanes of `make test`, or of `make test-all`, in the order in which they start."""
+    environment = {"CANAL_PURE": pure, **({"CANAL_TESTS": "all"} if is_all else {})}
+    chosen = [] if is_all else ["-m", "not nightly"]
+    for name, paths in COMPILED.items():
+        yield Lane(name, (*chosen, *paths, *apart(name)), environment)
+    if pure == "0":
+        words = ["-m", SERVERLESS if is_all else f"{SERVERLESS} and not nightly"]
+        yield Lane("interpreted", (*words, *(["tests"] if is_all else INTERPRETED)), {**environment, "CANAL_PURE": "1"})
+    quiet = ("-W", "ignore::pytest.PytestUnraisableExceptionWarning", "-W", "ignore::DeprecationWarning")
+    for version in sparks:  # the other files do not import with an older one
+        files = [str(path) for path in sorted(ROOT.glob("tests/spark/test_*.py")) if "every_spark" in path.read_text()]
+        path = {"PYTHONPATH": str(ROOT / f".venv/pyspark-{version}")}
+        yield Lane(f"spark-{version}", ("-m", "every_spark", *quiet, *files), {**environment, **path})
+
+
+def run(lanes: Sequence[Lane], jobs: int) -> bool:
+    """Run the lanes, at most so many at a time, and print what they print. Return whether all of them passed."""
+    FOLDER.mkdir(exist_ok=True)
+    waiting, running, done = list(lanes), {}, []
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            lane = waiting.pop(0)
+            process = lane.start()
+            running[process.pid] = lane, process, time.monotonic()
+            print(f"== {lane.name} begins", flush=True)
+        pid, status, usage = os.wait4(-1, 0)
+        if pid not in running:
+            continue
+        lane, process, began = running.pop(pid)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        done.append((lane.name, process.returncode, time.monotonic() - began, usage.ru_utime + usage.ru_stime))
+        print(f"\n== {lane.name}", lane.log.read_text(errors="replace"), sep="\n", flush=True)
+    print("lane            ends with    seconds    of CPU")
+    for name, code, seconds, cpu in done:
+        print(f"{name:<18} {code:>6} {seconds:>10.0f} {cpu:>9.0f}")
+    print(f"{'all':<18} {'':>6} {'':>10} {sum(cpu for *_, cpu in done):>9.0f}")
+    return all(code == 0 for _, code, *_ in done)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.programs.lanes", description="Run the tests side by side.")
+    parser.add_argument("--all", action="store_true", help="with what is tested nightly")
+    parser.add_argument("--spark", action="append", default=[], help="run the queries with this release of Spark too")
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="processes at a time")
+    parser.add_argument("lanes", nargs="*", help="names of lanes; all of them without a name")
+    options = parser.parse_args(arguments)
+    pure = "0" if build.compiled else "1"
+    lanes = [lane for lane in lanes_of(options.all, pure, options.spark) if not options.lanes or lane.name in options.lanes]
+    print(f"{'compiled' if pure == '0' else 'interpreted only'}; {options.jobs} lanes at a time", flush=True)
+    if not run(lanes, options.jobs):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
