@@ -96,7 +96,16 @@ if TYPE_CHECKING:
     from canal.pipes.templates import Template
     from canal.position import Position
     from canal.rows.mask import Mask
-    from canal.rows.values import ABSENT, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate
+    from canal.rows.values import (
+        ABSENT,
+        AmbiguousLabel,
+        InvalidJson,
+        InvalidText,
+        JsonDiff,
+        NoLabel,
+        PartialJson,
+        ZeroDate,
+    )
     from canal.schema import ColumnSchema, TableSchema
     from canal.server.configuration import ConfigSource, DirectorySource, ZooKeeperSource
     from canal.server.router import RouterSink
@@ -120,6 +129,7 @@ __all__ = [
     "ABSENT",
     "AlarmKind",
     "AlarmMessage",
+    "AmbiguousLabel",
     "AuthenticationError",
     "BatchError",
     "BinlogParser",
@@ -270,7 +280,7 @@ _MODULES: Final[dict[str, str]] = {
         "position": "Position",
         "server.router": "RouterSink",
         "rows.mask": "Mask",
-        "rows.values": "ABSENT InvalidJson InvalidText JsonDiff NoLabel PartialJson ZeroDate",
+        "rows.values": "ABSENT AmbiguousLabel InvalidJson InvalidText JsonDiff NoLabel PartialJson ZeroDate",
         "pipes.rules": "Rule",
         "schema": "ColumnSchema TableSchema",
         "server.server": "Server load",

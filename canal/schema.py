@@ -6,6 +6,7 @@ Never asks a server and never reads a row: values come from information_schema, 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import attrs
 
@@ -156,6 +157,15 @@ def unsure_label(label: bytes) -> str:
 def is_sure(label: str) -> bool:
     """Whether a label is the column's own text."""
     return not any("\udc00" <= char <= "\udcff" for char in label)
+
+
+def set_text(labels: Sequence[str], bits: int) -> str:
+    """The text of a SET value as the servers print it: without a comma as long as no character stands before it."""
+    text = ""
+    for bit, label in enumerate(labels):
+        if bits >> bit & 1:
+            text += f",{label}" if text else label
+    return text
 
 
 def label_bytes(label: str) -> bytes:

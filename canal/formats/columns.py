@@ -21,7 +21,7 @@ from canal._util.bounded import Recent
 from canal.binlog import type_codes as codes
 from canal.errors import DecodeError
 from canal.rows import native
-from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
+from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
 
 if TYPE_CHECKING:
@@ -358,14 +358,14 @@ def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
     """The number of an ENUM's label from 1 (0: the invalid value), or a SET's bits."""
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, InvalidText) and value.number is not None:
+    if isinstance(value, (AmbiguousLabel, InvalidText)) and value.number is not None:
         return str(value.number)
     if isinstance(value, bytes):  # no charset is known, so labels cannot be compared
         return value.decode("latin-1")
     labels = column.labels or ()
     try:
         if code == codes.ENUM:
-            return "0" if isinstance(value, NoLabel) or value == "" and "" not in labels else str(labels.index(value) + 1)
+            return "0" if value == "" and "" not in labels else str(labels.index(value) + 1)
         bits = 0
         for label in value.split(",") if value else ():
             bits |= 1 << labels.index(label)

@@ -17,7 +17,7 @@ import attrs
 
 from canal.binlog import type_codes as codes
 from canal.formats.columns import fraction_digits, type_code
-from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
+from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 from canal.schema import ColumnSchema
 
 Schema = Mapping[str, Any]
@@ -126,7 +126,7 @@ def _kind(column: ColumnSchema, modes: Modes) -> _Kind:
 
 
 def _text(value: Any) -> str:
-    return "" if isinstance(value, NoLabel) else str.__str__(value)
+    return str.__str__(value)
 
 
 _TEXT: Final[_Kind] = ("string", "", None, _text, None)

@@ -21,7 +21,7 @@ from canal.formats.columns import column_text, float32_text, float_text, type_co
 from canal.formats.encoder import ROWS, Encoded, TextEncoder, names, unfit
 from canal.formats.text import dumps
 from canal.model import EventType, Row
-from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson
+from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
 
 _SHAPES: Final = {
@@ -126,7 +126,7 @@ class _Plan:
 def _make(column: ColumnSchema) -> Callable[[Any], str]:
     code = type_code(column)
     if code == codes.SET:
-        return lambda value: dumps(value.split(",") if value else [])
+        return lambda value: dumps(_members(value, column.labels or ()))
     if code == codes.JSON or column.base_type == "json":
         return lambda value: value if isinstance(value, str) else dumps(value)
     if code == codes.GEOMETRY:
@@ -138,6 +138,13 @@ def _make(column: ColumnSchema) -> Callable[[Any], str]:
     return lambda value: _json(value, column)
 
 
+def _members(value: str, labels: Sequence[str]) -> list[str]:
+    """The members of a SET value."""
+    if isinstance(value, AmbiguousLabel):
+        return [label for bit, label in enumerate(labels) if value.number >> bit & 1]
+    return value.split(",") if value else []
+
+
 def _json(value: Any, column: ColumnSchema) -> str:
     if isinstance(value, bytes):
         return dumps(base64.b64encode(value).decode())
@@ -147,7 +154,7 @@ def _json(value: Any, column: ColumnSchema) -> str:
         return _number(value, float_text)
     if isinstance(value, (date, timedelta)):
         return dumps(_text(value, column))
-    return dumps("" if isinstance(value, NoLabel) else value)
+    return dumps(value)
 
 
 def _text(value: Any, column: ColumnSchema) -> str | None:

@@ -17,9 +17,9 @@ from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.rows import native, wire
 from canal.rows.charsets import codec_of
 from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects, text_objects
-from canal.rows.values import ABSENT, InvalidText, NoLabel, PartialJson, ZeroDate
+from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, NoLabel, PartialJson, ZeroDate
 from canal.rows.wire import packed
-from canal.schema import is_sure, label_bytes
+from canal.schema import is_sure, label_bytes, set_text
 
 try:
     import cython
@@ -343,7 +343,11 @@ class RowDecoder:
         if labels is None:
             return native.NUMBER, 0, None
         if real == codes.ENUM:
-            return native.ENUM, 0, (NoLabel(), *[_label_value(label, column.charset, n + 1) for n, label in enumerate(labels)])
+            first = {}
+            for n, label in enumerate(labels):
+                first.setdefault(label, n + 1)
+            found = [_label_value(label, column.charset, n + 1, first[label]) for n, label in enumerate(labels)]
+            return native.ENUM, 0, (NoLabel(), *found)
         # What was seen of a SET is kept: there are few combinations in practice.
         return native.SET, 0, (tuple(labels), {}, column.charset)
 
@@ -1132,15 +1136,27 @@ def _set_text(image, i, mask):
                 f"bits {mask:#x} in the SET {image.names[i]!r}, which has {len(labels)} members", column=image.names[i],
                 remedy="The table's columns are not what its schema says.",
             )  # fmt: skip
-        text = _label_value(",".join([label for bit, label in enumerate(labels) if mask >> bit & 1]), charset, mask)
+        text = set_text(labels, mask)
+        text = _label_value(text, charset, mask, _bits_of(text, labels))
         if len(seen) < 4096:
             text = seen.setdefault(mask, text)
     return text
 
 
-def _label_value(text, charset, number):
-    """A text of labels, or what is known of it."""
-    return text if is_sure(text) else InvalidText(label_bytes(text), charset or "", number)
+def _bits_of(text, labels):
+    """The bits of a SET that its text alone suggests."""
+    bits = 0
+    for label in text.split(",") if text else ():
+        if label in labels:
+            bits |= 1 << labels.index(label)
+    return bits
+
+
+def _label_value(text, charset, number, suggested):
+    """A text of labels, or what is known of it; with its number if the text alone suggests another one."""
+    if not is_sure(text):
+        return InvalidText(label_bytes(text), charset or "", number)
+    return text if number == suggested else AmbiguousLabel(text, number)
 
 
 def _address(kind, raw):

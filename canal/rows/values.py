@@ -5,7 +5,7 @@ Never decodes anything; the decoders make these.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -47,13 +47,34 @@ class ZeroDate(str):
         return f"ZeroDate({str.__repr__(self)})"
 
 
-class NoLabel(str):
+class AmbiguousLabel(str):
+    """The text of an ENUM or SET value that another number has too, because a member is empty or comes twice.
+
+    It equals the text alone. ``number`` is what the log holds: the number of the ENUM's member from 1, or the bits of the SET.
+    """
+
+    __slots__ = ("number",)
+    number: int
+
+    def __new__(cls, text: str, number: int) -> Self:
+        self = super().__new__(cls, text)
+        self.number = number
+        return self
+
+    def __repr__(self) -> str:
+        return f"AmbiguousLabel({str.__repr__(self)}, {self.number})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (AmbiguousLabel, (str.__str__(self), self.number))
+
+
+class NoLabel(AmbiguousLabel):
     """The empty text of an ENUM that holds none of its members (index 0), not a member ``''``; it equals ``""``."""
 
     __slots__ = ()
 
-    def __new__(cls) -> NoLabel:
-        return super().__new__(cls, "")
+    def __new__(cls) -> Self:
+        return super().__new__(cls, "", 0)
 
     def __repr__(self) -> str:
         return "NoLabel()"

@@ -18,7 +18,7 @@ from canal.formats.arrow import exact_text
 from canal.formats.columns import float_text
 from canal.formats.text import dumps
 from canal.formats.texts import TEXTS
-from canal.rows.values import ABSENT, NoLabel
+from canal.rows.values import ABSENT, AmbiguousLabel, NoLabel
 from canal.schema import ColumnSchema, is_sure
 from canal.targets.tables.types import spark_arrow_type
 
@@ -40,7 +40,7 @@ def _in_quotes(value: Any) -> str:
 
 
 _FORMS: Final[_Forms] = {
-    type(None): lambda value: "null", int: repr, float: _real, str: _text, NoLabel: lambda value: '""',
+    type(None): lambda value: "null", int: repr, float: _real, str: _text, NoLabel: lambda value: '""', AmbiguousLabel: _text,
     **dict.fromkeys((Decimal, date, datetime, timedelta), _in_quotes),
 }  # fmt: skip
 _OF_BYTES: Final[_Forms] = {**_FORMS, bytes: lambda value: f'"{b64encode(value).decode()}"'}

@@ -329,6 +329,25 @@ def test_no_label_is_not_the_empty_label() -> None:
     assert [column_text(value, column) for value in (NoLabel(), "", "x", None)] == ["0", "2", "1", None]
 
 
+def test_a_label_that_comes_twice_or_is_empty_has_its_number() -> None:
+    """FakeBinlog logs numbers; the texts are those that the servers select."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "odd", "id INT PRIMARY KEY, e ENUM('a','b','a'), s SET('','a','','b','a')")
+    numbers = [(1, 0), (3, 1), (2, 3), (0, 14), (1, 31)]
+    table.insert(*({"id": n, "e": number, "s": bits} for n, (number, bits) in enumerate(numbers)))
+    with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        _, entry, _ = instance.get(timeout=60).entries
+
+    assert [(row.after["e"], row.after["s"]) for row in entry.rows] == [
+        ("a", ""), ("a", ""), ("b", "a"), ("", "a,,b"), ("a", "a,,b,a"),
+    ]  # fmt: skip
+    texts = [[column.value for column in row.after_columns[1:]] for row in entry.row_change.row_datas]
+    assert texts == [["1", "0"], ["3", "1"], ["2", "3"], ["0", "14"], ["1", "31"]]
+    first = entry.rows[1].after["s"]
+    assert (repr(first), pickle.loads(pickle.dumps(first)).number) == ("AmbiguousLabel('', 1)", 1)
+
+
 def test_a_column_has_its_number_in_the_table_and_the_header_what_canal_tells_beside() -> None:
     fake = FakeBinlog()
     fake.table("shop", "orders", "id INT PRIMARY KEY, a INT, b INT, c INT").insert({"id": 1}, {"id": 2})

@@ -13,7 +13,7 @@ from canal.changes.change import Change, Origin, Table
 from canal.errors import UnfitChangeError
 from canal.formats.maxwell_json import MaxwellJson
 from canal.model import EventType, Row
-from canal.rows.values import ABSENT, InvalidText, NoLabel, ZeroDate
+from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, NoLabel, ZeroDate
 from canal.schema import column_from_text
 
 ORIGIN = Origin("u:7", "master.000006:800911", 1477053217000, "u:7", 23042, 108, 23396, 0, 2)
@@ -69,6 +69,8 @@ POINT = bytes(4) + bytes.fromhex("0101000000") + bytes.fromhex("0000000000000840
         ("blob", bytes([0, 1, 2, 3]), '"AAECAw=="'),
         ("set('foo','bar','baz')", "bar,baz", '["bar","baz"]'),
         ("set('foo','bar','baz')", "", "[]"),
+        ("set('','a')", AmbiguousLabel("", 1), '[""]'),
+        ("set('','a')", AmbiguousLabel("a", 3), '["","a"]'),
         ("enum('foo','bar')", "bar", '"bar"'),
         ("enum('foo','bar')", NoLabel(), '""'),
         ("time(6)", timedelta(hours=12, minutes=23, seconds=33, microseconds=123456), '"12:23:33.123456"'),

@@ -11,7 +11,7 @@ import canal
 from canal.rows.charsets import codec_of
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
-from tests.support.live import Watch, is_since
+from tests.support.live import Watch, end_of_log, is_since, source
 
 WIDE = ("ucs2", "utf16", "utf16le", "utf32")
 #: Charsets in which the labels are made. Each has characters that it lacks, and writes what it has otherwise than the next.
@@ -107,3 +107,29 @@ def test_labels_are_what_became_of_them_on_the_server(
     wrong = [(texts[name], found[name], expected[name]) for name in expected if found[name] != expected[name]]
     assert not wrong, wrong[:3]
     assert len(expected) > 30
+
+@pytest.mark.every_line
+def test_empty_and_repeated_members_have_the_text_and_number_that_select_gives(server: ThrowawayServer, database: str) -> None:
+    lists = [("", "a", "b"), ("a", "", "b"), ("", "", "a"), ("a", "b", "a"), ("a", "b", ""), ("", "a", "", "a")]
+    expected = []
+    start = end_of_log(server)
+    with server.connect(charset="utf8mb4", autocommit=True, database=database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        for number, members in enumerate(lists):
+            labels = ",".join(f"'{member}'" for member in members)
+            charset = ("utf8mb4", "latin1")[number % 2]
+            cursor.execute(f"CREATE TABLE t{number} (e ENUM({labels}), s SET({labels})) CHARACTER SET {charset}")
+            for bits in range(1 << len(members)):
+                cursor.execute(f"INSERT INTO t{number} VALUES ({bits % (len(members) + 1)}, {bits})")
+            cursor.execute(f"SELECT e, s, e + 0, s + 0 FROM t{number}")
+            expected += [(e, s, str(int(n)), str(int(bits))) for e, s, n, bits in cursor.fetchall()]
+
+    found: list[tuple[str | None, ...]] = []
+    config = canal.InstanceConfig(destination="d", source=source(server), filter=rf"{database}\..*", start=start)
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        while len(found) < len(expected):
+            for entry in instance.get(timeout=60).entries:
+                for row, texts in zip(entry.rows, entry.row_change.row_datas):
+                    found.append((*row.after, *(column.value for column in texts.after_columns)))
+    assert found == expected

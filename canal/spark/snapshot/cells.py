@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from canal.binlog import type_codes as codes
 from canal.rows.charsets import codec_of
-from canal.schema import ColumnSchema, is_sure, label_bytes
+from canal.schema import ColumnSchema, is_sure, label_bytes, set_text
 from canal.spark.snapshot.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted
 from canal.spark.types import spark_arrow_type
 
@@ -141,7 +141,7 @@ def _label_maker(column: ColumnSchema) -> Callable[[bytes], tuple[Any, str | Non
             if column.type_code == codes.ENUM:
                 text = labels[number - 1] if number else ""
             else:
-                text = ",".join(label for bit, label in enumerate(labels) if number >> bit & 1)
+                text = set_text(labels, number)
             found = (text, None) if is_sure(text) else (None, label_bytes(text).hex())
             if len(seen) < 4096:
                 seen[cell] = found
