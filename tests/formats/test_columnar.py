@@ -298,7 +298,7 @@ def test_every_truncation_fails_as_it_does_for_tuples(layout: str) -> None:
         assert len(ends) < 4  # where a row ends
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(st.data())
 def test_damaged_events_fail_as_they_do_for_tuples(data: st.DataObject) -> None:
     entries = []
@@ -325,7 +325,7 @@ def test_any_bytes_of_odd_types() -> None:
     assert decodes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(st.integers(0, len(ODD) + len(MIXED) - 1), st.binary(min_size=40, max_size=40))
 def test_any_bytes_of_one_column(at: int, raw: bytes) -> None:
     table, rows = (ODD_TABLE, ODD) if at < len(ODD) else (MIXED_TABLE, MIXED)

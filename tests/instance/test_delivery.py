@@ -772,7 +772,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
 
 TestDelivery = DeliveryMachine.TestCase
-TestDelivery.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestDelivery.settings = settings(stateful_step_count=30)
 
 
 def test_event_types_have_canals_numbers() -> None:

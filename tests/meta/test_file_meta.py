@@ -130,10 +130,10 @@ def test_every_truncation_falls_back_loudly(folder: Path, caplog: pytest.LogCapt
         assert (folder / "meta.dat.corrupt").read_bytes() == whole[:end]
 
 
-def test_every_changed_byte_is_noticed_or_harmless(folder: Path) -> None:
+def test_every_changed_byte_is_noticed_or_harmless(folder: Path, thorough: bool) -> None:
     whole, spare = (folder / "meta.dat").read_bytes(), (folder / "meta.dat.bak").read_bytes()
     for at in range(len(whole)):
-        for value in {0, 0xFF, whole[at] ^ 1, whole[at] ^ 0x20} - {whole[at]}:
+        for value in {0, 0xFF, whole[at] ^ 1, whole[at] ^ 0x20} - {whole[at]} if thorough else {whole[at] ^ 1}:
             (folder / "meta.dat").write_bytes(whole[:at] + bytes((value,)) + whole[at + 1 :])
             (folder / "meta.dat.bak").write_bytes(spare)
             with started(folder.parent) as meta:

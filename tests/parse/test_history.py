@@ -66,7 +66,7 @@ _actions = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=_actions)
 @pytest.mark.parametrize("kind", ["memory", "file", "zookeeper"])
 def test_what_it_gives_back_is_what_a_replay_gives(

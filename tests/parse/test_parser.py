@@ -156,7 +156,7 @@ def test_a_transaction_beyond_the_limit_comes_in_pieces_that_say_so(flavor: str)
 
 
 @flavors
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 5)
 @given(data=st.data())
 def test_resuming_at_any_entry_gives_exactly_the_rest(flavor: str, data: st.DataObject) -> None:
     """T6, T8: a position is the start of a transaction and a number of rows that are done."""

@@ -150,7 +150,7 @@ def leg_text(leg: str | int) -> str:
     return "." + (leg if plain else '"' + leg.translate(json_module._ESCAPES) + '"')
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(st.data())
 def test_random_diffs_do_what_a_model_does(data: st.DataObject) -> None:
     """Against Python's own lists and dicts, written out by the encoder and decoder of whole documents."""
@@ -352,7 +352,7 @@ def outcome(made: RowDecoder, call: str, data: bytes) -> Any:
         return type(error), str(error), error.column
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=settings().max_examples * 5 // 2)
 @given(st.data())
 def test_damage_ends_in_values_or_typed_errors_and_the_same_in_both_builds(data: st.DataObject) -> None:
     raw = bytearray(event(BEFORE, AFTER, HALF, WHOLE))

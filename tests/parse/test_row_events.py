@@ -279,7 +279,7 @@ def outcome(decoder: Any, call: str, data: bytes, kind: int) -> Any:
         return type(error), str(error), error.column
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=settings().max_examples * 5 // 2)
 @given(st.data())
 def test_damaged_events_do_the_same_in_both_builds(data: st.DataObject) -> None:
     kind, whole = data.draw(st.sampled_from(mixed_events()))
@@ -311,7 +311,7 @@ def test_random_rows_do_the_same_in_both_builds() -> None:
     assert decoded
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(st.integers(0, len(ODD_TYPES) - 1), st.binary(min_size=40, max_size=40))
 def test_any_bytes_of_one_column_do_the_same_in_both_builds(at: int, raw: bytes) -> None:
     size = rows._width(ODD_TYPES[at], ODD_METAS[at], ODD_COLUMNS[at].column_type)

@@ -46,6 +46,7 @@ def test_every_feature_is_asked_for() -> None:
     assert [feature for feature in SINCE if f'has("{feature}")' not in text] == []
 
 
+@pytest.mark.nightly
 def test_no_other_module_compares_versions() -> None:
     def is_version(node: ast.expr) -> bool:
         return isinstance(node, (ast.Attribute, ast.Name)) and ast.unparse(node).rpartition(".")[2].endswith("version")

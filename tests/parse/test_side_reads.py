@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -35,6 +35,7 @@ def two_logs(flavor: Any, checksum: bool = True) -> FakeBinlog:
 
 
 Read = Callable[[Any, FakeBinlog, int], Any]
+T = TypeVar("T")
 
 
 def latest(connection: Any, fake: FakeBinlog, offset: int) -> Any:
@@ -79,6 +80,11 @@ def outcome(read: Callable[[], Any]) -> Any:
         return type(error)
 
 
+def flips(read: Read, places: Sequence[T], thorough: bool) -> Sequence[T]:
+    """Return every place, or every seventh one: the seven reads together flip all bytes."""
+    return places if thorough else places[[*READS, incarnation].index(read) % 7 :: 7]
+
+
 def is_error(found: Any) -> bool:
     return isinstance(found, type)
 
@@ -86,7 +92,9 @@ def is_error(found: Any) -> bool:
 @FLAVORS
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("read", READS)
-def test_no_read_of_files_believes_a_flipped_byte(tmp_path: Path, flavor: str, follow: bool, read: Read) -> None:
+def test_no_read_of_files_believes_a_flipped_byte(
+    tmp_path: Path, flavor: str, follow: bool, read: Read, thorough: bool
+) -> None:
     fake = two_logs(flavor)
     *_, path = fake.write(tmp_path)
     whole = path.read_bytes()
@@ -98,7 +106,7 @@ def test_no_read_of_files_believes_a_flipped_byte(tmp_path: Path, flavor: str, f
             return read(connection, fake, middle)
 
     wanted = ask()
-    for at in range(len(whole)):
+    for at in flips(read, range(len(whole)), thorough):
         path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x11,)) + whole[at + 1 :])
         found = outcome(ask)
         assert found == wanted or is_error(found), (at, found)
@@ -107,7 +115,7 @@ def test_no_read_of_files_believes_a_flipped_byte(tmp_path: Path, flavor: str, f
 @FLAVORS
 @pytest.mark.parametrize("read", READS)
 def test_without_checksums_a_read_of_files_believes_nothing_that_the_stream_refuses(
-    tmp_path: Path, flavor: str, read: Read
+    tmp_path: Path, flavor: str, read: Read, thorough: bool
 ) -> None:
     fake = two_logs(flavor, checksum=False)
     *_, path = fake.write(tmp_path)
@@ -117,7 +125,7 @@ def test_without_checksums_a_read_of_files_believes_nothing_that_the_stream_refu
     with closing(source.connect()) as connection:
         wanted = read(connection, fake, starts[2])
     headers = [start + at for start in starts for at in range(9, 17)]  # lengths and ends
-    for at in (*range(4, starts[1]), *headers):
+    for at in flips(read, [*range(4, starts[1]), *headers], thorough):
         path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x11,)) + whole[at + 1 :])
         with closing(source.connect()) as connection:
             found = outcome(lambda: read(connection, fake, starts[2]))
@@ -136,7 +144,7 @@ def offsets(fake: FakeBinlog) -> list[int]:
 @pytest.mark.parametrize(
     "read", [by_time, by_time_in_one, planned, replayed, replayed_from_the_middle, start_of_transaction, incarnation]
 )
-def test_no_read_from_a_server_believes_a_flipped_byte(flavor: str, read: Read) -> None:
+def test_no_read_from_a_server_believes_a_flipped_byte(flavor: str, read: Read, thorough: bool) -> None:
     """A server sends what is in its file, and the way to it may change a byte."""
     fake = two_logs(flavor)
     middle = offsets(fake)[2]
@@ -146,7 +154,7 @@ def test_no_read_from_a_server_believes_a_flipped_byte(flavor: str, read: Read) 
         source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p")
         with closing(source.connect()) as connection:
             wanted = read(connection, fake, middle)
-            for number, at in damages(events):
+            for number, at in flips(read, list(damages(events)), thorough):
                 data = bytearray(events[number].data)
                 data[at] ^= 0x11
                 journal.events[:] = events
