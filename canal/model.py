@@ -625,10 +625,17 @@ class Row:
     def key(self) -> tuple[Any, ...] | None:
         """Values of the primary key, in the order of the table. None where the table has none, or not all of it is delivered
         or logged."""
+        return self._key_over(None)
+
+    def _key_over(self, former: Row | None) -> tuple[Any, ...] | None:
+        """As ``key``, with the values that this image of an updated row lacks from the image before the update."""
         from canal.rows.values import ABSENT
 
         numbers = self._names.key
         key = tuple([self._values[number] for number in numbers])
+        if former is not None and any(value is ABSENT for value in key):
+            values = former.values()
+            key = tuple([values[number] if self._values[number] is ABSENT else self._values[number] for number in numbers])
         return None if not numbers or any(value is ABSENT for value in key) else key
 
     def as_dict(self) -> dict[str, Any]:
@@ -706,9 +713,13 @@ class ChangedRow:
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """As ``Row.key``, of the row as it is; of a deleted one as it was."""
-        row = self.before if self.after is None else self.after
-        return None if row is None else row.key
+        """As ``Row.key``, of the row as it is; of a deleted one as it was.
+
+        What a MINIMAL image after an update leaves out of the key is in the image before it.
+        """
+        if self.after is None:
+            return None if self.before is None else self.before.key
+        return self.after._key_over(self.before)
 
     def __iter__(self) -> Iterator[Row | None]:
         return iter((self.before, self.after))

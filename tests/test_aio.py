@@ -303,6 +303,38 @@ def test_awaited_handlers_are_called_in_the_order_of_each_key_and_all_is_acked()
     assert position.offset == keyed.fake.position.offset
 
 
+def test_awaited_handlers_of_minimal_images_are_called_in_the_order_of_the_key() -> None:
+    fake = FakeBinlog(row_image="MINIMAL")
+    table = fake.table("shop", "t", "k VARCHAR(9) PRIMARY KEY, n INT")
+    table.update({"k": "a"}, {"n": 1})
+    table.update({"k": "a"}, {"k": "A"})
+    table.delete({"k": "A"})
+    table.update({"k": "b"}, {"n": 1})
+    fake.end()
+
+    async def main() -> list[Any]:
+        seen: list[Any] = []
+        last = asyncio.Event()
+
+        async def handle(change: canal.FlatChange) -> None:
+            if change.old_key == ("a",) and change.key == ("a",):
+                await last.wait()
+            seen.append((change.op, change.old_key, change.key))
+            if change.key == ("b",):
+                last.set()
+
+        async with AsyncInstance(config(fake)) as instance:
+            await instance.subscribe()
+            await instance.consume(handle, workers=3)
+        return seen
+
+    *before, first, second, third = run(main())
+    assert before == [("update", ("b",), ("b",))]
+    assert [first, second, third] == [
+        ("update", ("a",), ("a",)), ("update", ("a",), ("A",)), ("delete", ("A",), ("A",)),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("after", [0, 1, 2, 7, 30, 90])
 def test_a_consume_that_is_cancelled_leaves_no_handler_and_acks_what_was_done_without_a_gap(after: int) -> None:
     keyed = Keyed()

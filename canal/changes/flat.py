@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import attrs
 
+from canal.changes.unlogged import lost, touched
+from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType, Message, Row
 from canal.position import Position
 
@@ -52,7 +54,11 @@ class FlatChange:
 
 
 def flat(message: Message, statements: bool = False) -> Iterator[FlatChange]:
-    """The changes of a message, in their order; of statements only with ``statements``."""
+    """Return the changes of a message in their order, with its statements if ``statements`` is true.
+
+    Raises:
+        UnloggedChangeError: without ``statements``, at a statement that changed rows that are not in the log.
+    """
     for entry in message.entries:
         if entry.entry_type is not EntryType.ROWDATA:
             continue
@@ -61,6 +67,19 @@ def flat(message: Message, statements: bool = False) -> Iterator[FlatChange]:
         elif statements:
             header = entry.header
             yield FlatChange(header.schema, header.table, "statement", None, None, None, entry.position, entry)
+        else:
+            refuse_unlogged(entry)
+
+
+def refuse_unlogged(entry: Entry) -> None:
+    """Raise UnloggedChangeError if a statement removed, added or changed rows that are not in the log."""
+    what = next(filter(None, (lost(entry, *name) for name in touched(entry, lambda schema, table: True, ()))), "")
+    if what:
+        raise UnloggedChangeError(
+            what, position=f"{entry.transaction.journal}:{entry.offset}",
+            remedy="Give statements=True: the statement then comes as a change with the op \"statement\", and its text in "
+            "change.entry.row_change.sql. Do to your copy of the table what it did, or ignore it.",
+        )  # fmt: skip
 
 
 def _rows(entry: Entry) -> Iterator[FlatChange]:

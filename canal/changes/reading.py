@@ -12,7 +12,7 @@ from typing import Final
 from canal._util.bounded import Recent
 from canal.changes.alters import altered, changed_values
 from canal.changes.change import Change, Origin, Table
-from canal.changes.unlogged import altered_by, statement_of, unlogged
+from canal.changes.unlogged import altered_by, statement_of, touched, unlogged
 from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, EventType
 from canal.schema import TableSchema
@@ -21,9 +21,6 @@ _REMEDY: Final = (
     "Bring the target to the state that the table has behind that position, then start the pipe once with "
     "acknowledged=[{position!r}]."
 )
-
-#: Any table of a schema.
-ALL: Final = "*"
 
 
 class Reader:
@@ -180,18 +177,6 @@ def row_numbers(entry: Entry) -> Sequence[int]:
     if entry.selected is None:
         return range(first, first + entry.row_count)
     return [first + number for number in entry.selected]
-
-
-def touched(
-    entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]
-) -> list[tuple[str, str]]:
-    """Tables of the stream that a statement names, or may be about without a name."""
-    statement = statement_of(entry)
-    named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
-    found = [name for name in named if accepts(*name)]
-    if statement.schema_wide or statement.doubtful:
-        found += [(one.schema, one.table) for one in known] or [(statement.database or statement.default_schema, ALL)]
-    return list(dict.fromkeys(found))
 
 
 def is_new(entry: Entry, schema: str, table: str) -> bool:

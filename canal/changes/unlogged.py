@@ -6,7 +6,7 @@ Never looks at a row: the text of the statement decides, and what it does not te
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from canal.changes.alters import added_values, altered, altered_values
@@ -17,6 +17,10 @@ from canal.schema import TableSchema
 from canal.statement import Statement
 
 NOT_UNDERSTOOD: Final = "a statement that is not understood"
+
+
+#: Any table of a schema.
+ALL: Final = "*"
 
 
 def statement_of(entry: Entry) -> Statement:
@@ -30,18 +34,38 @@ def text_of(entry: Entry) -> str:
     return statement_of(entry).withheld or entry.sql or ""
 
 
+def touched(
+    entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]
+) -> list[tuple[str, str]]:
+    """Tables of the stream that a statement names, or may be about without a name."""
+    statement = statement_of(entry)
+    named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
+    found = [name for name in named if accepts(*name)]
+    if statement.schema_wide or statement.doubtful:
+        found += [(one.schema, one.table) for one in known] or [(statement.database or statement.default_schema, ALL)]
+    return list(dict.fromkeys(found))
+
+
 def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | None = None) -> str:
     """What a statement changed of a table's rows, or may have, without a row in the log; "" for nothing.
 
     Args:
         columns: names of those whose renaming matters; None: all, and so does that one is dropped.
     """
+    return lost(entry, schema, table) or _altered(entry, schema, table, columns)
+
+
+def lost(entry: Entry, schema: str, table: str) -> str:
+    """Return how a statement removed, added or changed rows of a table without a row in the log; "" if it did not.
+
+    An ALTER that gives columns other values is none of these, see ``unlogged``.
+    """
     statement = statement_of(entry)
     found = _loss(entry, schema, table)
     is_unknown = statement.doubtful or text_of(entry) == WITHHELD and _touches(entry, schema, table)
     if not found and is_unknown and not statement.temporary:
         return f"{NOT_UNDERSTOOD} may have changed {schema}.{table}"
-    return found or _altered(entry, schema, table, columns)
+    return found
 
 
 def _loss(entry: Entry, schema: str, table: str) -> str:
@@ -70,14 +94,18 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
         return f"partitions of {name} were emptied, dropped or exchanged"
     if _IGNORE.match(words):
         return f"{name} was altered with IGNORE, which leaves out rows"
-    if _drops_primary_key(entry):
-        return f"an ALTER of {name} drops its primary key: a target with that key cannot hold rows which are equal in it"
     return ""
 
 
 def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | None) -> str:
     """What the text of an ALTER tells of new values of rows, which the columns before and after it do not."""
-    if not _touches(entry, schema, table) or "ALTER" not in statement_of(entry).event_types:
+    if not _touches(entry, schema, table):
+        return ""
+    if _drops_primary_key(entry):
+        return (
+            f"an ALTER of {schema}.{table} drops its primary key: a target with that key cannot hold rows which are equal in it"
+        )
+    if "ALTER" not in statement_of(entry).event_types:
         return ""
     dropped, renamed = _gone(entry)
     gone = dropped | renamed if columns is None else renamed & {name.lower() for name in columns}

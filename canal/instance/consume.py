@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from canal._util.bounded import Recent
 from canal._util.option_checks import check_callable
-from canal.changes.flat import FlatChange, flat
+from canal.changes.flat import FlatChange, flat, refuse_unlogged
+from canal.changes.keys import KeyRules
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
-from canal.model import Message
+from canal.model import Message, TableMap
 
 if TYPE_CHECKING:
     from canal.instance.instance import Instance
@@ -32,15 +34,34 @@ _BUSY, _IDLE = 0.05, 1.0
 Key = Callable[[FlatChange], Hashable | None]
 
 
-def primary_keys(change: FlatChange) -> Sequence[Hashable]:
-    """What a change is ordered by: its primary key, and where an update changes that, the one before too; the table where there
-    is none."""
-    name = change.schema, change.table
-    if change.key is None:
-        return (name,)
-    old = change.old_key
-    keys = (*name, change.key), (*name, change.key if old is None else old)
-    return keys[:1] if keys[0] == keys[1] else keys
+class PrimaryKeys:
+    """Finds the keys that order the changes of tables: primary keys, as the source compares them."""
+
+    def __init__(self) -> None:
+        self._rules: Recent[tuple[str, str], tuple[TableMap, KeyRules]] = Recent()
+
+    def order(self, change: FlatChange) -> tuple[Sequence[Hashable], Hashable | None]:
+        """Return the keys that the change has to itself, and the one that it shares with changes of other keys.
+
+        The first are its primary key and the one before an update of the key. Both are the table if the table has no primary key,
+        if the source may call the key equal to any other one, and once if columns of the key have changed.
+        """
+        name, table = (change.schema, change.table), change.entry.table
+        if table is None or change.key is None:
+            return (name,), None
+        found = self._rules.get(name)
+        if found is None or found[0] is not table:
+            rules = KeyRules.of(table.columns, table.names.key)
+            self._rules[name] = table, rules
+            if found is not None and found[1] != rules:
+                return (name,), None
+        else:
+            rules = found[1]
+        group, old = rules.group(change.key), change.old_key
+        former = group if old is None else rules.group(old)
+        if group is None or former is None:
+            return (name,), None
+        return ((*name, group),) if former == group else ((*name, group), (*name, former)), name
 
 
 @attrs.define(eq=False)
@@ -59,37 +80,63 @@ class Task:
     change: FlatChange
     batch: Batch
     keys: Sequence[Hashable]
+    shared: Hashable | None = None
+    """A key that tasks in a row may share: each waits only for those that have the key to themselves."""
     waits: int = 0
     """For how many of its keys there is one before it."""
     failures: int = 0
 
 
+@attrs.define(eq=False)
+class Turn:
+    """Tasks of one key that may run at the same time: one that has the key to itself, or several that share it."""
+
+    is_shared: bool
+    left: int = 0
+    waiting: list[Task] = attrs.field(factory=list)
+    """The tasks, until it is their turn."""
+
+
 class KeyOrder:
-    """Which tasks may run: the first of each of their keys. Not for several threads at once."""
+    """Decides which tasks may run: those in the first turn of each of their keys. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, deque[Task]] = {}
+        self._lines: dict[Hashable, deque[Turn]] = {}
 
     def add(self, task: Task) -> bool:
-        """Take the next task; True: it may run now."""
+        """Add the next task; return True if it may run now."""
         for key in task.keys:
-            line = self._lines.setdefault(key, deque())
-            task.waits += bool(line)
-            line.append(task)
+            self._join(key, task, is_shared=False)
+        if task.shared is not None:
+            self._join(task.shared, task, is_shared=True)
         return not task.waits
 
+    def _join(self, key: Hashable, task: Task, *, is_shared: bool) -> None:
+        line = self._lines.setdefault(key, deque())
+        if not line or not is_shared or not line[-1].is_shared:
+            line.append(Turn(is_shared))
+        line[-1].left += 1
+        if len(line) > 1:
+            line[-1].waiting.append(task)
+            task.waits += 1
+
     def done(self, task: Task) -> list[Task]:
-        """A task that could run is done; gives those that may run now."""
-        ready = []
-        for key in task.keys:
+        """Remove a task that could run; return those that may run now."""
+        ready: list[Task] = []
+        for key in task.keys if task.shared is None else (*task.keys, task.shared):
             line = self._lines[key]
+            line[0].left -= 1
+            if line[0].left:
+                continue
             line.popleft()
             if not line:
                 del self._lines[key]
                 continue
-            line[0].waits -= 1
-            if not line[0].waits:
-                ready.append(line[0])
+            waiting, line[0].waiting = line[0].waiting, []
+            for other in waiting:
+                other.waits -= 1
+                if not other.waits:
+                    ready.append(other)
         return ready
 
 
@@ -254,6 +301,7 @@ class ParallelConsumer:
             raise ConfigError(f'key is "primary key" or a function of a canal.FlatChange, not {key!r}')
         self._instance = instance
         self._key = key
+        self._primary_keys = PrimaryKeys()
         self._in_flight = in_flight
         self._statements = statements
         self._get = (batch_size, linger, client_id)
@@ -312,21 +360,26 @@ class ParallelConsumer:
                 crew.wait(_IDLE)
 
     def _hand_out(self, message: Message) -> None:
-        changes = list(flat(message, self._statements))
+        changes = list(flat(message, statements=True))
         batch = Batch(message.id, len(changes), len(changes))
         self._batches.append(batch)
         for change in changes:
-            if change.op == "statement":
-                self._wait_all()
-            self._crew.add(Task(change, batch, self._keys(change)))
-            if change.op == "statement":
-                self._wait_all()
+            if change.op != "statement":
+                self._crew.add(Task(change, batch, *self._keys(change)))
+                continue
+            self._wait_all()  # it may have given a table other keys, or another name
+            if not self._statements:
+                refuse_unlogged(change.entry)
+                batch.left -= 1  # no task runs now
+                continue
+            self._crew.add(Task(change, batch, ()))
+            self._wait_all()
 
-    def _keys(self, change: FlatChange) -> Sequence[Hashable]:
+    def _keys(self, change: FlatChange) -> tuple[Sequence[Hashable], Hashable | None]:
         if not callable(self._key):
-            return primary_keys(change)
+            return self._primary_keys.order(change)
         key = self._key(change)
-        return () if key is None else (key,)
+        return () if key is None else (key,), None
 
     def _wait_all(self) -> None:
         while self._crew.left:

@@ -661,6 +661,10 @@ class Instance:
 
         Their message is acked when the loop comes round behind its last one; when the loop is left, all of it comes again. With
         ``statements`` statements come too, with the op "statement". Else as ``stream``.
+
+        Raises:
+            UnloggedChangeError: without ``statements``, at a statement that changed rows of a table that are not in the log, such
+                as TRUNCATE, DROP, or an UPDATE that was logged as its text.
         """
         with contextlib.suppress(NotActiveError):  # nothing is outstanding then
             self.rollback(client_id=client_id)
@@ -694,6 +698,9 @@ class Instance:
         to order a change by (None: by nothing). A change that fails is tried again by itself, and only those of its key wait. A
         batch is acked when all of it and all before it is done: a crash repeats what was done behind a gap. At most
         ``in_flight`` changes, and one batch more, are handed out and not acked. With ``statements`` each comes alone.
+
+        Raises:
+            UnloggedChangeError: as of ``changes``, with ``workers`` and without ``statements``.
         """
         if workers is not None:
             handle = Handling(handler, retries, backoff, on_unfit)

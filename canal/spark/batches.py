@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from canal._util.bounded import Recent
 from canal.changes.alters import altered, types_from_text, types_text
-from canal.changes.reading import ALL, is_new, touched
-from canal.changes.unlogged import altered_by, unlogged
+from canal.changes.reading import is_new
+from canal.changes.unlogged import ALL, altered_by, touched, unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
 from canal.instance.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, Message

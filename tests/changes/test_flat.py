@@ -126,7 +126,7 @@ def test_rows_of_entries_have_the_same_keys(fake: FakeBinlog) -> None:
     assert rows[3].before.key == (1, 1)
 
 
-def test_a_key_of_which_the_log_has_a_part_is_none() -> None:
+def test_a_key_that_a_minimal_image_lacks_is_that_of_the_image_before() -> None:
     fake = FakeBinlog(row_image="MINIMAL")
     table = fake.table("shop", "t", "id INT PRIMARY KEY, a INT")
     table.update({"id": 1, "a": 1}, {"a": 2})
@@ -134,4 +134,61 @@ def test_a_key_of_which_the_log_has_a_part_is_none() -> None:
     with instance_of(fake) as instance:
         instance.subscribe()
         ((row,),) = (entry.rows for message in instance.stream() for entry in message.entries if entry.rows)
-    assert (row.key, row.before and row.before.key) == (None, (1,))
+    assert row.before is not None
+    assert row.after is not None
+    assert (row.key, row.before.key, row.after.key) == ((1,), (1,), None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("TRUNCATE TABLE t", "emptied by TRUNCATE"),
+        ("DROP TABLE t", "dropped"),
+        ("DROP TABLE IF EXISTS t, u", "dropped"),
+        ("DROP DATABASE shop", "dropped with its database"),
+        ("RENAME TABLE t TO old", "renamed"),
+        ("ALTER TABLE t TRUNCATE PARTITION p", "partitions"),
+        ("CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)", "replaced"),
+        ("UPDATE t SET b = 2", "changed by a statement"),
+        ("DELETE FROM t", "changed by a statement"),
+    ],
+)
+def test_changes_raises_at_a_statement_that_changed_rows_without_logging_them(statement: str, what: str) -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, b INT")
+    table.insert({"id": 1, "b": 1})
+    if statement.startswith(("UPDATE", "DELETE")):
+        with fake.transaction():
+            fake.query(statement, "shop")
+    else:
+        fake.ddl(statement, schema="shop")
+    fake.end()
+    seen = []
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        begin = instance.position()
+        with pytest.raises(canal.UnloggedChangeError, match=what) as error:
+            for change in instance.changes():
+                seen.append(change.op)
+        assert instance.position() == begin
+        assert "statements=True" in str(error.value)
+        seen += [change.op for change in instance.changes(statements=True)]
+    assert [op for op in seen if op != "statement"] == ["insert", "insert"]
+    assert seen[-1] == "statement"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD c INT DEFAULT 5", "CREATE TABLE u (id INT)", "DROP TEMPORARY TABLE t", "CREATE INDEX i ON t (b)",
+        "ANALYZE TABLE t",
+    ],
+)  # fmt: skip
+def test_changes_leaves_out_statements_that_change_no_rows(statement: str) -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "t", "id INT PRIMARY KEY, b INT").insert({"id": 1, "b": 1})
+    fake.ddl(statement, schema="shop")
+    fake.end()
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        assert [change.op for change in instance.changes()] == ["insert"]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -187,6 +188,133 @@ def test_a_key_that_changes_is_behind_both_and_a_statement_alone() -> None:
     assert seen[-2:] == ["statement", "insert"]
 
 
+class Held:
+    """A handler whose first change waits until the last one is done, and what it saw."""
+
+    def __init__(self, first: Any, last: Any) -> None:
+        self.first, self.last = first, last
+        self.seen: list[Any] = []
+        self._is_last_done = threading.Event()
+
+    def __call__(self, change: canal.FlatChange) -> None:
+        row = change.after if change.after is not None and canal.ABSENT not in change.after.values()[:1] else change.before
+        assert row is not None
+        what = change.op, row[0]
+        if what == self.first:
+            assert self._is_last_done.wait(60)
+        self.seen.append(what)
+        if what == self.last:
+            self._is_last_done.set()
+
+
+def handled_behind_the_first(fake: FakeBinlog, first: Any, last: Any, **options: Any) -> list[Any]:
+    """Return what was done when the first change was, with the first change itself."""
+    handler = Held(first, last)
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest", **options)) as instance:
+        instance.subscribe()
+        instance.consume(handler, workers=3)
+    return handler.seen
+
+
+def test_minimal_images_of_a_key_are_handled_in_order() -> None:
+    fake = FakeBinlog(row_image="MINIMAL")
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, n INT")
+    table.insert({"id": 1, "n": 0})
+    table.update({"id": 1}, {"n": 1})
+    table.delete({"id": 1})
+    table.insert({"id": 2, "n": 0})
+    fake.end()
+
+    seen = handled_behind_the_first(fake, ("insert", 1), ("insert", 2))
+
+    assert seen == [("insert", 2), ("insert", 1), ("update", 1), ("delete", 1)]
+
+
+def test_minimal_image_of_a_composite_key_has_the_whole_key() -> None:
+    fake = FakeBinlog(row_image="MINIMAL")
+    table = fake.table("shop", "t", "a INT, b INT, n INT, PRIMARY KEY (a, b)")
+    table.update({"a": 1, "b": 2}, {"b": 3})
+    table.update({"a": 1, "b": 3}, {"n": 4})
+    fake.end()
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        found = [(change.old_key, change.key) for change in instance.changes()]
+
+    assert found == [((1, 2), (1, 3)), ((1, 3), (1, 3))]
+
+
+@pytest.mark.parametrize("key", ["K1", "k1 ", "k\N{LATIN SMALL LETTER DOTLESS I}", "\x01k1"])
+def test_keys_that_a_collation_may_call_equal_are_handled_in_order(key: str) -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "k VARCHAR(9) PRIMARY KEY, n INT")
+    table.delete({"k": "k1", "n": 1})
+    table.insert({"k": key, "n": 1})
+    fake.table("shop", "other", "k VARCHAR(9) PRIMARY KEY, n INT").insert({"k": "x", "n": 1})
+    fake.end()
+
+    seen = handled_behind_the_first(fake, ("delete", "k1"), ("insert", "x"))
+
+    assert seen == [("insert", "x"), ("delete", "k1"), ("insert", key)]
+
+
+def test_plain_texts_that_differ_are_handled_at_the_same_time() -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "k VARCHAR(9) PRIMARY KEY, n INT")
+    table.insert({"k": "k1", "n": 1}, {"k": "k2", "n": 1}, {"k": "alice", "n": 1}, {"k": "bob", "n": 1})
+    fake.end()
+
+    seen = handled_behind_the_first(fake, ("insert", "k1"), ("insert", "bob"))
+
+    assert seen[-1] == ("insert", "k1")
+
+
+@pytest.mark.parametrize("statement", [
+    "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "ALTER TABLE t COMMENT 'x'",
+])  # fmt: skip
+def test_changes_after_a_statement_wait_for_those_before_it(statement: str) -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, n INT")
+    table.insert({"id": 1, "n": 5})
+    table.insert({"id": 3, "n": 1})
+    table.alter(statement, "id INT, n INT, PRIMARY KEY (n)" if "DROP" in statement else "id INT PRIMARY KEY, n INT")
+    table.insert({"id": 2, "n": 5})
+    fake.end()
+
+    seen = handled_behind_the_first(fake, ("insert", 1), ("insert", 3))
+
+    assert seen == [("insert", 3), ("insert", 1), ("insert", 2)]
+
+
+def test_changes_after_a_new_primary_key_wait_when_statements_are_left_out() -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, n INT")
+    table.insert({"id": 1, "n": 5})
+    table.insert({"id": 3, "n": 1})
+    table.alter("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "id INT, n INT, PRIMARY KEY (n)")
+    table.insert({"id": 2, "n": 5})
+    fake.end()
+
+    seen = handled_behind_the_first(fake, ("insert", 1), ("insert", 3), leave_out=("ddl",))
+
+    assert seen == [("insert", 3), ("insert", 1), ("insert", 2)]
+
+
+def test_consume_raises_at_a_statement_that_changed_rows_without_logging_them() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "t", "id INT PRIMARY KEY").insert({"id": 1})
+    fake.ddl("TRUNCATE TABLE t", schema="shop")
+    fake.end()
+    seen: list[Any] = []
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.UnloggedChangeError, match=r"shop\.t was emptied by TRUNCATE.*statements=True"):
+            instance.consume(lambda change: seen.append(change.key), workers=2)
+        assert seen == [(1,)]
+        instance.consume(lambda change: seen.append(change.op), workers=2, statements=True)
+
+    assert seen == [(1,), "insert", "statement"]
+
+
 def test_a_key_of_ones_own() -> None:
     log, seen = Log(), []
     with log.instance() as instance:
@@ -234,25 +362,34 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.sets(st.integers(0, 4), max_size=3), max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_keys(keys: list[set[int]], rng: random.Random) -> None:
-    """Whichever of the tasks that may run is done next: all are, and those that share a key in their order."""
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 4), max_size=3), st.sampled_from([None, 0, 7])), max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_keys(keys: list[tuple[set[int], int | None]], rng: random.Random) -> None:
+    """Whichever task is done next: all are, and those of one key in their order, but for tasks that both share it."""
     order, batch = KeyOrder(), Batch(1, 0, 0)
-    tasks = [Task(None, batch, sorted(one)) for one in keys]  # type: ignore[arg-type]
+    tasks = [Task(None, batch, sorted(own - {shared}), shared) for own, shared in keys]  # type: ignore[arg-type]
     ready, done = [], []
     waiting = list(tasks)
+    together: set[frozenset[int]] = set()
     while waiting or ready:
         if waiting and (not ready or rng.random() < 0.5):
             task = waiting.pop(0)
             if order.add(task):
                 ready.append(task)
         else:
+            running = [tasks.index(one) for one in ready]
+            together |= {frozenset(pair) for pair in combinations(running, 2)}
             task = ready.pop(rng.randrange(len(ready)))
             done.append(task)
             ready += order.done(task)
     numbers = {id(task): number for number, task in enumerate(done)}
     assert len(numbers) == len(tasks)
+    assert not order._lines
     for number, task in enumerate(tasks):
         for later in tasks[number + 1 :]:
-            if set(task.keys) & set(later.keys):
+            own = set(task.keys) & {*later.keys, later.shared} | set(later.keys) & {task.shared}
+            if own:
                 assert numbers[id(task)] < numbers[id(later)]
+                assert frozenset((number, tasks.index(later))) not in together
