@@ -29,6 +29,7 @@ cdef class Transaction:
     cdef public str incarnation
     cdef public bint is_done
     cdef _set(self, str source, str journal, long long offset, long long server_id, long long timestamp)
+    cpdef bint is_same(self, Transaction other) except -1
 
 @cython.locals(made=Transaction)
 cpdef Transaction new_transaction(str source, str journal, long long offset, long long server_id, long long timestamp)

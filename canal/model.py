@@ -134,6 +134,19 @@ class Transaction:
         """Its GTID, or journal:offset where the source writes none."""
         return self.gtid if self.gtid_source is not None else f"{self.journal}:{self.offset}"
 
+    def is_same(self, other: Transaction) -> bool:
+        """Return whether two objects are one transaction: after a lost connection the rest of a large one has a new object."""
+        if self is other:
+            return True
+        if self.gtid_source is not None and other.gtid_source is not None:
+            return self.gtid_number == other.gtid_number and self.gtid_source == other.gtid_source
+        return (
+            self.offset == other.offset
+            and self.journal == other.journal
+            and self.incarnation == other.incarnation
+            and self.source == other.source
+        )
+
     def executed(self, number: int) -> str:
         """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
         base: Any = self.gtid_base  # of the kind that the source is of
@@ -155,7 +168,7 @@ class Transaction:
         gtid = self.executed(self.gtid_previous)
         return position_of(
             self.journal, self.offset, gtid, row, self.timestamp * 1000, self.server_id, self.source, self.xa,
-            self._tail(self.tape_start), self.incarnation,
+            self._tail(self.tape_start), self.incarnation, self.gtid if row else "",
         )  # fmt: skip
 
     def position_after(self) -> Position:

@@ -16,9 +16,9 @@ import attrs
 from canal.errors import ConfigError, CursorError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 """The latest one of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``, 2
-no ``incarnation`` and ``at_event``, 3 no ``members``: the oldest is written that has what there is."""
+no ``incarnation`` and ``at_event``, 3 no ``members``, 4 no ``next_gtid``: the oldest is written that has what there is."""
 
 #: Of ``Position.tail`` at most: 16 transactions.
 TAIL_BYTES: Final = 128
@@ -139,6 +139,13 @@ class Position:
     members: tuple[tuple[str, Position], ...] = attrs.field(default=(), converter=_member_pairs, validator=_has_no_other)
     """Names of a group's members, each with its position, in the order of the names; a mapping may be given."""
 
+    next_gtid: str = attrs.field(default="", validator=_is_text)
+    """GTID of the transaction that ``row`` counts in. "" if the source has none, or if ``row`` is 0."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.next_gtid and not self.row:
+            object.__setattr__(self, "next_gtid", "")
+
     def member(self, name: str) -> Position | None:
         """The position of one member; None where it is not named."""
         return next((one for known, one in self.members if known == name), None)
@@ -174,6 +181,8 @@ class Position:
         if ours == theirs:
             if self.tail and other.tail and _digests(self.tail) != _digests(other.tail):
                 return None  # transactions without GTIDs came behind those of the set
+            if self.row and other.row and self.next_gtid != other.next_gtid:
+                return None  # two servers have committed different transactions after those of the set
             return self.row < other.row
         if not ours or not theirs:
             return None  # a position without a GTID set is unknown, not "nothing done yet"
@@ -241,7 +250,7 @@ class Position:
             fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
         if self.members:
             fields["members"] = {name: one.to_document() for name, one in self.members}
-        version = FORMAT_VERSION if self.members else 3 if self.incarnation or self.at_event else 2
+        version = 5 if self.next_gtid else 4 if self.members else 3 if self.incarnation or self.at_event else 2
         return {"v": version, **fields}
 
     @classmethod
@@ -278,8 +287,8 @@ class Position:
         return _built({**values, "xa": _prepared(xa), "members": of_members})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
-        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, source, xa, tail
-        and incarnation, and of members only the earliest time, from which canal reads all of them again.
+        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, next_gtid, source, xa,
+        tail and incarnation, and of members only the earliest time, from which canal reads all of them again.
 
         canal goes on exactly there where ``address`` and ``port`` are those that it reads itself; elsewhere it goes back by the
         time. Where no event was read yet the server is the one that began the journal.
@@ -318,11 +327,11 @@ _SETTERS: Final = tuple(getattr(Position, name).__set__ for name in _FIELDS)
 
 def position_of(
     journal: str, offset: int, gtid: str, row: int, timestamp: int, server_id: int, source: str, xa: tuple[PreparedXa, ...],
-    tail: str, incarnation: str,
+    tail: str, incarnation: str, next_gtid: str = "",
 ) -> Position:  # fmt: skip
     """``Position(…)`` of what a decoder has read and checked: a batch has one, so nothing is looked at again."""
     made = Position.__new__(Position)
-    values = (journal, offset, gtid, row, timestamp, server_id, source, xa, tail, incarnation, False, ())
+    values = (journal, offset, gtid, row, timestamp, server_id, source, xa, tail, incarnation, False, (), next_gtid)
     for put, value in zip(_SETTERS, values):
         put(made, value)
     return made
@@ -332,7 +341,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 _FIELD_TYPES: Final[dict[str, type]] = {
     "journal": str, "offset": int, "gtid": str, "row": int, "timestamp": int, "server_id": int, "source": str,
-    "tail": str, "incarnation": str, "at_event": bool,
+    "tail": str, "incarnation": str, "at_event": bool, "next_gtid": str,
 }  # fmt: skip
 
 _KINDS: Final[dict[type, str]] = {str: "text", int: "a number", bool: "true or false"}

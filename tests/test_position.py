@@ -30,6 +30,7 @@ positions = st.builds(
     timestamp=st.integers(0, 253_402_300_799_999),
     server_id=st.integers(0, 2**32 - 1),
     source=st.sampled_from(["", U1]),
+    next_gtid=st.sampled_from(["", f"{U1}:6"]),
     incarnation=st.sampled_from(["", "1732297541-1", "0-4294967295"]),
     at_event=st.booleans(),
 )
@@ -239,7 +240,8 @@ def test_text_is_canonical() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"v":5}', '{"v":4,"members":[]}', '{"v":4,"members":{"a":1}}', '{"v":4,"journal":"x","members":{"a":{"v":2}}}',
+        '{"v":6}', '{"v":5,"row":1,"next_gtid":5}',
+        '{"v":4,"members":[]}', '{"v":4,"members":{"a":1}}', '{"v":4,"journal":"x","members":{"a":{"v":2}}}',
         '{"v":4,"members":{"a":{"v":4,"members":{"b":{"v":2}}}}}',
         "", "null", "[]", "{}", '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
         '{"v":2,"xa":[["X","binlog.1"]]}', '{"v":2,"xa":[["X","binlog.1","4"]]}', '{"v":1,"offset":"4"}',
@@ -317,6 +319,21 @@ def test_clients_inside_of_one_transaction_in_two_logs_begin_with_all_of_it() ->
 
     assert resume_at([here, elsewhere]) == resume_at([elsewhere, here]) == attrs.evolve(here, row=0)
     assert resume_at([here, attrs.evolve(here, row=4)]) == here
+
+
+def test_positions_in_two_transactions_after_one_gtid_set_are_not_compared() -> None:
+    here = Position("binlog.000001", 687, f"{ONE}:1-6", row=3, source=OTHER, next_gtid=f"{ONE}:7")
+
+    assert here.precedes(attrs.evolve(here, source=ONE, row=4, next_gtid=f"{OTHER}:1")) is None
+    assert here.precedes(attrs.evolve(here, source=ONE, row=4, next_gtid="")) is None
+    assert here.precedes(attrs.evolve(here, source=ONE, row=4, next_gtid=f"{ONE}:7")) is True
+
+
+def test_next_gtid_is_dropped_without_rows_and_needs_format_5() -> None:
+    inside = Position("binlog.000001", 687, f"{ONE}:1-6", row=3, next_gtid=f"{ONE}:7")
+
+    assert attrs.evolve(inside, row=0) == Position("binlog.000001", 687, f"{ONE}:1-6")
+    assert inside.to_document()["v"] == 5
 
 
 def test_of_two_servers_cursors_with_the_same_gtids_the_older_one_is_first() -> None:
@@ -407,7 +424,7 @@ def test_a_position_that_a_decoder_makes_is_one_like_others(position: Position, 
 
     made = position_of(
         position.journal, position.offset, position.gtid, position.row, position.timestamp, position.server_id,
-        position.source, position.xa, position.tail, position.incarnation,
+        position.source, position.xa, position.tail, position.incarnation, position.next_gtid,
     )  # fmt: skip
 
     assert made == position

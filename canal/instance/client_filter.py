@@ -1,6 +1,6 @@
-"""What of a store's entries is for one client: what it has not acked in an earlier life, and what its filter lets through.
+"""Select the entries that one client should receive: those it has not acknowledged and that pass its filter.
 
-Never changes anything: from where a client stands and the entries behind it follows where it stands next.
+Pure functions of a client's reading position and the entries after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from canal.store import Slice
 
 
 class ReadPosition(NamedTuple):
-    """Where a client stands between two entries of the store. To go back is to take an older one."""
+    """A client's position between two entries of the store. Rolling back is taking an older one."""
 
     start: int
     """Sequence of the next entry."""
@@ -30,61 +30,69 @@ class ReadPosition(NamedTuple):
     skip: Position | None = None
     """Entries up to here were acked in an earlier life."""
     open: Transaction | None = None
-    """The transaction that was handed out in part."""
+    """The transaction that was handed out in part: its END passes the client's filter."""
     begin: Entry | None = None
-    """BEGIN of the last transaction, when nothing of it has passed the client's filter yet."""
+    """BEGIN of the last transaction, if nothing of it has passed the client's filter yet."""
     feed: Feed | None = None
     """What ``start`` counts the entries of; None: whoever reads on has to open one at ``position``."""
 
 
-class Narrowing:
-    """A filter behind that of the parser: a client's, or an output's."""
+class ClientFilter:
+    """A filter after that of the parser: a client's, or an output's."""
 
     def __init__(self, text: str, black: str = "") -> None:
         self.text = text
         self._tables = TableFilter(text, black) if text or black else None
         self._accepted = Recent[tuple[str, str], bool]()
 
-    def of(self, slice: Slice, reading: ReadPosition) -> tuple[list[Entry], ReadPosition]:
-        """Those entries of the slice from there on that are to be handed out, and where the client stands behind it."""
-        entries, skip = slice.entries, reading.skip
+    def select(self, slice: Slice, reading: ReadPosition) -> tuple[list[Entry], ReadPosition]:
+        """Return the entries of the slice to hand out, and the reading position after it."""
+        entries, skip, is_open = slice.entries, reading.skip, reading.open
         if skip is not None:
-            entries = unskipped(entries, skip)
+            entries, skip, is_open = _without_done(entries, skip, is_open)
             if not entries:
-                return entries, reading._replace(start=slice.end, begin=None)
-            skip = _left(skip, entries)
-        held = reading.begin
-        if held is not None and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
-            if _same(entries[0].transaction, held.transaction):
-                entries = [held, *entries]
-        last, begin, is_open = entries[-1], None, reading.open
+                return entries, reading._replace(start=slice.end, skip=skip, open=is_open)
+        last, begin = entries[-1], reading.begin
+        if begin is not None and not begin.transaction.is_same(entries[0].transaction):
+            begin = None
         if self._tables is not None:
-            entries, begin = self._narrowed(entries, reading.open)
-        if entries:
-            is_open = None if entries[-1].is_end else entries[-1].transaction
+            entries, begin, is_open = self._filtered(entries, begin, is_open)
+        else:
+            if begin is not None and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
+                entries = [begin, *entries]  # the client had a filter
+            begin, is_open = None, None if last.is_end else last.transaction
         done = last.transaction.before + last.is_end
         position = last.position
         if skip is not None and skip.members:
             position = Position(members={**dict(position.members), **dict(skip.members)})
         return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
-    def _narrowed(self, entries: list[Entry], is_open: Transaction | None) -> tuple[list[Entry], Entry | None]:
-        """What passes the filter, with BEGIN and END of just those transactions of which something passes; and the BEGIN of
-        the last one where something of it may still come."""
-        wanted = [entry.entry_type is EntryType.ROWDATA and self.accepts(entry) for entry in entries]
-        alive = {id(entry.transaction) for entry, want in zip(entries, wanted) if want}
-        if is_open is not None and _same(entries[0].transaction, is_open):
-            alive.add(id(entries[0].transaction))
-        last, begin = entries[-1], None
-        if not last.is_end and id(last.transaction) not in alive:
-            begins = (e for e in entries if e.entry_type is EntryType.TRANSACTIONBEGIN)
-            begin = next((e for e in begins if e.transaction is last.transaction), None)
-        passed = [
-            entry
-            for entry, want in zip(entries, wanted)
-            if want or (entry.entry_type is not EntryType.ROWDATA and id(entry.transaction) in alive)
-        ]
-        return passed, begin
+    def _filtered(
+        self, entries: list[Entry], begin: Entry | None, is_open: Transaction | None
+    ) -> tuple[list[Entry], Entry | None, Transaction | None]:
+        """Return the entries that pass, with BEGIN and END of just those transactions of which a change passes; the last BEGIN
+        if such a change may still come; and the transaction that was handed out in part."""
+        passed: list[Entry] = []
+        for entry in entries:
+            if entry.entry_type is EntryType.ROWDATA:
+                if not self.accepts(entry):
+                    continue
+                if begin is not None:
+                    passed.append(begin)
+                passed.append(entry)
+                begin, is_open = None, None if entry.is_end else entry.transaction
+            elif is_open is not None and is_open.is_same(entry.transaction):
+                passed.append(entry)
+                if entry.is_end:
+                    is_open = None
+            elif entry.is_end:
+                begin = None
+            elif not entry.part:
+                begin = entry
+            elif begin is None or not begin.transaction.is_same(entry.transaction):
+                passed.append(entry)  # its first rows were handed out before a restart
+                begin, is_open = None, entry.transaction
+        return passed, begin, is_open
 
     def accepts(self, entry: Entry) -> bool:
         """Whether rows or a statement pass."""
@@ -102,16 +110,39 @@ class Narrowing:
 
 def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
     """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
-    if cursor.members:  # they are merged anew after a restart
-        return [entry for entry in entries if not is_done(entry, cursor)]
+    return _without_done(entries, cursor, None)[0]
+
+
+def _without_done(
+    entries: list[Entry], cursor: Position, is_open: Transaction | None
+) -> tuple[list[Entry], Position | None, Transaction | None]:
+    """Return the entries after the cursor, what of the cursor is still ahead of them, and the transaction that they begin in
+    the middle of."""
+    left = dict(cursor.members) if cursor.members else {"": cursor}
     kept: list[Entry] = []
+    foreign: dict[str, Entry] = {}
     for number, entry in enumerate(entries):
-        if not is_done(entry, cursor):
-            if not _is_foreign(entry, cursor):
-                return kept + entries[number:]
-            kept.append(entry)
-            cursor = _whole(cursor)
-    return kept
+        name = entry.member
+        own = left.get(name)
+        if own is not None and is_done(entry, own):
+            is_open = None if entry.is_end else entry.transaction
+            continue
+        kept.append(entry)
+        if own is None:
+            continue
+        if _is_foreign(entry, own):
+            foreign[name] = entry
+            continue
+        del left[name]
+        if not left:
+            kept += entries[number + 1 :]
+            break
+    for name, entry in foreign.items():
+        if name in left and left[name].gtid_set <= entry.own_position.gtid_set:
+            del left[name]
+    if not left:
+        return kept, None, is_open
+    return kept, Position(members=left) if cursor.members else left[""], is_open
 
 
 def _is_foreign(entry: Entry, cursor: Position) -> bool:
@@ -124,23 +155,6 @@ def _is_foreign(entry: Entry, cursor: Position) -> bool:
     if isinstance(source, tuple):
         return isinstance(executed, MariadbGtidSet) and source[0] not in executed.domains
     return isinstance(executed, MysqlGtidSet) and bool(executed) and not executed.intervals(source)
-
-
-def _whole(cursor: Position) -> Position:
-    """Without the rows of the next transaction: behind a foreign one nobody knows which that is, and it comes again."""
-    return attrs.evolve(cursor, row=0) if cursor.row else cursor
-
-
-def _left(skip: Position, entries: list[Entry]) -> Position | None:
-    """What is still to be left out behind entries that are not done: of members that have none of these, and of a stream
-    that has given foreign ones only."""
-    if not skip.members:
-        last = entries[-1]
-        is_left = _is_foreign(last, skip) and not skip.gtid_set <= last.own_position.gtid_set
-        return _whole(skip) if is_left else None
-    begun = {entry.member for entry in entries}
-    members = {name: one for name, one in skip.members if name not in begun}
-    return Position(members=members) if members else None
 
 
 def is_done(entry: Entry, cursor: Position) -> bool:
@@ -158,12 +172,16 @@ def is_done(entry: Entry, cursor: Position) -> bool:
             return False
         offset = max(entry.offset, transaction.offset)
         if cursor.at_event:
-            return offset < cursor.offset or offset == cursor.offset and entry.entry_type is not EntryType.TRANSACTIONBEGIN
+            return (
+                offset < cursor.offset or offset == cursor.offset and entry.entry_type is not EntryType.TRANSACTIONBEGIN
+            )
         if transaction.offset != cursor.offset:
             return offset < cursor.offset
         return not entry.is_end and _is_row_done(entry, cursor.row)
+    if cursor.next_gtid and cursor.next_gtid == transaction.gtid:
+        return not entry.is_end and _is_row_done(entry, cursor.row)
     if cursor.gtid and transaction.gtid_source is not None and transaction.gtid_base is not None:
-        return _is_in(transaction, cursor.gtid_set) or _is_next(entry, cursor) and _is_row_done(entry, cursor.row)
+        return _is_in(transaction, cursor.gtid_set)
     position = entry.own_position
     is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
     if is_before is False and is_behind is False:  # the same position, by GTIDs: a BEGIN stands before its rows
@@ -186,19 +204,7 @@ def _is_in(transaction: Transaction, executed: GtidSet) -> bool:
     return isinstance(executed, MysqlGtidSet) and source is not None and executed.contains(source, number)
 
 
-def _is_next(entry: Entry, cursor: Position) -> bool:
-    """Whether an entry is of the transaction of which a cursor says that some rows are done."""
-    one = entry.transaction
-    made = one.timestamp * 1000, one.server_id
-    return cursor.row > 0 and not entry.is_end and (not cursor.timestamp or made == (cursor.timestamp, cursor.server_id))
-
-
 def _is_row_done(entry: Entry, rows: int) -> bool:
     """Whether an entry lies within the first rows of its transaction; a BEGIN stands before them."""
     row = entry.first_row + entry.skip_rows + entry.row_count
     return row < rows or (row == rows and entry.row_count > 0)
-
-
-def _same(one: Transaction, other: Transaction) -> bool:
-    """Whether two objects are one transaction: after a lost connection the rest of a large one comes with a new object."""
-    return one is other or (one.journal, one.offset, one.source) == (other.journal, other.offset, other.source)

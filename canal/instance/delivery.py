@@ -24,7 +24,7 @@ from canal.errors import (
     StoreClosedError,
     fresh,
 )
-from canal.instance.client_filter import Narrowing, ReadPosition, is_all_done
+from canal.instance.client_filter import ClientFilter, ReadPosition, is_all_done
 from canal.instance.feed import Feed
 from canal.model import Message
 from canal.parse.parser import EventParser
@@ -125,7 +125,7 @@ class Delivery:
         self.feeds: list[Feed] = []  # lines of its own that have not ended
         self._look_at = 0.0  # when to look next whether it has caught up
         self._settled = 0.0  # when entries that its filter dropped were last acked
-        self._narrowing = Narrowing(filter)
+        self._filter = ClientFilter(filter)
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # by this machine's clock
 
     @property
@@ -136,11 +136,11 @@ class Delivery:
     @property
     def filter(self) -> str:
         """What it narrows the instance's filter to; "" is everything."""
-        return self._narrowing.text
+        return self._filter.text
 
     def set_filter(self, filter: str) -> None:
         """What is handed out from now on is narrowed by another filter."""
-        self._narrowing = Narrowing(filter)
+        self._filter = ClientFilter(filter)
 
     # -- get ----------------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Delivery:
             state = self._current()
             if state.reading is not reading:
                 return None
-            entries, after = self._narrowing.of(slice, reading)
+            entries, after = self._filter.select(slice, reading)
             if not entries:
                 self.state = state._replace(reading=after)
                 return None

@@ -33,7 +33,7 @@ _WORST = (
 
 
 @attrs.frozen(eq=False)
-class Standing:
+class GroupPosition:
     """Where the others of a group stand while transactions of one member pass."""
 
     member: str
@@ -271,7 +271,7 @@ class _GroupRun:
 
     def _put(self, name: str, entries: list[Entry]) -> None:
         assert self._sink is not None
-        standing = Standing(name, tuple(one for one in self._at.items() if one[0] != name))
+        standing = GroupPosition(name, tuple(one for one in self._at.items() if one[0] != name))
         count = self._count
         for entry in entries:
             entry.group = standing

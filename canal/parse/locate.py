@@ -208,6 +208,7 @@ class Locator:
             position, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
             gtid=found.position.gtid if connection.has_gtids else "",
             row=0 if found.missing else position.row, tail="".join(done), xa=prepared, incarnation="", at_event=False,
+            next_gtid="",
         )  # fmt: skip
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
         if not any(map(changes_schema, digests_of(position.tail)[len(done) :])):

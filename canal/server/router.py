@@ -31,7 +31,7 @@ from canal.errors import (
     fresh,
 )
 from canal.ha import Role
-from canal.instance.client_filter import Narrowing
+from canal.instance.client_filter import ClientFilter
 from canal.instance.ha_turns import bind
 from canal.instance.instance import Instance
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
@@ -303,7 +303,7 @@ class Route(OwnParser):
         self.reading = reading
         self.client_id = client_id
         self.destination = config.destination
-        self.narrowing = Narrowing(config.filter, config.black_filter)
+        self.filter = ClientFilter(config.filter, config.black_filter)
         self.alarms = AlarmDesk(config.alarm)
         self._asked = parser_teller(reading.instance.parser)
         self.run = RouteRun(self, None, None, lambda: None)  # one that never starts, until there is another
@@ -467,7 +467,7 @@ class RouteRun:
         known, count, copies = self._known, self._count, []
         if known is not None and not known[1].end:
             known = None  # it had not ended when it was copied, and may have changed since
-        accepts = self.route.narrowing.accepts
+        accepts = self.route.filter.accepts
         for entry in entries:
             if known is None or entry.transaction is not known[0]:
                 known = entry.transaction, entry.transaction.copy(count)

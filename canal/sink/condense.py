@@ -27,29 +27,25 @@ class Condenser:
             return entries
         kept = []
         for entry in entries:
+            begin = self._begin
+            if begin is not None and not begin.transaction.is_same(entry.transaction):
+                self._begin = begin = None  # the parser has started again, elsewhere
             if entry.entry_type is _BEGIN:
-                if entry.part:  # a transaction whose first rows were delivered before the parser came back: keep its END
-                    self._begin = None
-                    kept.append(entry)
-                else:
+                if not entry.part:
                     self._begin = entry
-            elif entry.entry_type is not _END:
-                if self._begin is not None:
-                    kept.append(self._begin)
-                    self._begin = None
-                kept.append(entry)
-            elif self._begin is None:
+                elif begin is None:  # its first rows were delivered before the parser came back: keep its END
+                    kept.append(entry)
+            elif begin is None:
                 kept.append(entry)
             else:
-                begin = self._begin
                 self._begin = None
-                if self._passes(now):
+                if entry.entry_type is not _END or self._passes(now):
                     kept.append(begin)
                     kept.append(entry)
         return kept
 
     def reset(self) -> None:
-        """The parser starts again: a BEGIN held back will come again."""
+        """Forget the BEGIN that is held back."""
         self._begin = None
 
     def _passes(self, now: float) -> bool:

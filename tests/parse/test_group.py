@@ -193,6 +193,28 @@ def test_a_restart_inside_a_transaction_goes_on_with_its_rest(order: Any) -> Non
         assert got_of(first) + drained(instance) == [("a", id) for id in range(30)] + [("b", 0)]
 
 
+def test_client_ahead_inside_a_transaction_gets_the_next_one_of_that_second_whole() -> None:
+    """The next one is in the next journal, where no offset tells the two apart."""
+    one = Member.of("a", 1, "mysql")
+    one.commit()
+    one.commit(20)
+    one.log.rotate()
+    one.commit(20)
+    one.log.end()
+    meta = canal.MemoryMeta()
+    with instance_of([one], meta) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        until(lambda: instance.is_exhausted)
+        first = instance.get_without_ack(15, client_id=2)
+        instance.ack(first, client_id=2)
+        assert instance.position(2).member("a").row == 14  # type: ignore[union-attr]
+    with instance_of([one], meta) as instance:
+        until(lambda: instance.is_exhausted)  # both transactions come in one slice of the store
+
+        assert got_of(first) + drained(instance, 2) == [("a", id) for id in range(41)]
+
+
 def is_waiting(member: Any) -> bool:
     """Whether its sink has a transaction, and has not returned."""
     return member.received[0] > 3 and member.delivered_position is None

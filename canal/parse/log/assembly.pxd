@@ -12,7 +12,7 @@ cdef class Assembly:
     cdef object _deliver, _continuity, _xa_mark
     cdef readonly long long piece_bytes
     cdef readonly Py_ssize_t piece_entries
-    cdef str _source
+    cdef str _source, _skip_gtid
     cdef readonly GtidRun run
     cdef readonly Tape tape
     cdef readonly Transaction txn
@@ -34,6 +34,7 @@ cdef class Assembly:
     @cython.locals(txn=Transaction)
     cdef Transaction begin(self, const unsigned char* p, long long start, str journal, str incarnation)
     cdef _check_begin(self, Transaction txn)
+    cdef bint _is_skipped(self, Transaction txn) except -1
     @cython.locals(txn=Transaction, entry=Entry)
     cdef Transaction open(self, const unsigned char* p, Py_ssize_t size, long long start, str journal, str incarnation)
     cpdef add(self, Entry entry)

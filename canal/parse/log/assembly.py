@@ -78,6 +78,7 @@ class Assembly:
         self._skip_later = 0
         self._skip_timestamp = position.timestamp // 1000
         self._skip_server = position.server_id
+        self._skip_gtid = position.next_gtid
         self.is_skipping = position.row > 0
         self.ordinal = 0
         self._xa_mark = None
@@ -133,13 +134,19 @@ class Assembly:
         """Whether it is the one of which rows are done."""
         if self.is_known(txn):  # that one comes behind it
             self._skip_later, self.skip, self.is_skipping = self.skip, 0, False
-        elif self._skip_timestamp and (txn.timestamp != self._skip_timestamp or txn.server_id != self._skip_server):
+        elif not self._is_skipped(txn):
             raise PositionLostError(
-                f"the cursor says that {self.skip} rows are done of a transaction that server {self._skip_server} made "
-                f"at {self._skip_timestamp}, but the source continues with {txn!r} of server {txn.server_id} at {txn.timestamp}",
+                f"the cursor says that {self.skip} rows are done of a transaction {self._skip_gtid or '-'} that server "
+                f"{self._skip_server} made at {self._skip_timestamp}, but the source continues with {txn!r} of server "
+                f"{txn.server_id} at {txn.timestamp}",
                 reason=LostReason.DIVERGED,
                 remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
             )
+
+    def _is_skipped(self, txn: Transaction) -> bool:
+        if self._skip_gtid and txn.gtid_source is not None:
+            return txn.gtid == self._skip_gtid
+        return not self._skip_timestamp or (txn.timestamp, txn.server_id) == (self._skip_timestamp, self._skip_server)
 
     def open(self, p: bytes, size: int, start: int, journal: str, incarnation: str) -> Transaction:
         """As ``begin``, with a BEGIN entry."""
